@@ -1,0 +1,1 @@
+"""The algorithm. It knows ports, never adapters. Start reading in `cycle.py`."""

@@ -1,0 +1,429 @@
+"""What the algorithm needs from the outside world. Every adapter passes the contract suite of its port.
+
+The power to delete is not here: it lives in `cleanup.deleter`, and only the sweep imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from lakesweep.model.files import OrphanPlan, StoredObject
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun, Lease
+from lakesweep.model.snapshot import ExpiryPlan, Snapshot
+from lakesweep.model.table import FormatName, TableRef
+
+LISTING_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),  # raw full address, exactly as listed
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("modified_at", pa.timestamp("ms", tz="UTC")),  # null = unknown = keep
+        pa.field("etag", pa.string()),
+    ]
+)
+"""One row per stored object, as every Storage lists it."""
+
+REFERENCE_SCHEMA = pa.schema([pa.field("path", pa.string(), nullable=False)])
+"""What a decoder returns: addresses (or bare names, see MatchBy) as the metadata spells them."""
+
+
+class Clock(Protocol):
+    """Where `now` comes from. Injected everywhere, so that tests own time."""
+
+    def now(self) -> datetime:
+        """The current time, aware, in UTC."""
+        ...
+
+
+class Storage(Protocol):
+    """Reading. Deliberately without any way to delete or overwrite.
+
+    Errors: NotFound, Denied, Unavailable. Paths are raw; keys are never URL-parsed.
+    """
+
+    def list(self, root: Location) -> AsyncIterator[pa.RecordBatch]:
+        """All objects below `root` (as a directory: `t1` never lists `t10/`), in batches of LISTING_SCHEMA.
+
+        No order is promised. A root that does not exist lists nothing. Any error raises: a partial
+        listing never looks complete.
+        """
+        ...
+
+    async def read(self, location: Location) -> bytes:
+        """The whole object."""
+        ...
+
+    async def stat(self, location: Location) -> StoredObject:
+        """One object's size, time and etag, or NotFound."""
+        ...
+
+    async def now(self) -> datetime:
+        """The store's own clock, by which object ages are judged."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections and threads."""
+        ...
+
+
+class Writer(Protocol):
+    """Writing whole objects: commits, artefacts. Kept apart from reading, and without any way to delete."""
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """Write atomically: readers see nothing or all of it. With `create_only` exactly one of several racing
+        writers wins and the others get AlreadyThere."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections and threads."""
+        ...
+
+
+class MatchBy(StrEnum):
+    """How references and listed objects are compared."""
+
+    ADDRESS = "address"
+    """Normalised full address: Iceberg, Delta."""
+    NAME = "name"
+    """Last path segment, unique by construction: Paimon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceSource:
+    """One immutable object that names live files: a manifest, a checkpoint part, a log file. Picklable.
+
+    `retained=False` marks a source that only expiring snapshots use: what it names is deletable unless a
+    retained source names it too, and failing to read it only shrinks the work.
+    """
+
+    location: Location
+    format: FormatName
+    kind: str
+    retained: bool
+    size_bytes: int | None = None
+    """Recorded length; a different length is damage."""
+    entries: int | None = None
+    """Recorded number of entries, where something records it."""
+    context: tuple[tuple[str, str], ...] = ()
+    """What the decoder must know besides the bytes (a table root, a partition layout)."""
+
+    @property
+    def cache_key(self) -> str:
+        """Same key, same decoded rows: sources are immutable."""
+        extra = "|".join(f"{name}={value}" for name, value in self.context)
+        return f"{self.format}|{self.kind}|{self.location.raw}|{self.size_bytes}|{self.entries}|{extra}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """Everything that names files, at one head."""
+
+    retained: tuple[str, ...]
+    """Paths named directly by metadata that stays: metadata files, manifest lists, manifests, statistics."""
+    expired: tuple[str, ...]
+    """The same, named only by what this cycle expires."""
+    sources: tuple[ReferenceSource, ...]
+    """What must be decoded for the rest. The same object appears once, retained if anything retained uses it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileKind:
+    """What a format's layout says of an unreferenced object."""
+
+    kind: str
+    """A short noun for reports: data, manifest, metadata, statistics, …"""
+    reserved: bool = False
+    """Belongs to the format but is never ours to delete (hints, hidden names, locks)."""
+    foreign: bool = False
+    """Not a name the format writes: reported, never deleted."""
+    stage: int = 0
+    """Deletion order inside one plan."""
+
+
+class Layout(Protocol):
+    """Names and places of one table. Picklable and pure, so that it also runs in Spark workers."""
+
+    match_by: MatchBy
+
+    def classify(self, path: str) -> FileKind:
+        """What kind of object a raw listed path is, judged by name and place only."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table as loaded at one moment. `native` is the format's own parsed metadata, opaque to the algorithm."""
+
+    ref: TableRef
+    head: str
+    """Identity of this state: equal heads mean nothing was committed in between."""
+    table_uuid: str | None
+    location: Location
+    roots: tuple[Location, ...]
+    """Every place this table may own files in, none inside another."""
+    snapshots: tuple[Snapshot, ...]
+    layout: Layout
+    minimum_age: timedelta = timedelta(0)
+    """The format's own retention of unreferenced files, where it has one; the longer of it and the grace rules."""
+    estimated_files: int | None = None
+    """From metadata summaries, to choose an engine; None when unknown."""
+    native: Any = None
+
+
+class Fence(Protocol):
+    """Proof, asked for before every commit and every batch, that the table is still ours."""
+
+    async def check(self) -> None:
+        """Raise LeaseLost if it is not."""
+        ...
+
+
+class Table(Protocol):
+    """One table, opened. All decisions are pure functions of a TableState; only `load` and commits do I/O."""
+
+    ref: TableRef
+    executable: bool
+    """False when nothing proves which metadata is current (a bare Iceberg location): plan only."""
+
+    async def head(self) -> str:
+        """The current head, as cheaply as the format can tell."""
+        ...
+
+    async def load(self) -> TableState:
+        """Read the table now. Raises Refused, Unreadable or CatalogUnavailable, never returns half a table."""
+        ...
+
+    async def load_at(self, head: str, now_state: TableState) -> TableState | None:
+        """The table as it was at an earlier head, if that can still be read; None when it cannot."""
+        ...
+
+    def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+        """Which snapshots go by the format's own rules. Pure."""
+        ...
+
+    async def commit_expiry(
+        self, state: TableState, policy: CleanupPolicy, now: datetime, fence: Fence
+    ) -> tuple[TableState, ExpiryPlan]:
+        """Commit what plan_expiry says, retried on conflict from fresh metadata.
+
+        Returns the state after the commit, and the plan that was really committed.
+        """
+        ...
+
+    async def references(self, state: TableState, expiring: ExpiryPlan, before: TableState | None = None) -> References:
+        """What names files at `state`. Snapshots that `expiring` lists give the expired side: read from
+        `state` itself when they are still in it (a dry run), else from `before` (they were committed away)."""
+        ...
+
+    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
+        """Evidence that another table lives in these roots, found among unreferenced listed paths; None if none."""
+        ...
+
+    async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
+        """What must happen once the files are gone (hints, health checks)."""
+        ...
+
+    async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
+        """Which snapshots and refs lead to a source or a directly named path, as sentences."""
+        ...
+
+
+class TableFormat(Protocol):
+    """One dataset's way to its tables: a catalog or a warehouse."""
+
+    name: FormatName
+
+    async def tables(self) -> Sequence[TableRef]:
+        """Discover. Never from a hard-coded list."""
+        ...
+
+    async def open(self, ref: TableRef) -> Table:
+        """A handle on one table; reads nothing yet."""
+        ...
+
+    async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
+        """Where every table of this dataset keeps files, for the overlap guard. Unreadable tables are left out."""
+        ...
+
+
+Decode = Callable[[ReferenceSource, bytes], pa.RecordBatch]
+"""Bytes to references. Pure, guarded against truncation, runs in threads, processes and Spark workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanJob:
+    """What an engine needs to plan one table. It lists first and calls `mark` only when the listing is complete."""
+
+    ref: TableRef
+    roots: tuple[Location, ...]
+    layout: Layout
+    cutoff: datetime
+    """Unreferenced objects modified at or after this stay."""
+    mark: Callable[[], Awaitable[Marked]]
+    rows_path: str
+    """Where the plan's rows go (a local Parquet file)."""
+    ledger: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """What `mark` found after the listing: the state it was read from and the references."""
+
+    state: TableState
+    references: References
+
+
+class Engine(Protocol):
+    """Finds orphans. Every engine gives the same plan, to the last file, for the same table."""
+
+    name: str
+
+    async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
+        """List, then mark, then judge."""
+        ...
+
+    def read_references(self, sources: Sequence[ReferenceSource]) -> AsyncIterator[tuple[ReferenceSource, pa.RecordBatch]]:
+        """Decode some sources now, for revalidation and for explain. Raises Unreadable on a retained one."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop pools and sessions."""
+        ...
+
+
+class BatchState(StrEnum):
+    """A journal entry is written before a batch (intent) and closed after it (done)."""
+
+    INTENT = "intent"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """One batch in the journal: rows [first, first + count) of the plan."""
+
+    run_id: str
+    number: int
+    first: int
+    count: int
+    state: BatchState
+    fencing_token: int
+    deleted: int = 0
+    bytes: int = 0
+    already_gone: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHeader:
+    """A saved plan without its rows."""
+
+    run_id: str
+    table: str
+    head: str
+    digest: str
+    rows_path: str
+    candidates: int
+    bytes: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTime:
+    """When a table is next looked at."""
+
+    table: str
+    next_due: datetime
+    last_finished: datetime | None = None
+    last_outcome: str | None = None
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerHeader:
+    """Where a table's record of first-seen-unreferenced files is; the rows are Parquet under `artifacts`."""
+
+    table: str
+    rows_path: str
+    updated_at: datetime
+    run_id: str
+
+
+class StateStore(Protocol):
+    """What survives a restart. Every method is one short transaction."""
+
+    async def start_run(self, run: CleanupRun) -> None: ...
+    async def update_run(self, run: CleanupRun) -> None: ...
+    async def get_run(self, run_id: str) -> dict[str, Any] | None:
+        """A run as its JSON document (the shape of `run --json`)."""
+        ...
+
+    async def list_runs(self, *, table: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+        """Newest first."""
+        ...
+
+    async def open_runs(self, table: str) -> list[dict[str, Any]]:
+        """Runs of a table that never finished."""
+        ...
+
+    async def save_plan(self, header: PlanHeader) -> None: ...
+    async def get_plan(self, run_id: str) -> PlanHeader | None: ...
+
+    async def begin_batch(self, record: BatchRecord) -> None:
+        """Journal the intent. Raises LeaseLost if the table's lease carries a newer token."""
+        ...
+
+    async def finish_batch(self, record: BatchRecord) -> None: ...
+    async def journal(self, run_id: str) -> list[BatchRecord]: ...
+
+    async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:
+        """Remember, before an expiry commit, the head it starts from; None clears it after the sweep."""
+        ...
+
+    async def pending_expiry(self, table: str) -> str | None: ...
+
+    async def acquire_lease(self, table: str, owner: str, ttl: timedelta) -> Lease | None:
+        """A lease with a token greater than any before, or None while another owner holds it."""
+        ...
+
+    async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease:
+        """Extend, or raise LeaseLost."""
+        ...
+
+    async def check_lease(self, lease: Lease) -> None:
+        """Raise LeaseLost unless the lease is current and unexpired by the store's clock."""
+        ...
+
+    async def release_lease(self, lease: Lease) -> None: ...
+
+    async def set_due(self, due: DueTime) -> None: ...
+    async def due_times(self) -> list[DueTime]: ...
+
+    async def set_ledger(self, header: LedgerHeader) -> None: ...
+    async def get_ledger(self, table: str) -> LedgerHeader | None: ...
+
+    async def ping(self) -> None:
+        """Raise StateError if the store is out of reach."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A step of a cycle, for progress bars and logs."""
+
+    phase: str
+    done: int = 0
+    total: int | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+ReportProgress = Callable[[Progress], None]

@@ -1,0 +1,111 @@
+"""Every error Lakesweep raises on purpose. The class says what the caller does next.
+
+LakesweepError
+├── SettingsError          the operator must mend a file, an option or a name    exit 2
+│   └── UnknownTable       no configured table matches a target                  exit 2
+├── Refused                a guard said no; a person reads `reason`              exit 3
+├── Indeterminate          what must be kept could not be read: delete nothing   exit 4
+│   └── Unreadable         one named object could not be read or is damaged
+├── CatalogUnavailable     the catalog does not answer                           exit 4
+├── CommitConflict         somebody else committed first: load again and retry
+├── CommitUnknown          the commit may or may not have happened: load and look
+├── EngineFailed           the engine could not finish its work                  exit 4
+├── LeaseLost              another worker owns the table now: stop at once
+├── StateError             the state store does not answer or is too new         exit 4
+└── StorageError           the object store said no
+    ├── NotFound           the object is not there
+    ├── Denied             the credentials do not allow it: retrying is useless
+    ├── AlreadyThere       a create-only write found the name taken
+    └── Unavailable        time-out, throttling, 5xx, refused: a later try may work
+
+Adapters translate vendor errors into these, chained, and nobody else does.
+"""
+
+from __future__ import annotations
+
+
+class LakesweepError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class SettingsError(LakesweepError):
+    """Settings or command-line input that only the operator can mend. Holds every fault found."""
+
+    def __init__(self, faults: list[str] | str) -> None:
+        self.faults: list[str] = [faults] if isinstance(faults, str) else list(faults)
+        super().__init__("\n".join(self.faults))
+
+
+class UnknownTable(SettingsError):
+    """A target names no configured table."""
+
+
+class Refused(LakesweepError):
+    """A guard said no. Not retried by itself; a person reads `reason`."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(f"{code}: {reason}")
+
+
+class Indeterminate(LakesweepError):
+    """What must be kept is not known for certain, so nothing may be deleted."""
+
+
+class Unreadable(Indeterminate):
+    """An object that decides what is live is missing, damaged or of an unknown kind."""
+
+    def __init__(self, address: str, why: str) -> None:
+        self.address = address
+        self.why = why
+        super().__init__(f"cannot read {address}: {why}")
+
+
+class CatalogUnavailable(LakesweepError):
+    """The catalog cannot be reached or refuses to answer."""
+
+
+class CommitConflict(LakesweepError):
+    """Another writer committed first. Load the table again and decide anew."""
+
+
+class CommitUnknown(LakesweepError):
+    """No answer to a commit: it may have happened. Load the table and look before anything else."""
+
+
+class EngineFailed(LakesweepError):
+    """The engine (a process pool, a Spark cluster) could not finish."""
+
+
+class LeaseLost(LakesweepError):
+    """The lease on the table is no longer ours."""
+
+
+class StateError(LakesweepError):
+    """The state store cannot be used."""
+
+
+class StorageError(LakesweepError):
+    """The object store said no. `address` is the object or prefix asked for."""
+
+    def __init__(self, address: str, why: str) -> None:
+        self.address = address
+        self.why = why
+        super().__init__(f"{address}: {why}")
+
+
+class NotFound(StorageError):
+    """There is no such object."""
+
+
+class Denied(StorageError):
+    """The credentials do not allow this."""
+
+
+class AlreadyThere(StorageError):
+    """A create-only write found the name taken."""
+
+
+class Unavailable(StorageError):
+    """The store did not answer in time, throttled us or failed. A later try may work."""

@@ -1,0 +1,122 @@
+"""Stored objects, the verdict on each, and the plan made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from lakesweep.model.location import Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """One object as the store shows it. An unknown time is None and always means keep."""
+
+    location: Location
+    size_bytes: int
+    modified_at: datetime | None
+    etag: str | None = None
+
+
+class Verdict(StrEnum):
+    """Why an object stays or goes. Only ORPHAN may go."""
+
+    LIVE = "live"
+    YOUNG = "young"
+    RESERVED = "reserved"
+    FOREIGN = "foreign"
+    ORPHAN = "orphan"
+
+
+class Reason(StrEnum):
+    """What makes an orphan deletable."""
+
+    UNREFERENCED = "unreferenced"
+    """Nothing refers to it now, and it is older than the grace period."""
+    EXPIRED = "expired"
+    """Only snapshots that this plan expires refer to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many files, how many bytes. Sums with +."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(files=self.files + other.files, bytes=self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One row of a plan. `path` is the raw listed address: the only thing that is ever deleted."""
+
+    path: str
+    size_bytes: int
+    modified_at: datetime | None
+    etag: str | None
+    kind: str
+    reason: Reason
+    stage: int = 0
+    """Lower stages are deleted first; a format orders its own files by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanPlan:
+    """What may go, as a durable value. The rows are in `rows_path` (Parquet, sorted by stage and path)."""
+
+    head: str
+    cutoff: datetime
+    verdicts: dict[Verdict, Tally]
+    candidates: Tally
+    by_kind: dict[str, Tally]
+    by_reason: dict[Reason, Tally]
+    missing: tuple[str, ...]
+    """Live files that storage does not show, at most `MISSING_SHOWN` of them."""
+    missing_count: int
+    missing_clash: tuple[str, ...] = ()
+    """Names that a missing live file and a candidate share: the table is seen wrongly."""
+    references: int
+    """Distinct references read from retained snapshots."""
+    matched: int
+    """Listed objects that a retained reference names."""
+    rows_path: str
+    digest: str
+    engine: str
+    timings: dict[str, float] = field(default_factory=dict)
+    """Seconds per phase, for people."""
+
+
+MISSING_SHOWN = 1000
+"""How many missing live files a plan names; the count is always exact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedDelete:
+    """An object the store would not delete, and what it said."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionReport:
+    """What happened to the objects of one or more batches. Sums with +."""
+
+    deleted: Tally = field(default_factory=Tally)
+    already_gone: int = 0
+    failed: tuple[FailedDelete, ...] = ()
+    by_kind: dict[str, Tally] = field(default_factory=dict)
+
+    def __add__(self, other: DeletionReport) -> DeletionReport:
+        kinds = dict(self.by_kind)
+        for kind, tally in other.by_kind.items():
+            kinds[kind] = kinds.get(kind, Tally()) + tally
+        return DeletionReport(
+            deleted=self.deleted + other.deleted,
+            already_gone=self.already_gone + other.already_gone,
+            failed=self.failed + other.failed,
+            by_kind=kinds,
+        )

@@ -1,0 +1,113 @@
+"""Addresses: parse, normalise, contain, compare. Pure text work; a key is never URL-parsed or unquoted.
+
+`raw` is what was listed or written and the only thing that is ever deleted. `match_key` is what two
+addresses are compared by: one scheme per store, one form for local paths, runs of slashes collapsed.
+Collapsing can only make two objects look like one, which keeps a file too many and never loses one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+SCHEME_ALIASES = {"s3a": "s3", "s3n": "s3"}
+"""Other spellings of one store. Both sides of every comparison go through this table."""
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(.*)$", re.DOTALL)
+_SLASHES = re.compile(r"/{2,}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A normalised address: scheme, authority (bucket or host, may be empty) and the raw path.
+
+    For object stores `path` is the key, byte for byte. For `file` it is the absolute path.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Split by hand: `#`, `?`, `%` and `+` are ordinary characters of a key."""
+        found = _SCHEME.match(text)
+        if not found:
+            if not text.startswith("/"):
+                raise ValueError(f"not an absolute address: {text!r} (expected scheme://… or /path)")
+            return cls("file", "", text)
+        scheme = found.group(1).lower()
+        scheme = SCHEME_ALIASES.get(scheme, scheme)
+        rest = found.group(2)
+        if scheme == "file":
+            return cls("file", "", _local_path(text, rest))
+        if not rest.startswith("//"):
+            raise ValueError(f"not an address: {text!r} (expected {scheme}://…)")
+        authority, _, path = rest[2:].partition("/")
+        if not authority:
+            raise ValueError(f"address without a bucket or host: {text!r}")
+        return cls(scheme, authority, path)
+
+    @property
+    def raw(self) -> str:
+        """The full address. `parse(x.raw) == x`."""
+        if self.scheme == "file":
+            return f"file://{self.path}"
+        return f"{self.scheme}://{self.authority}/{self.path}"
+
+    @property
+    def match_key(self) -> str:
+        """What addresses are compared by. See `cleanup.addresses` for the same on Arrow columns."""
+        path = _SLASHES.sub("/", self.path)
+        if self.scheme == "file":
+            return f"file://{path}"
+        return f"{self.scheme}://{self.authority}/{path.lstrip('/')}"
+
+    @property
+    def name(self) -> str:
+        """The last segment, empty for a directory marker."""
+        return self.path.rpartition("/")[2]
+
+    def join(self, *parts: str) -> Location:
+        """A place below this one."""
+        base = self.path.rstrip("/")
+        tail = "/".join(part.strip("/") for part in parts)
+        return Location(self.scheme, self.authority, f"{base}/{tail}" if base or self.scheme == "file" else tail)
+
+    def as_directory(self) -> Location:
+        """The same place with exactly one trailing slash, so that `t1/` never lists `t10/`."""
+        path = self.path.rstrip("/")
+        return Location(self.scheme, self.authority, f"{path}/" if path or self.scheme == "file" else "")
+
+    def contains(self, other: Location) -> bool:
+        """Segment-wise: is `other` strictly below this place? Dot segments are never inside anything."""
+        if (self.scheme, self.authority) != (other.scheme, other.authority):
+            return False
+        if any(segment in (".", "..") for segment in other.path.split("/")):
+            return False
+        prefix = self.as_directory().path
+        return other.path.startswith(prefix) and len(other.path) > len(prefix)
+
+    def overlaps(self, other: Location) -> bool:
+        """Is one of the two the other, or inside it? Compared normalised: doubt means yes."""
+        if (self.scheme, self.authority) != (other.scheme, other.authority):
+            return False
+        mine = self.match_key.rstrip("/") + "/"
+        theirs = other.match_key.rstrip("/") + "/"
+        return mine.startswith(theirs) or theirs.startswith(mine)
+
+    def __str__(self) -> str:
+        return self.raw
+
+
+def _local_path(text: str, rest: str) -> str:
+    """`file:/x`, `file:///x` and `file://localhost/x` are one place: `/x`."""
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise ValueError(f"a file address on another host: {text!r}")
+        return slash + path if slash else "/"
+    if not rest.startswith("/"):
+        raise ValueError(f"not an absolute file address: {text!r}")
+    return rest

@@ -1,0 +1,35 @@
+"""Which table: tenant, dataset, name, format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+TenantId = NewType("TenantId", str)
+
+
+class FormatName(StrEnum):
+    """The table formats Lakesweep knows."""
+
+    ICEBERG = "iceberg"
+    PAIMON = "paimon"
+    DELTA = "delta"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TableRef:
+    """The structured name of a table. Parts may contain any character; only `label` joins them."""
+
+    tenant: TenantId
+    dataset: str
+    name: str
+    format: FormatName
+
+    @property
+    def label(self) -> str:
+        """`tenant/dataset/table`, as people and targets write it."""
+        return f"{self.tenant}/{self.dataset}/{self.name}"
+
+    def __str__(self) -> str:
+        return self.label
