@@ -131,6 +131,10 @@ class References:
     """The same, named only by what this cycle expires."""
     sources: tuple[ReferenceSource, ...]
     """What must be decoded for the rest. The same object appears once, retained if anything retained uses it."""
+    released: tuple[str, ...] = ()
+    """Paths the format itself has proven dead at this head although a source still spells them (a Delta
+    checkpoint's add that a later commit removed; a Paimon manifest's ADD with its DELETE in another manifest).
+    A source's mention of them does not count as retained; `retained` above always does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
