@@ -1,0 +1,53 @@
+# Every target bootstraps what it needs. `make demo` and `make test` are all a newcomer has to know.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Two processes suit two cores; Spark tests share one of them.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test soak lint bench serve clean
+
+help:  ## Show what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+setup: $(VENV)/.installed  ## Make .venv with lakesweep and its pinned dependencies
+	@.ci/need java >/dev/null
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@.ci/need python
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test-installed: $(VENV)/.installed tests/requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.lock
+	@touch $@
+
+demo: setup  ## Build a small lake, plan it, clean it, and show that nothing was lost
+	$(BIN)/lakesweep demo
+
+lint: $(VENV)/.test-installed  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup lint  ## Everything: lint, unit, contract, flow, law, interop and end-to-end tests on real servers
+	@.ci/need maven
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not soak"
+
+soak: setup $(VENV)/.test-installed  ## The same laws with many more examples, and the long fault campaigns
+	@.ci/need maven
+	LAKESWEEP_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+
+bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today
+	$(BIN)/python -m tests.bench
+
+serve: setup  ## Run the daemon with config/local-demo.toml
+	$(BIN)/lakesweep serve --config config/local-demo.toml
+
+clean:  ## Remove what the targets above made
+	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

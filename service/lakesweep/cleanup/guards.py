@@ -1,0 +1,139 @@
+"""The checks between a plan and the first delete. Pure: values in, a Refusal or None out.
+
+A guard that says no is an outcome with a code and a sentence; it never shrinks the plan silently. The plan
+is saved and printed in full all the same, so that a person can look at what was stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from lakesweep.cleanup.ports import TableState
+from lakesweep.model.files import OrphanPlan, Tally
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy, OnMissing
+from lakesweep.model.run import Refusal
+from lakesweep.model.table import TableRef
+
+
+def cutoff(policy: CleanupPolicy, minimum_age: timedelta, now: datetime, store_now: datetime) -> datetime:
+    """Unreferenced objects modified at or after this stay. The slower of the two clocks decides."""
+    return min(now, store_now) - max(policy.grace_period, minimum_age)
+
+
+def check_clock(policy: CleanupPolicy, now: datetime, store_now: datetime) -> Refusal | None:
+    """Ages are worthless when the two clocks disagree by more than a little."""
+    skew = abs(now - store_now)
+    if skew <= policy.max_clock_skew:
+        return None
+    return Refusal(
+        code="clock_skew",
+        reason=f"this machine's clock and the store's differ by {_span(skew)}, more than "
+        f"max_clock_skew_minutes allows ({_span(policy.max_clock_skew)}): set the clock right first",
+    )
+
+
+def check_tenant_root(state: TableState, tenant_root: Location) -> Refusal | None:
+    """A table outside its tenant's root is somebody else's."""
+    if state.location == tenant_root or tenant_root.contains(state.location):
+        return None
+    return Refusal(
+        code="outside_root",
+        reason=f"the table is at {state.location}, outside the tenant's root {tenant_root}: "
+        "nothing outside the root is ever touched",
+    )
+
+
+def check_overlap(state: TableState, neighbours: Mapping[TableRef, Iterable[Location]]) -> Refusal | None:
+    """Two tables in one place: what is an orphan to one may be live in the other."""
+    for other, locations in neighbours.items():
+        if other == state.ref:
+            continue
+        for theirs in locations:
+            for mine in state.roots:
+                if mine.overlaps(theirs):
+                    return Refusal(
+                        code="overlap",
+                        reason=f"{state.ref} ({mine}) and {other} ({theirs}) share a place in storage: "
+                        "move one of them, files there may belong to either",
+                    )
+    return None
+
+
+def check_plan(plan: OrphanPlan, state: TableState, policy: CleanupPolicy, foreign_owner: str | None) -> Refusal | None:
+    """Everything that must hold of a finished plan, gravest first."""
+    return (
+        _check_view(plan, state)
+        or _check_missing(plan, policy)
+        or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))
+        or _check_ceilings(plan, policy)
+        or None
+    )
+
+
+def _check_view(plan: OrphanPlan, state: TableState) -> Refusal | None:
+    """Signs that we look at the table wrongly: nothing live, or nothing listed that matches what is live."""
+    if state.snapshots and plan.references == 0:
+        return Refusal(
+            code="empty_live_set",
+            reason=f"the table has {len(state.snapshots)} snapshots, yet no live file was found: "
+            "its metadata is damaged or was read wrongly",
+        )
+    if state.estimated_files is not None and plan.references < state.estimated_files:
+        return Refusal(
+            code="short_live_set",
+            reason=f"the table's own summary counts {state.estimated_files} live files, yet only "
+            f"{plan.references} references were read",
+        )
+    listed = sum((tally.files for tally in plan.verdicts.values()), 0)
+    if listed and plan.references and plan.matched == 0:
+        return Refusal(
+            code="nothing_matches",
+            reason=f"none of {listed} listed objects matches any of {plan.references} references: the table's "
+            "metadata spells its addresses in another way than storage does",
+        )
+    return None
+
+
+def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
+    if plan.missing_clash:
+        return Refusal(
+            code="missing_clash",
+            reason=f"a live file that storage does not show has the same name as an object about to go "
+            f"({plan.missing_clash[0]}): the table is seen under a wrong address",
+        )
+    if plan.missing_count and policy.on_missing is OnMissing.REFUSE:
+        shown = plan.missing[0] if plan.missing else "?"
+        return Refusal(
+            code="missing_live_files",
+            reason=f"{plan.missing_count} live files are not in storage (first: {shown}): the table is damaged or "
+            'we see it wrongly; look first, then set on_missing = "report" to clean all the same',
+        )
+    return None
+
+
+def _check_ceilings(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
+    going, ceilings = plan.candidates, policy.ceilings
+    if going.files > ceilings.files:
+        return _above("files", f"{going.files} files", f"ceilings.files = {ceilings.files}")
+    if going.bytes > ceilings.bytes:
+        return _above("bytes", f"{going.bytes} bytes", f"ceilings.bytes = {ceilings.bytes}")
+    listed = sum(plan.verdicts.values(), Tally())
+    if listed.files >= ceilings.share_min_files and going.files > ceilings.share * listed.files:
+        share = going.files / listed.files
+        return _above("share", f"{share:.0%} of {listed.files} listed files", f"ceilings.share = {ceilings.share:.0%}")
+    return None
+
+
+def _above(which: str, found: str, allowed: str) -> Refusal:
+    return Refusal(
+        code=f"ceiling_{which}",
+        reason=f"the plan would delete {found}, above {allowed}: look at the saved plan, "
+        "then raise the ceiling for this table if it is right",
+    )
+
+
+def _span(span: timedelta) -> str:
+    minutes = span.total_seconds() / 60
+    return f"{minutes:.0f} min" if minutes >= 1 else f"{span.total_seconds():.0f} s"

@@ -1,0 +1,55 @@
+"""Ask again, before each batch, what is referenced now. Only what is new since the plan is read.
+
+Sources are immutable, so one that was already read as retained needs no second look. One that was read only
+for an expiring snapshot does: a concurrent tag or a lost commit may have kept that snapshot alive.
+"""
+
+from __future__ import annotations
+
+from lakesweep.cleanup import addresses
+from lakesweep.cleanup.ports import Engine, Marked, References, Table
+from lakesweep.model.errors import Refused
+from lakesweep.model.snapshot import ExpiryPlan
+
+
+class Revalidator:
+    """Callable: the match keys of everything referenced since the plan. Cheap while the head stands still."""
+
+    def __init__(self, *, table: Table, engine: Engine, planned: Marked) -> None:
+        self._table = table
+        self._engine = engine
+        self._planned = planned
+        self._head = planned.state.head
+        self._read = _retained_sources(planned.references)
+        self._named = frozenset(planned.references.retained)
+        self._referenced: frozenset[str] = frozenset()
+
+    async def __call__(self) -> frozenset[str]:
+        """Read the head; if it moved, add what its new sources name."""
+        head = await self._table.head()
+        if head == self._head:
+            return self._referenced
+        state = await self._table.load()
+        if state.table_uuid != self._planned.state.table_uuid:
+            raise Refused("table_changed", "the table was dropped and created anew since the plan was made")
+        references = await self._table.references(state, ExpiryPlan(head=state.head))
+        self._referenced |= await self._new_keys(references)
+        self._read |= _retained_sources(references)
+        self._head = state.head
+        return self._referenced
+
+    async def _new_keys(self, references: References) -> frozenset[str]:
+        match_by = self._planned.state.layout.match_by
+        direct = [path for path in references.retained if path not in self._named]
+        keys = set(addresses.match_key_list(direct, match_by))
+        released = set(addresses.match_key_list(references.released, match_by)) - keys
+        # What the log had released at the plan's head and no longer does is alive again.
+        keys |= set(addresses.match_key_list(self._planned.references.released, match_by)) - released
+        fresh = [source for source in references.sources if source.retained and source.cache_key not in self._read]
+        async for _, batch in self._engine.read_references(fresh):
+            keys |= set(addresses.match_keys(batch.column("path"), match_by).to_pylist()) - released
+        return frozenset(keys)
+
+
+def _retained_sources(references: References) -> frozenset[str]:
+    return frozenset(source.cache_key for source in references.sources if source.retained)

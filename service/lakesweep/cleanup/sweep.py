@@ -1,0 +1,164 @@
+"""Delete what a checked plan names, batch by batch. The sole caller of a Deleter.
+
+Before each batch: the lease is still ours, the head is read again and whatever has been referenced since
+is spared, and the intent is in the journal. After each batch: its outcome is in the journal. Batches of
+one stage run side by side; a stage starts only when the one before it is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakesweep.cleanup import planfile
+from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
+from lakesweep.cleanup.ports import BatchRecord, BatchState, Fence, MatchBy, Progress, ReportProgress, StateStore
+from lakesweep.model.errors import LakesweepError
+from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Tally
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+
+Revalidate = Callable[[], Awaitable[frozenset[str]]]
+"""Match keys of everything that became referenced after the plan was made. Raises when the table must be left."""
+
+
+_TASKS_HELD = 1000
+"""Finished batches are let go of at least this often, so that a huge plan does not pile up tasks."""
+
+
+@dataclass(kw_only=True)
+class SweepResult:
+    """What was deleted, what was spared, and what ended the sweep early, if anything."""
+
+    report: DeletionReport = field(default_factory=DeletionReport)
+    spared: int = 0
+    stopped_by: LakesweepError | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One sweep of one plan. `run` may be called once."""
+
+    run_id: str
+    plan: OrphanPlan
+    match_by: MatchBy
+    policy: CleanupPolicy
+    deleter: Deleter
+    journal: StateStore
+    fence: Fence
+    fencing_token: int
+    revalidate: Revalidate
+    stop: asyncio.Event
+    """Set from outside to end the sweep after the running batches."""
+    progress: ReportProgress
+
+    async def run(self) -> SweepResult:
+        """Delete all stages in order. Trouble ends the sweep; what was done is always reported."""
+        result = SweepResult()
+        slots = asyncio.Semaphore(self.policy.max_concurrent_deletions)
+        running: set[asyncio.Task[None]] = set()
+        stage = 0
+        number, first = 0, 0
+        try:
+            async for batch in self._batches():
+                if batch[0].stage != stage or len(running) >= _TASKS_HELD:
+                    await _finish(running)
+                    stage = batch[0].stage
+                await slots.acquire()
+                if self.stop.is_set():
+                    result.interrupted = True
+                    break
+                await self.fence.check()
+                going = await self._spare(batch, result)
+                record = self._record(number, first, len(batch))
+                await self.journal.begin_batch(record)
+                running.add(asyncio.create_task(self._delete(record, going, result, slots), name=f"batch {number}"))
+                number, first = number + 1, first + len(batch)
+        except LakesweepError as exc:
+            result.stopped_by = exc
+        finally:
+            await _finish(running)
+        return result
+
+    async def _batches(self) -> AsyncIterator[list[Candidate]]:
+        """Plan rows in order, cut at stage borders as well as by size."""
+        for rows in planfile.read_batches(self.plan.rows_path, size=self.policy.batch_size):
+            start = 0
+            for index in range(1, len(rows) + 1):
+                if index == len(rows) or rows[index].stage != rows[start].stage:
+                    yield rows[start:index]
+                    start = index
+
+    async def _spare(self, batch: Sequence[Candidate], result: SweepResult) -> list[Candidate]:
+        referenced = await self.revalidate()
+        if not referenced:
+            return list(batch)
+        going = [row for row in batch if _match_key(row.path, self.match_by) not in referenced]
+        result.spared += len(batch) - len(going)
+        return going
+
+    async def _delete(
+        self, record: BatchRecord, going: list[Candidate], result: SweepResult, slots: asyncio.Semaphore
+    ) -> None:
+        try:
+            fates = await self.deleter.delete([row.path for row in going])
+            report = _report(going, fates)
+            done = replace(
+                record,
+                state=BatchState.DONE,
+                deleted=report.deleted.files,
+                bytes=report.deleted.bytes,
+                already_gone=report.already_gone,
+                failed=len(report.failed),
+            )
+            # The files are gone: that fact must reach the journal even while we are being cancelled.
+            await asyncio.shield(self.journal.finish_batch(done))
+            result.report += report
+            self.progress(Progress(phase="sweeping", done=result.report.deleted.files, total=self.plan.candidates.files))
+        except LakesweepError as exc:
+            result.stopped_by = result.stopped_by or exc
+            self.stop.set()
+        finally:
+            slots.release()
+
+    def _record(self, number: int, first: int, count: int) -> BatchRecord:
+        return BatchRecord(
+            run_id=self.run_id,
+            number=number,
+            first=first,
+            count=count,
+            state=BatchState.INTENT,
+            fencing_token=self.fencing_token,
+        )
+
+
+async def _finish(running: set[asyncio.Task[None]]) -> None:
+    """Wait for every running batch, also after one of them met a bug; then let the bug out."""
+    outcomes = await asyncio.gather(*running, return_exceptions=True)
+    running.clear()
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _match_key(path: str, match_by: MatchBy) -> str:
+    location = Location.parse(path)
+    return location.name if match_by is MatchBy.NAME else location.match_key
+
+
+def _report(going: Sequence[Candidate], fates: Sequence[Deleted]) -> DeletionReport:
+    deleted, gone, failed = Tally(), 0, []
+    kinds: dict[str, Tally] = {}
+    for row, outcome in zip(going, fates, strict=True):
+        match outcome.fate:
+            case Fate.DELETED:
+                one = Tally(files=1, bytes=row.size_bytes)
+                deleted += one
+                kinds[row.kind] = kinds.get(row.kind, Tally()) + one
+            case Fate.ALREADY_GONE:
+                gone += 1
+            case Fate.FAILED:
+                failed.append(FailedDelete(path=row.path, why=outcome.why or "no reason given"))
+    return DeletionReport(deleted=deleted, already_gone=gone, failed=tuple(failed), by_kind=kinds)
