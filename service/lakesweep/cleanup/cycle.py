@@ -122,18 +122,17 @@ class Cycle:
 
     async def _execute(self, run: CleanupRun) -> CleanupRun:
         """Steps that change things: commit the expiry, sweep, and tidy up after it."""
-        if run.outcome is not None:
+        plan, expiry = run.plan, run.expiry
+        if run.outcome is not None or plan is None or expiry is None:
             return run
         if not self.execute:
             return replace(run, outcome=Outcome.DRY_RUN, reason="nothing was changed")
         if not self.table.executable:
             raise Refused("plan_only", _PLAN_ONLY)
-        assert run.plan is not None
-        assert run.expiry is not None
-        run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), run.expiry)
-        run = await self._sweep(self._note(run, phase=Phase.SWEEPING), run.plan)
+        run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)
+        run = await self._sweep(self._note(run, phase=Phase.SWEEPING), plan)
         if run.outcome is None:
-            await self.table.after_sweep(self._marked.state, run.expiry or ExpiryPlan(head=self._marked.state.head))
+            await self.table.after_sweep(self._marked.state, run.expiry or expiry)
             await self.state.set_pending_expiry(self.table.ref.label, None, self.run_id)
             run = replace(run, outcome=Outcome.DONE)
         return run

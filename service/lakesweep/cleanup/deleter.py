@@ -77,7 +77,12 @@ class GatedDeleter:
         if location.raw != path:
             raise Refused("outside_root", f"{path} is not a plain listed address; nothing of this batch was deleted")
         if not self._tenant_root.contains(location):
-            raise Refused("outside_root", f"{path} is outside the tenant's root {self._tenant_root}; nothing of this batch was deleted")
+            raise Refused(
+                "outside_root",
+                f"{path} is outside the tenant's root {self._tenant_root}; nothing of this batch was deleted",
+            )
         if not any(root.contains(location) for root in self._table_roots):
             roots = ", ".join(root.raw for root in self._table_roots)
-            raise Refused("outside_root", f"{path} is outside the table's roots {roots}; nothing of this batch was deleted")
+            raise Refused(
+                "outside_root", f"{path} is outside the table's roots {roots}; nothing of this batch was deleted"
+            )

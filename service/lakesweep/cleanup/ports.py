@@ -5,7 +5,7 @@ The power to delete is not here: it lives in `cleanup.deleter`, and only the swe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -33,6 +33,10 @@ LISTING_SCHEMA = pa.schema(
 REFERENCE_SCHEMA = pa.schema([pa.field("path", pa.string(), nullable=False)])
 """What a decoder returns: addresses (or bare names, see MatchBy) as the metadata spells them."""
 
+TOLERATED = pa.field("tolerated", pa.bool_(), nullable=False)
+"""A decoder may add this column. A true row keeps the file it names like any other, but the file may be absent
+without the table being damaged (a Delta tombstone, a second spelling of an address)."""
+
 
 class Clock(Protocol):
     """Where `now` comes from. Injected everywhere, so that tests own time."""
@@ -48,7 +52,7 @@ class Storage(Protocol):
     Errors: NotFound, Denied, Unavailable. Paths are raw; keys are never URL-parsed.
     """
 
-    def list(self, root: Location) -> AsyncIterator[pa.RecordBatch]:
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All objects below `root` (as a directory: `t1` never lists `t10/`), in batches of LISTING_SCHEMA.
 
         No order is promised. A root that does not exist lists nothing. Any error raises: a partial
@@ -135,6 +139,8 @@ class References:
     """Paths the format itself has proven dead at this head although a source still spells them (a Delta
     checkpoint's add that a later commit removed; a Paimon manifest's ADD with its DELETE in another manifest).
     A source's mention of them does not count as retained; `retained` above always does."""
+    tolerated: tuple[str, ...] = ()
+    """Kept exactly like `retained`, but never `missing`: see TOLERATED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +299,9 @@ class Engine(Protocol):
         """List, then mark, then judge."""
         ...
 
-    def read_references(self, sources: Sequence[ReferenceSource]) -> AsyncIterator[tuple[ReferenceSource, pa.RecordBatch]]:
+    def read_references(
+        self, sources: Sequence[ReferenceSource]
+    ) -> AsyncIterator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now, for revalidation and for explain. Raises Unreadable on a retained one."""
         ...
 
@@ -363,8 +371,14 @@ class LedgerHeader:
 class StateStore(Protocol):
     """What survives a restart. Every method is one short transaction."""
 
-    async def start_run(self, run: CleanupRun) -> None: ...
-    async def update_run(self, run: CleanupRun) -> None: ...
+    async def start_run(self, run: CleanupRun) -> None:
+        """Remember that a run began."""
+        ...
+
+    async def update_run(self, run: CleanupRun) -> None:
+        """Replace what is known of a run."""
+        ...
+
     async def get_run(self, run_id: str) -> dict[str, Any] | None:
         """A run as its JSON document (the shape of `run --json`)."""
         ...
@@ -377,21 +391,33 @@ class StateStore(Protocol):
         """Runs of a table that never finished."""
         ...
 
-    async def save_plan(self, header: PlanHeader) -> None: ...
-    async def get_plan(self, run_id: str) -> PlanHeader | None: ...
+    async def save_plan(self, header: PlanHeader) -> None:
+        """Remember a plan; its rows are a file."""
+        ...
+
+    async def get_plan(self, run_id: str) -> PlanHeader | None:
+        """The plan a run made, if it came that far."""
+        ...
 
     async def begin_batch(self, record: BatchRecord) -> None:
         """Journal the intent. Raises LeaseLost if the table's lease carries a newer token."""
         ...
 
-    async def finish_batch(self, record: BatchRecord) -> None: ...
-    async def journal(self, run_id: str) -> list[BatchRecord]: ...
+    async def finish_batch(self, record: BatchRecord) -> None:
+        """Journal the outcome. Allowed even after the lease was lost: it records a fact."""
+        ...
+
+    async def journal(self, run_id: str) -> list[BatchRecord]:
+        """A run's batches in order."""
+        ...
 
     async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:
         """Remember, before an expiry commit, the head it starts from; None clears it after the sweep."""
         ...
 
-    async def pending_expiry(self, table: str) -> str | None: ...
+    async def pending_expiry(self, table: str) -> str | None:
+        """The head before an expiry whose sweep has not finished yet."""
+        ...
 
     async def acquire_lease(self, table: str, owner: str, ttl: timedelta) -> Lease | None:
         """A lease with a token greater than any before, or None while another owner holds it."""
@@ -405,19 +431,33 @@ class StateStore(Protocol):
         """Raise LeaseLost unless the lease is current and unexpired by the store's clock."""
         ...
 
-    async def release_lease(self, lease: Lease) -> None: ...
+    async def release_lease(self, lease: Lease) -> None:
+        """Give the table back at once."""
+        ...
 
-    async def set_due(self, due: DueTime) -> None: ...
-    async def due_times(self) -> list[DueTime]: ...
+    async def set_due(self, due: DueTime) -> None:
+        """Remember when a table is next looked at."""
+        ...
 
-    async def set_ledger(self, header: LedgerHeader) -> None: ...
-    async def get_ledger(self, table: str) -> LedgerHeader | None: ...
+    async def due_times(self) -> list[DueTime]:
+        """Of every table ever seen."""
+        ...
+
+    async def set_ledger(self, header: LedgerHeader) -> None:
+        """Remember where a table's ledger is now."""
+        ...
+
+    async def get_ledger(self, table: str) -> LedgerHeader | None:
+        """Where a table's ledger is, if it has one."""
+        ...
 
     async def ping(self) -> None:
         """Raise StateError if the store is out of reach."""
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close the connections."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,9 @@ class Sweep:
             # The files are gone: that fact must reach the journal even while we are being cancelled.
             await asyncio.shield(self.journal.finish_batch(done))
             result.report += report
-            self.progress(Progress(phase="sweeping", done=result.report.deleted.files, total=self.plan.candidates.files))
+            self.progress(
+                Progress(phase="sweeping", done=result.report.deleted.files, total=self.plan.candidates.files)
+            )
         except LakesweepError as exc:
             result.stopped_by = result.stopped_by or exc
             self.stop.set()

@@ -82,6 +82,11 @@ class OrphanPlan:
     """Distinct references read from retained snapshots."""
     matched: int
     """Listed objects that a retained reference names."""
+    unreferenced_metadata: tuple[str, ...] = ()
+    """Listed objects of kind `metadata` that nothing refers to, newest first, whatever their verdict: another
+    table's are evidence that it lives in these roots. At most `METADATA_SHOWN` of them."""
+    skipped_sources: int = 0
+    """Sources of expiring snapshots that could not be read: what only they name waits for its age."""
     rows_path: str
     digest: str
     engine: str
@@ -91,6 +96,9 @@ class OrphanPlan:
 
 MISSING_SHOWN = 1000
 """How many missing live files a plan names; the count is always exact."""
+
+METADATA_SHOWN = 10_000
+"""How many unreferenced metadata files a plan names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,12 @@ GRACE_FLOOR = timedelta(hours=24)
 """Below this an unreferenced file may belong to a writer that has not committed yet."""
 
 
+_SHORT_GRACE = (
+    "grace_period_hours is below 24: set allow_short_grace = true only where no writer "
+    "can hold uncommitted files for that long"
+)
+
+
 class OnMissing(StrEnum):
     """What to do about a table whose live files are not all in storage."""
 
@@ -49,8 +55,7 @@ class CleanupPolicy:
             for bad, fault in (
                 (
                     self.grace_period < GRACE_FLOOR and not self.allow_short_grace,
-                    "grace_period_hours is below 24: set allow_short_grace = true only where no writer "
-                    "can hold uncommitted files for that long",
+                    _SHORT_GRACE,
                 ),
                 (self.grace_period < timedelta(0), "grace_period_hours must not be negative"),
                 (self.max_snapshot_age < timedelta(0), "max_snapshot_age_hours must not be negative"),

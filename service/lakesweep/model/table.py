@@ -28,8 +28,8 @@ class TableRef:
 
     @property
     def label(self) -> str:
-        """`tenant/dataset/table`, as people and targets write it."""
-        return f"{self.tenant}/{self.dataset}/{self.name}"
+        """`tenant/dataset/table`, as people and targets write it. A bare location is its own label."""
+        return f"{self.tenant}/{self.dataset}/{self.name}" if self.tenant else self.name
 
     def __str__(self) -> str:
         return self.label

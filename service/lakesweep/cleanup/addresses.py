@@ -1,0 +1,208 @@
+"""Addresses by the column: what `model.location` says of one address, said of an Arrow array. Pure.
+
+Every engine brings both sides of its join, listed objects and references, through the functions below, so that
+they can only differ where the addresses do. A reference that cannot be placed is never dropped: a file may
+hang on it, so it raises Indeterminate and the table is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.cleanup.ports import LISTING_SCHEMA, MatchBy
+from lakesweep.model.errors import Indeterminate
+from lakesweep.model.location import SCHEME_ALIASES, Location
+
+INVENTORY_SCHEMA = LISTING_SCHEMA.append(pa.field("match_key", pa.string()))
+"""What is stored. A null `match_key` is the path itself: most are, and the column then costs nothing."""
+
+PLACED_SCHEMA = pa.schema(
+    [
+        pa.field("role", pa.string(), nullable=False),  # a Role
+        pa.field("address", pa.string()),  # normalised, slashes not collapsed; null for a bare name
+        pa.field("match_key", pa.string()),  # null = the address itself
+        pa.field("inside", pa.bool_(), nullable=False),  # storage should show it below one of the roots
+        pa.field("path_key", pa.string()),  # the path behind the bucket, where the bucket is not a root's
+    ]
+)
+"""What is referenced, as engines join it."""
+
+
+class Role(StrEnum):
+    """What a reference does to the file it names."""
+
+    NAMED = "named"
+    """Keeps it, whatever else is said: retained metadata names it directly."""
+    READ = "read"
+    """Keeps it unless the format has released it: a retained source spells it."""
+    EXPIRED = "expired"
+    """Frees it if nothing else keeps it: only what expires names it."""
+    RELEASED = "released"
+    """Takes the force from READ references of the same address."""
+
+
+_ALIASES = tuple((f"{alias}://", f"{scheme}://") for alias, scheme in SCHEME_ALIASES.items())
+_SETTLED = r"^[a-z][a-z0-9+.-]*://[^/]+/"
+
+
+def match_keys(paths: pa.Array, match_by: MatchBy) -> pa.Array:
+    """What each path is compared by: `Location.parse(path).match_key`, or its last segment."""
+    if match_by is MatchBy.NAME:
+        return _last_segments(_present(paths))
+    return _collapsed(canonical(paths))
+
+
+def match_key_list(paths: Sequence[str], match_by: MatchBy) -> list[str]:
+    """The same for a handful of paths in Python."""
+    keys: list[str] = match_keys(pa.array(paths, pa.string()), match_by).to_pylist()
+    return keys
+
+
+def canonical(paths: pa.Array) -> pa.Array:
+    """Each path as `Location.parse(path).raw`: one scheme per store, one form for local paths."""
+    paths = _present(paths)
+    if _uniform(paths):
+        return paths
+    texts = paths
+    for alias, scheme in _ALIASES:
+        texts = _swap_prefix(texts, pc.starts_with(texts, alias), len(alias), scheme)
+    texts = _swap_prefix(texts, pc.starts_with(texts, "/"), 0, "file://")
+    short_file = pc.and_not(pc.starts_with(texts, "file:/"), pc.starts_with(texts, "file://"))
+    texts = _swap_prefix(texts, short_file, len("file:"), "file://")
+    with_bucket = pc.and_not(pc.match_substring_regex(texts, _SETTLED), pc.starts_with(texts, "file:"))
+    settled = pc.or_(with_bucket, pc.starts_with(texts, "file:///"))
+    return _one_by_one(paths, texts, pc.invert(settled), lambda text: Location.parse(text).raw)
+
+
+def inventory(listing: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:
+    """Rows of LISTING_SCHEMA with their match keys."""
+    paths = listing.column("path")
+    keys = _or_null(match_keys(paths, match_by), paths)
+    return pa.RecordBatch.from_arrays([*listing.columns, keys], schema=INVENTORY_SCHEMA)
+
+
+def place(paths: pa.Array, role: Role, match_by: MatchBy, roots: Sequence[Location]) -> pa.RecordBatch:
+    """References of one role, made ready for the join. Raises Indeterminate if one of them cannot be placed."""
+    paths = _present(paths)
+    _refuse_dot_segments(paths)
+    if match_by is MatchBy.NAME:
+        keys = _last_segments(paths)
+        _refuse(pc.equal(keys, ""), paths, "it names a directory")
+        addresses = _addresses_among(paths)
+        inside = pc.or_(pc.is_null(addresses), pc.fill_null(_inside(_collapsed(addresses), roots), False))
+        path_keys = pa.nulls(len(paths), pa.string())
+    else:
+        addresses = canonical(paths)
+        keys = _collapsed(addresses)
+        inside = _inside(keys, roots)
+        path_keys = _path_keys(keys, roots)
+        keys = _or_null(keys, addresses)
+    roles = pa.repeat(pa.scalar(role.value, pa.string()), len(paths))
+    return pa.RecordBatch.from_arrays([roles, addresses, keys, inside, path_keys], schema=PLACED_SCHEMA)
+
+
+def _present(paths: pa.Array) -> pa.Array:
+    if paths.null_count:
+        raise Indeterminate("a reference without an address cannot be placed")
+    return paths if paths.type == pa.string() else paths.cast(pa.string())
+
+
+def _uniform(paths: pa.Array) -> bool:
+    """Do all paths begin with the same well-formed prefix? Then none needs rewriting: the common case."""
+    if not len(paths):
+        return True
+    try:
+        first = Location.parse(paths[0].as_py())
+    except ValueError:
+        return False
+    prefix = f"{first.scheme}://{first.authority}/"
+    return bool(pc.all(pc.starts_with(paths, prefix)).as_py())
+
+
+def _swap_prefix(texts: pa.Array, chosen: pa.Array, length: int, prefix: str) -> pa.Array:
+    if not pc.any(chosen).as_py():
+        return texts
+    return pc.if_else(chosen, pc.binary_replace_slice(texts, start=0, stop=length, replacement=prefix), texts)
+
+
+def _collapsed(addresses: pa.Array) -> pa.Array:
+    """Runs of slashes behind the scheme become one slash."""
+    if not _with_double_slash(addresses):
+        return addresses
+    texts = pc.replace_substring_regex(addresses, r"([^:/])/{2,}", r"\1/")
+    left = pc.greater(pc.count_substring(texts, "//"), 1)
+    return _one_by_one(addresses, texts, left, lambda text: Location.parse(text).match_key)
+
+
+def _with_double_slash(addresses: pa.Array) -> bool:
+    """Has any address a double slash besides that of its scheme?"""
+    return bool(pc.any(pc.greater(pc.count_substring(addresses, "//"), 1)).as_py())
+
+
+def _one_by_one(paths: pa.Array, texts: pa.Array, odd: pa.Array, rule: Callable[[str], str]) -> pa.Array:
+    """Leave the odd rows to `Location` itself: rare spellings need no rule of their own here."""
+    if not pc.any(odd).as_py():
+        return texts
+    mended = []
+    for path in paths.filter(odd).to_pylist():
+        try:
+            mended.append(rule(path))
+        except ValueError as exc:
+            raise Indeterminate(f"cannot place a reference: {exc}") from exc
+    return pc.replace_with_mask(texts, odd, pa.array(mended, pa.string()))
+
+
+def _last_segments(paths: pa.Array) -> pa.Array:
+    """What stands behind the last slash."""
+    pieces = pc.split_pattern(paths, "/", max_splits=1, reverse=True)
+    ends = pc.subtract(pc.cumulative_sum(pc.list_value_length(pieces)), 1)
+    return pc.list_flatten(pieces).take(ends)
+
+
+def _addresses_among(paths: pa.Array) -> pa.Array:
+    """Normalised addresses where a path is one, null where it is a bare name."""
+    absolute = pc.match_substring_regex(paths, r"^([A-Za-z][A-Za-z0-9+.-]*:)?/")
+    if pc.all(absolute).as_py():
+        return canonical(paths)
+    return pc.if_else(absolute, canonical(pc.if_else(absolute, paths, "/")), pa.scalar(None, pa.string()))
+
+
+def _inside(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
+    """Is each collapsed address below one of the roots?"""
+    inside = pa.repeat(pa.scalar(False), len(keys))
+    for root in roots:
+        inside = pc.or_(inside, pc.starts_with(keys, root.match_key.rstrip("/") + "/"))
+    return inside
+
+
+def _path_keys(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
+    """The path behind the bucket, for references in another bucket than some root's. Such a reference keeps
+    every listed object of the same path: it may be the same file under another name of the store."""
+    prefixes = {f"{root.scheme}://{root.authority}/" for root in roots}
+    nothing = pa.scalar(None, pa.string())
+    at_home = pc.starts_with(keys, prefixes.pop()) if len(prefixes) == 1 else pa.repeat(pa.scalar(False), len(keys))
+    if pc.all(at_home).as_py():
+        return pa.nulls(len(keys), pa.string())
+    return pc.if_else(at_home, nothing, pc.replace_substring_regex(keys, r"^[^/]+://[^/]*/", ""))
+
+
+def _or_null(keys: pa.Array, same: pa.Array) -> pa.Array:
+    """Null where the key is the address itself."""
+    if keys is same:
+        return pa.nulls(len(keys), pa.string())
+    return pc.if_else(pc.equal(keys, same), pa.scalar(None, pa.string()), keys)
+
+
+def _refuse_dot_segments(paths: pa.Array) -> None:
+    """`a/./b` and `a/../b` are other names on some stores and plain keys on others: nobody can tell which file."""
+    if pc.any(pc.or_(pc.match_substring_regex(paths, r"/\."), pc.starts_with(paths, "."))).as_py():
+        _refuse(pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)"), paths, "it has a dot segment")
+
+
+def _refuse(bad: pa.Array, paths: pa.Array, why: str) -> None:
+    if pc.any(bad).as_py():
+        raise Indeterminate(f"cannot place the reference {paths.filter(bad)[0].as_py()!r}: {why}")

@@ -1,0 +1,130 @@
+"""Say why one file stays or goes: the snapshots, refs and manifests that hold it, or the evidence against it.
+
+Decides nothing of its own: it walks the same references and asks the same `verdict` as a plan does, for one
+path. Read only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakesweep.cleanup import addresses, guards, verdict
+from lakesweep.cleanup.ports import Clock, Engine, MatchBy, References, Storage, Table, TableState
+from lakesweep.model.errors import NotFound, Refused
+from lakesweep.model.files import StoredObject, Verdict
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.table import TableRef
+
+_HOLDERS_SHOWN = 20
+"""A file that a thousand snapshots hold needs no thousand sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The verdict on one path, with its evidence as sentences."""
+
+    path: str
+    table: TableRef
+    verdict: Verdict | None
+    """None when storage has no such object."""
+    sentences: tuple[str, ...]
+    deletable_from: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explainer:
+    """What is needed to explain paths of one table."""
+
+    table: Table
+    storage: Storage
+    engine: Engine
+    policy: CleanupPolicy
+    clock: Clock
+
+    async def explain(self, location: Location) -> Explanation:
+        """Walk from the references to the file, then from the file to its age."""
+        state = await self.table.load()
+        if not any(root.contains(location) for root in state.roots):
+            roots = ", ".join(root.raw for root in state.roots)
+            raise Refused("outside_root", f"{location} is not inside {self.table.ref}'s roots ({roots})")
+        now = self.clock.now()
+        expiry = self.table.plan_expiry(state, self.policy, now)
+        references = await self.table.references(state, expiry)
+        holders, expired_holders = await self._holders(location, state, references)
+        stored = await self._stat(location)
+        if stored is None:
+            gone = "storage has no such object" + ("; it is live, so the table is damaged" if holders else "")
+            return self._answer(location, None, (gone, *holders))
+        if holders:
+            return self._answer(location, Verdict.LIVE, tuple(holders))
+        return await self._judge(stored, state, expiry, expired_holders)
+
+    async def _judge(
+        self, stored: StoredObject, state: TableState, expiry: ExpiryPlan, expired_holders: list[str]
+    ) -> Explanation:
+        cutoff = guards.cutoff(self.policy, state.minimum_age, self.clock.now(), await self.storage.now())
+        kind = state.layout.classify(stored.location.raw)
+        judged = verdict.judge(
+            kind, expired=bool(expired_holders), elsewhere=False, modified_at=stored.modified_at, cutoff=cutoff
+        )
+        grace = max(self.policy.grace_period, state.minimum_age)
+        sentences = [f"no retained snapshot, branch, tag or statistics entry refers to it (head {state.head})"]
+        match judged:
+            case Verdict.FOREIGN:
+                sentences.append("its name is not one that the format writes: reported, never deleted")
+            case Verdict.RESERVED:
+                sentences.append("its name is reserved (hidden, or kept by the format): never deleted")
+            case Verdict.YOUNG:
+                sentences.append(
+                    _age(stored, f"inside the grace period of {grace}: a writer may be about to commit it")
+                )
+            case Verdict.ORPHAN if expired_holders:
+                going = ", ".join(snapshot.id for snapshot in expiry.expire[:_HOLDERS_SHOWN])
+                sentences.append(f"only snapshots that the next run expires refer to it ({going})")
+                sentences.extend(expired_holders)
+            case _:
+                sentences.append(_age(stored, f"older than the grace period of {grace}"))
+        until = stored.modified_at + grace if judged is Verdict.YOUNG and stored.modified_at else None
+        return self._answer(stored.location, judged, tuple(sentences), until)
+
+    async def _holders(
+        self, location: Location, state: TableState, references: References
+    ) -> tuple[list[str], list[str]]:
+        """Sentences for what holds the file now, and for what only expiring snapshots hold."""
+        match_by = state.layout.match_by
+        wanted = location.name if match_by is MatchBy.NAME else location.match_key
+        held: list[str] = []
+        expired: list[str] = []
+        for paths, into in ((references.retained, held), (references.expired, expired)):
+            if wanted in addresses.match_key_list(paths, match_by):
+                into.extend(await self.table.explain(state, location))
+        if wanted in addresses.match_key_list(references.released, match_by):
+            return held, expired
+        async for source, batch in self.engine.read_references(references.sources):
+            if wanted in addresses.match_keys(batch.column("path"), match_by).to_pylist():
+                into = held if source.retained else expired
+                into.append(f"{source.kind} {source.location} names it")
+                into.extend(await self.table.explain(state, source.location))
+        return held[:_HOLDERS_SHOWN], expired[:_HOLDERS_SHOWN]
+
+    async def _stat(self, location: Location) -> StoredObject | None:
+        try:
+            return await self.storage.stat(location)
+        except NotFound:
+            return None
+
+    def _answer(
+        self, location: Location, judged: Verdict | None, sentences: tuple[str, ...], until: datetime | None = None
+    ) -> Explanation:
+        return Explanation(
+            path=location.raw, table=self.table.ref, verdict=judged, sentences=sentences, deletable_from=until
+        )
+
+
+def _age(stored: StoredObject, what: str) -> str:
+    if stored.modified_at is None:
+        return "its age is unknown, so it stays"
+    return f"last modified {stored.modified_at:%Y-%m-%d %H:%M} UTC, {what}"

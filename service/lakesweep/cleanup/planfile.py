@@ -1,0 +1,170 @@
+"""The rows of a plan on disk: Parquet, sorted by stage and path, with a digest that every engine agrees on.
+
+A plan is written whole or not at all, and read back in bounded memory. A file that is damaged, cut or not a
+plan raises Unreadable: rows are never guessed. Deletes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.model.errors import Indeterminate, Unreadable
+from lakesweep.model.files import Candidate, Reason
+
+PLAN_SCHEMA = pa.schema(
+    [
+        *LISTING_SCHEMA,
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("stage", pa.int32(), nullable=False),
+    ]
+)
+"""One row per Candidate."""
+
+_ROW_GROUP = 65_536
+"""Rows held at once by whoever reads a plan."""
+
+
+class PlanWriter:
+    """Writes rows that come in order. The file appears under its name on a clean exit, and only then."""
+
+    def __init__(self, rows_path: str) -> None:
+        self._target = Path(rows_path)
+        self._partial = self._target.with_name(f"{self._target.name}.partial")
+        self._hasher = hashlib.sha256()
+        self._last: pa.RecordBatch | None = None
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(
+            self._partial,
+            PLAN_SCHEMA,
+            compression="zstd",
+            use_dictionary=["kind", "reason"],
+            write_page_checksum=True,
+        )
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows of PLAN_SCHEMA that sort behind all rows before them."""
+        if not rows.num_rows:
+            return
+        self._check_order(rows)
+        self._hasher.update(_canonical(rows))
+        self._writer.write_batch(rows, row_group_size=_ROW_GROUP)
+        self._last = rows.slice(rows.num_rows - 1)
+
+    @property
+    def digest(self) -> str:
+        """Of the rows written so far."""
+        return self._hasher.hexdigest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._writer.close()
+            if kind is None:
+                with self._partial.open("rb") as written:
+                    os.fsync(written.fileno())
+                self._partial.replace(self._target)
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+    def _check_order(self, rows: pa.RecordBatch) -> None:
+        """Strictly ascending: a path that was listed twice means that the listing cannot be trusted."""
+        table = pa.Table.from_batches([self._last, rows] if self._last is not None else [rows])
+        stage, path = table.column("stage"), table.column("path")
+        below, above = slice(0, table.num_rows - 1), slice(1, None)
+        wrong = pc.or_(
+            pc.greater(stage[below], stage[above]),
+            pc.and_(pc.equal(stage[below], stage[above]), pc.greater_equal(path[below], path[above])),
+        )
+        if pc.any(wrong).as_py():
+            first = path[above].filter(wrong)[0].as_py()
+            raise Indeterminate(f"{first} is in the plan twice or out of order: the listing cannot be trusted")
+
+
+def read_batches(rows_path: str, start: int = 0, size: int = 1000) -> Iterator[list[Candidate]]:
+    """Candidates from row `start` on, in lists of `size` (the last one may be shorter)."""
+    held: list[Candidate] = []
+    for rows in _rows(rows_path, start, size):
+        with _damage_is_unreadable(rows_path):
+            held.extend(_candidate(row) for row in rows.to_pylist())
+        while len(held) >= size:
+            yield held[:size]
+            held = held[size:]
+    if held:
+        yield held
+
+
+def digest(rows_path: str) -> str:
+    """The digest of a plan as it now stands on disk."""
+    hasher = hashlib.sha256()
+    for rows in _rows(rows_path, 0, _ROW_GROUP):
+        hasher.update(_canonical(rows))
+    return hasher.hexdigest()
+
+
+def _rows(rows_path: str, start: int, size: int) -> Iterator[pa.RecordBatch]:
+    with _damage_is_unreadable(rows_path), pq.ParquetFile(rows_path, page_checksum_verification=True) as plan:
+        if not plan.schema_arrow.equals(PLAN_SCHEMA):
+            raise Unreadable(rows_path, "it is not a plan of this version")
+        skip = start
+        groups: list[int] = []
+        for index in range(plan.num_row_groups):
+            rows_inside = plan.metadata.row_group(index).num_rows
+            if not groups and skip >= rows_inside:
+                skip -= rows_inside
+            else:
+                groups.append(index)
+        for rows in plan.iter_batches(batch_size=size, row_groups=groups) if groups else ():
+            left = rows.slice(skip)
+            skip = max(0, skip - rows.num_rows)
+            if left.num_rows:
+                yield left
+
+
+@contextmanager
+def _damage_is_unreadable(rows_path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, pa.ArrowException) as exc:
+        raise Unreadable(rows_path, f"the plan is damaged or gone: {exc}") from exc
+
+
+def _candidate(row: dict[str, Any]) -> Candidate:
+    return Candidate(**{**row, "reason": Reason(row["reason"])})
+
+
+def _canonical(rows: pa.RecordBatch) -> bytes:
+    """Every row as text that reads only one way: texts carry their length, nothing depends on batch borders."""
+    modified = rows.column("modified_at").cast(pa.int64())
+    lines = pc.binary_join_element_wise(
+        _measured(rows.column("path")),
+        _number(rows.column("size_bytes")),
+        _number(modified),
+        _measured(rows.column("etag")),
+        _measured(rows.column("kind")),
+        _measured(rows.column("reason")),
+        _number(rows.column("stage")),
+        "\n",
+    )
+    return "".join(lines.to_pylist()).encode()
+
+
+def _measured(texts: pa.Array) -> pa.Array:
+    lengths = pc.binary_length(texts).cast(pa.string())
+    return pc.coalesce(pc.binary_join_element_wise(lengths, texts, ":"), pa.scalar("-"))
+
+
+def _number(values: pa.Array) -> pa.Array:
+    return pc.coalesce(values.cast(pa.string()), pa.scalar("-"))

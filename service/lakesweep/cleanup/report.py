@@ -1,0 +1,126 @@
+"""The one home of the JSON documents: `plan --json`, `run --json`, the API and the runs in the database.
+
+Pure: values in, plain dictionaries out. Times are ISO 8601 in UTC, snapshot ids are text, paths are raw.
+A field may be added here, never renamed or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from lakesweep.model.files import Candidate, OrphanPlan, Tally, Verdict
+from lakesweep.model.run import CleanupRun, Outcome
+
+FAILED_SHOWN = 1000
+"""How many failed deletes a document names; the count is always exact."""
+
+
+def run_document(run: CleanupRun) -> dict[str, Any]:
+    """One table of `run --json`. `outcome` is null until the run's end."""
+    failed = run.deletion.failed
+    candidates = run.plan.candidates if run.plan else Tally()
+    return {
+        "table": run.table.label,
+        "format": run.table.format.value,
+        "location": run.location,
+        "run_id": run.id,
+        "phase": run.phase.value,
+        "outcome": run.outcome.value if run.outcome else None,
+        "reason": run.reason,
+        "refused": _refused(run),
+        "started_at": iso_utc(run.started_at),
+        "finished_at": iso_utc(run.finished_at),
+        "head": run.head,
+        "engine": _engine(run),
+        "expired_snapshots": list(run.expired_snapshots),
+        "expired_partitions": list(run.expired_partitions),
+        "orphans": {"count": candidates.files, "bytes": candidates.bytes},
+        "deleted": {
+            "count": run.deletion.deleted.files,
+            "bytes": run.deletion.deleted.bytes,
+            "by_kind": {kind: tally.files for kind, tally in sorted(run.deletion.by_kind.items())},
+        },
+        "already_gone": run.deletion.already_gone,
+        "failed": {
+            "count": len(failed),
+            "files": [{"path": one.path, "why": one.why} for one in failed[:FAILED_SHOWN]],
+        },
+        "spared": run.spared,
+        "kept": {verdict.value: _tally(run.plan, verdict).files for verdict in _KEEPING},
+        "kept_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in _KEEPING},
+        "missing": _missing(run.plan),
+    }
+
+
+def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]:
+    """One table of `plan --json`. `files` are the rows of the run's plan, in its order."""
+    candidates = run.plan.candidates if run.plan else Tally()
+    return {
+        "table": run.table.label,
+        "format": run.table.format.value,
+        "location": run.location,
+        "run_id": run.id,
+        "head": run.head,
+        "expire": _expire(run),
+        "verdicts": {verdict.value: _tally(run.plan, verdict).files for verdict in Verdict},
+        "verdict_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in Verdict},
+        "orphans": {"count": candidates.files, "bytes": candidates.bytes, "files": [_orphan(row) for row in files]},
+        "missing": _missing(run.plan),
+        "engine": _engine(run),
+        "refused": _refused(run),
+    }
+
+
+def iso_utc(moment: datetime | None) -> str | None:
+    """`2026-03-01T12:00:00.000Z`. Milliseconds, as listings record them."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_KEEPING = tuple(verdict for verdict in Verdict if verdict is not Verdict.ORPHAN)
+
+
+def _tally(plan: OrphanPlan | None, verdict: Verdict) -> Tally:
+    return plan.verdicts.get(verdict, Tally()) if plan else Tally()
+
+
+def _expire(run: CleanupRun) -> dict[str, Any]:
+    expiry = run.expiry
+    return {
+        "snapshots": [snapshot.id for snapshot in expiry.expire] if expiry else [],
+        "partitions": list(expiry.partitions) if expiry else [],
+        "refs": list(expiry.drop_refs) if expiry else [],
+        "kept": len(expiry.keep) if expiry else 0,
+        "kept_because": [{"id": kept.id, "why": kept.why} for kept in expiry.keep] if expiry else [],
+        "skipped": expiry.skipped if expiry else None,
+    }
+
+
+def _orphan(row: Candidate) -> dict[str, Any]:
+    return {
+        "path": row.path,
+        "size_bytes": row.size_bytes,
+        "modified_at": iso_utc(row.modified_at),
+        "kind": row.kind,
+        "reason": row.reason.value,
+    }
+
+
+def _missing(plan: OrphanPlan | None) -> dict[str, Any]:
+    return {"count": plan.missing_count if plan else 0, "files": list(plan.missing) if plan else []}
+
+
+def _engine(run: CleanupRun) -> dict[str, str] | None:
+    return {"kind": run.engine.kind, "why": run.engine.why} if run.engine else None
+
+
+def _refused(run: CleanupRun) -> dict[str, str | None] | None:
+    """Null only when nothing stood in the way: a table that failed must not look like an empty plan."""
+    if run.refusal:
+        return {"code": run.refusal.code, "reason": run.refusal.reason}
+    if run.outcome is Outcome.FAILED:
+        return {"code": "failed", "reason": run.reason}
+    return None

@@ -1,0 +1,104 @@
+"""Settings become adapters here: stores, formats, engines. Opened lazily, once per tenant or dataset."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from lakesweep.cleanup.deleter import Deleter, GatedDeleter
+from lakesweep.cleanup.ports import Clock, Engine, Storage, Table, TableFormat, TableState
+from lakesweep.engines import registry as engines
+from lakesweep.formats import registry as formats
+from lakesweep.formats.spec import DatasetSpec
+from lakesweep.model.location import Location
+from lakesweep.model.run import EngineChoice
+from lakesweep.model.table import FormatName, TenantId
+from lakesweep.settings.cascade import s3_for
+from lakesweep.settings.schema import Settings
+from lakesweep.settings.tenants import DatasetSettings, TenantSettings
+from lakesweep.storage import registry as storages
+from lakesweep.storage.spec import S3Options, StorageSpec
+
+
+class Adapters:
+    """The adapters of one set of settings. Nothing is opened before it is asked for."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._closing = AsyncExitStack()
+        self._storages: dict[str, Storage] = {}
+        self._engines: dict[str, Engine] = {}
+        self._formats: dict[tuple[str, str], TableFormat] = {}
+
+    async def aclose(self) -> None:
+        """Close everything that was opened, newest first."""
+        await self._closing.aclose()
+
+    def format(self, tenant: TenantSettings, dataset: DatasetSettings) -> TableFormat:
+        """The way to one dataset's tables."""
+        key = (tenant.id, dataset.id)
+        if key not in self._formats:
+            spec = DatasetSpec(
+                tenant=TenantId(tenant.id),
+                tenant_root=Location.parse(tenant.root),
+                dataset=dataset.id,
+                format=dataset.format,
+                catalog=dict(dataset.catalog or {}),
+                namespace=dataset.namespace,
+                warehouse=Location.parse(dataset.warehouse) if dataset.warehouse else None,
+                database=dataset.database,
+                location=Location.parse(dataset.location) if dataset.location else None,
+            )
+            self._formats[key] = formats.open_format(spec, self.storage(tenant.id), self._clock)
+        return self._formats[key]
+
+    def _storage_spec(self, tenant: str) -> StorageSpec:
+        s3 = s3_for(self._settings, tenant)
+        return StorageSpec(
+            s3=S3Options(
+                endpoint_url=s3.endpoint_url,
+                region=s3.region,
+                path_style=s3.path_style,
+                profile=s3.profile,
+                max_connections=s3.max_connections,
+            )
+        )
+
+    def storage(self, tenant: str) -> Storage:
+        """Reading, with one tenant's way to S3."""
+        if tenant not in self._storages:
+            storage = storages.open_storage(self._storage_spec(tenant))
+            self._closing.push_async_callback(storage.aclose)
+            self._storages[tenant] = storage
+        return self._storages[tenant]
+
+    def deleter(self, tenant: str, tenant_root: Location, state: TableState) -> Deleter:
+        """Deleting, shut in behind the gate of one tenant and one table."""
+        inner = storages.open_deleter(self._storage_spec(tenant))
+        return GatedDeleter(inner, tenant_root=tenant_root, table_roots=state.roots)
+
+    def inprocess(self, tenant: str) -> Engine:
+        """The engine inside this process."""
+        if tenant not in self._engines:
+            engine = engines.open_inprocess(
+                storage=self.storage(tenant),
+                decoder=formats.decoder,
+                data_dir=self._settings.service.data_dir,
+                memory_limit=self._settings.engine.memory_limit,
+            )
+            self._closing.push_async_callback(engine.aclose)
+            self._engines[tenant] = engine
+        return self._engines[tenant]
+
+    def choose_engine(self, tenant: str, state: TableState) -> tuple[Engine, EngineChoice]:
+        """Which engine plans a table, and why that one."""
+        choice = engines.choose(
+            kind=self._settings.engine.kind,
+            spark_above_files=self._settings.engine.spark_above_files,
+            estimate=state.estimated_files,
+        )
+        return self.inprocess(tenant), choice
+
+    async def bare_table(self, location: Location, format: FormatName | None, root: Location) -> Table:
+        """A table given as a location only."""
+        return await formats.open_location(location, format, self.storage(""), self._clock, root)

@@ -1,0 +1,53 @@
+"""What a TARGET on the command line or in the API means: configured tables by glob, or one bare location."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from lakesweep.cleanup.ports import Table
+from lakesweep.model.errors import LakesweepError
+from lakesweep.model.location import Location
+from lakesweep.model.table import TableRef
+
+_ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One table to plan or clean, or the reason why it cannot even be opened."""
+
+    ref: TableRef
+    tenant_root: Location
+    table: Table | None = None
+    problem: LakesweepError | None = None
+    bare: bool = False
+    """Given as a location on the command line, not configured."""
+
+
+def as_location(target: str) -> Location | None:
+    """The address a target spells, or None when it names configured tables.
+
+    A relative path counts only if it exists: `acme/prod/orders` is a table unless such a directory is here.
+    """
+    if _ADDRESS.match(target):
+        return Location.parse(target)
+    if target.startswith(("/", "./", "../", "~")) or Path(target).is_dir():
+        return Location.parse(str(Path(target).expanduser().absolute()))
+    return None
+
+
+def matching(target: str, refs: Sequence[TableRef]) -> list[TableRef]:
+    """Tables whose label matches the glob. `acme` means all of a tenant, `acme/prod` all of a dataset."""
+    patterns = [target, f"{target.rstrip('/')}/*"]
+    return [ref for ref in refs if any(fnmatchcase(ref.label, pattern) for pattern in patterns)]
+
+
+def may_match(target: str, tenant: str, dataset: str) -> bool:
+    """Could some table of this dataset match? Datasets that cannot are not even opened."""
+    wanted = target.split("/")
+    parts = (tenant, dataset)[: len(wanted)]
+    return all(fnmatchcase(part, pattern) for part, pattern in zip(parts, wanted, strict=False))

@@ -1,0 +1,230 @@
+"""The sweep: journal before and after, lease and head before every batch, stages in order, trouble reported."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from lakesweep.cleanup import planfile
+from lakesweep.cleanup.deleter import Deleted, Fate
+from lakesweep.cleanup.ports import BatchState, MatchBy
+from lakesweep.cleanup.sweep import Sweep
+from lakesweep.model.errors import LeaseLost, Refused, StateError
+from lakesweep.model.files import OrphanPlan, Tally
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun
+from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.state.memory import MemoryStateStore
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+REF = TableRef(tenant=TenantId("acme"), dataset="shop", name="orders", format=FormatName.ICEBERG)
+
+
+class FixedClock:
+    def now(self):
+        return NOW
+
+
+class RecordingDeleter:
+    """A real Deleter over a set of names; keeps the order of what it was asked."""
+
+    def __init__(self, objects, failing=()):
+        self.objects = set(objects)
+        self.failing = set(failing)
+        self.asked = []
+
+    async def delete(self, paths):
+        await asyncio.sleep(0)
+        self.asked.append(list(paths))
+        return [self._one(path) for path in paths]
+
+    async def remove_empty_directories(self, root, directories):
+        return 0
+
+    async def aclose(self):
+        pass
+
+    def _one(self, path):
+        if path in self.failing:
+            return Deleted(path=path, fate=Fate.FAILED, why="AccessDenied")
+        if path not in self.objects:
+            return Deleted(path=path, fate=Fate.ALREADY_GONE)
+        self.objects.remove(path)
+        return Deleted(path=path, fate=Fate.DELETED)
+
+
+class Held:
+    def __init__(self):
+        self.lost_after = None
+        self.checks = 0
+
+    async def check(self):
+        self.checks += 1
+        if self.lost_after is not None and self.checks > self.lost_after:
+            raise LeaseLost("acme/shop/orders is owned by another worker")
+
+
+def paths(count, stage=0):
+    return [(f"s3://b/t/data/{stage}-{number:05}.parquet", stage) for number in range(count)]
+
+
+async def make_sweep(tmp_path, rows, *, batch_size=10, concurrent=3, deleter=None, fence=None, revalidate=None):
+    rows_path = str(tmp_path / "plan.parquet")
+    with planfile.PlanWriter(rows_path) as writer:
+        writer.write(
+            pa.RecordBatch.from_pylist(
+                [
+                    {
+                        "path": path,
+                        "size_bytes": 7,
+                        "modified_at": NOW,
+                        "etag": None,
+                        "kind": f"kind{stage}",
+                        "reason": "unreferenced",
+                        "stage": stage,
+                    }
+                    for path, stage in rows
+                ],
+                schema=planfile.PLAN_SCHEMA,
+            )
+        )
+    state = MemoryStateStore(FixedClock())
+    await state.start_run(CleanupRun(id="r1", table=REF, location=None, started_at=NOW))
+    lease = await state.acquire_lease(REF.label, "me", timedelta(hours=1))
+
+    async def nothing_new():
+        return frozenset()
+
+    return Sweep(
+        run_id="r1",
+        plan=OrphanPlan(
+            head="h",
+            cutoff=NOW,
+            verdicts={},
+            candidates=Tally(files=len(rows)),
+            by_kind={},
+            by_reason={},
+            missing=(),
+            missing_count=0,
+            references=1,
+            matched=1,
+            rows_path=rows_path,
+            digest="d",
+            engine="inprocess",
+        ),
+        match_by=MatchBy.ADDRESS,
+        policy=CleanupPolicy(batch_size=batch_size, max_concurrent_deletions=concurrent),
+        deleter=deleter or RecordingDeleter(path for path, _ in rows),
+        journal=state,
+        fence=fence or Held(),
+        fencing_token=lease.token,
+        revalidate=revalidate or nothing_new,
+        stop=asyncio.Event(),
+        progress=lambda _: None,
+    )
+
+
+async def test_everything_goes_once_and_is_journalled(tmp_path):
+    sweep = await make_sweep(tmp_path, paths(25))
+    result = await sweep.run()
+    assert sweep.deleter.objects == set()
+    assert result.report.deleted == Tally(files=25, bytes=175)
+    assert result.report.by_kind == {"kind0": Tally(files=25, bytes=175)}
+    journal = await sweep.journal.journal("r1")
+    assert [(entry.first, entry.count, entry.deleted) for entry in journal] == [(0, 10, 10), (10, 10, 10), (20, 5, 5)]
+    assert all(entry.state is BatchState.DONE for entry in journal)
+
+
+async def test_a_stage_begins_only_when_the_one_before_is_finished(tmp_path):
+    sweep = await make_sweep(tmp_path, paths(25, stage=0) + paths(5, stage=1), concurrent=8)
+    await sweep.run()
+    stages = [path.rpartition("/")[2][0] for batch in sweep.deleter.asked for path in batch]
+    assert stages == sorted(stages)
+    assert all(len({path.rpartition("/")[2][0] for path in batch}) == 1 for batch in sweep.deleter.asked)
+
+
+async def test_what_became_referenced_is_spared(tmp_path):
+    rows = paths(20)
+    seen = []
+
+    async def referenced_from_second_batch_on():
+        seen.append(1)
+        return frozenset({rows[12][0], rows[3][0]}) if len(seen) > 1 else frozenset()
+
+    sweep = await make_sweep(tmp_path, rows, concurrent=1, revalidate=referenced_from_second_batch_on)
+    result = await sweep.run()
+    assert sweep.deleter.objects == {rows[12][0]}
+    assert result.spared == 1
+    assert len(seen) == 2
+
+
+async def test_an_already_gone_object_is_no_failure_and_a_failed_one_is_named(tmp_path):
+    rows = paths(3)
+    deleter = RecordingDeleter([rows[0][0], rows[2][0]], failing=[rows[2][0]])
+    result = await (await make_sweep(tmp_path, rows, deleter=deleter)).run()
+    assert (result.report.deleted.files, result.report.already_gone) == (1, 1)
+    assert [(failed.path, failed.why) for failed in result.report.failed] == [(rows[2][0], "AccessDenied")]
+
+
+async def test_a_lost_lease_stops_before_the_next_batch(tmp_path):
+    fence = Held()
+    fence.lost_after = 1
+    sweep = await make_sweep(tmp_path, paths(30), concurrent=1, fence=fence)
+    result = await sweep.run()
+    assert isinstance(result.stopped_by, LeaseLost)
+    assert len(sweep.deleter.asked) == 1
+    assert result.report.deleted.files == 10
+
+
+async def test_a_refused_revalidation_deletes_nothing_more(tmp_path):
+    async def refused():
+        raise Refused("table_changed", "dropped")
+
+    sweep = await make_sweep(tmp_path, paths(30), revalidate=refused)
+    result = await sweep.run()
+    assert isinstance(result.stopped_by, Refused)
+    assert sweep.deleter.asked == []
+
+
+async def test_without_a_journal_entry_nothing_is_deleted(tmp_path):
+    sweep = await make_sweep(tmp_path, paths(30))
+
+    async def down(_):
+        raise StateError("the state store is away")
+
+    sweep.journal.begin_batch = down
+    result = await sweep.run()
+    assert isinstance(result.stopped_by, StateError)
+    assert sweep.deleter.asked == []
+
+
+async def test_a_stop_from_outside_ends_after_the_running_batches(tmp_path):
+    sweep = await make_sweep(tmp_path, paths(100), concurrent=1)
+    calls = []
+
+    async def stop_at_third():
+        calls.append(1)
+        if len(calls) == 3:
+            sweep.stop.set()
+        return frozenset()
+
+    object.__setattr__(sweep, "revalidate", stop_at_third)
+    result = await sweep.run()
+    assert result.interrupted
+    assert result.report.deleted.files == 30
+    assert all(entry.state is BatchState.DONE for entry in await sweep.journal.journal("r1"))
+
+
+@pytest.mark.parametrize("cancel_after", [1, 3, 7])
+async def test_a_cancelled_sweep_leaves_no_deleted_batch_unjournalled(tmp_path, cancel_after):
+    sweep = await make_sweep(tmp_path, paths(500), concurrent=2)
+    task = asyncio.create_task(sweep.run())
+    for _ in range(cancel_after):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    journal = await sweep.journal.journal("r1")
+    done = {entry.number for entry in journal if entry.state is BatchState.DONE}
+    assert len(done) == len(sweep.deleter.asked)
