@@ -160,7 +160,10 @@ class FileKind:
 class Layout(Protocol):
     """Names and places of one table. Picklable and pure, so that it also runs in Spark workers."""
 
-    match_by: MatchBy
+    @property
+    def match_by(self) -> MatchBy:
+        """How this format's references and listed objects are compared."""
+        ...
 
     def classify(self, path: str) -> FileKind:
         """What kind of object a raw listed path is, judged by name and place only."""

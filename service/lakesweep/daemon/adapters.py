@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
-from lakesweep.cleanup.ports import Clock, Engine, Storage, Table, TableFormat, TableState
+from lakesweep.cleanup.ports import Clock, Engine, Storage, Table, TableFormat, TableState, Writer
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
@@ -27,6 +27,7 @@ class Adapters:
         self._clock = clock
         self._closing = AsyncExitStack()
         self._storages: dict[str, Storage] = {}
+        self._writers: dict[str, Writer] = {}
         self._engines: dict[str, Engine] = {}
         self._formats: dict[tuple[str, str], TableFormat] = {}
 
@@ -49,7 +50,9 @@ class Adapters:
                 database=dataset.database,
                 location=Location.parse(dataset.location) if dataset.location else None,
             )
-            self._formats[key] = formats.open_format(spec, self.storage(tenant.id), self._clock)
+            self._formats[key] = formats.open_format(
+                spec, self.storage(tenant.id), self._clock, self._writer(tenant.id)
+            )
         return self._formats[key]
 
     def _storage_spec(self, tenant: str) -> StorageSpec:
@@ -72,6 +75,13 @@ class Adapters:
             self._storages[tenant] = storage
         return self._storages[tenant]
 
+    def _writer(self, tenant: str) -> Writer:
+        if tenant not in self._writers:
+            writer = storages.open_writer(self._storage_spec(tenant))
+            self._closing.push_async_callback(writer.aclose)
+            self._writers[tenant] = writer
+        return self._writers[tenant]
+
     def deleter(self, tenant: str, tenant_root: Location, state: TableState) -> Deleter:
         """Deleting, shut in behind the gate of one tenant and one table."""
         inner = storages.open_deleter(self._storage_spec(tenant))
@@ -85,6 +95,7 @@ class Adapters:
                 decoder=formats.decoder,
                 data_dir=self._settings.service.data_dir,
                 memory_limit=self._settings.engine.memory_limit,
+                cache_scope=f"{tenant}|{s3_for(self._settings, tenant).endpoint_url}",
             )
             self._closing.push_async_callback(engine.aclose)
             self._engines[tenant] = engine
@@ -99,6 +110,6 @@ class Adapters:
         )
         return self.inprocess(tenant), choice
 
-    async def bare_table(self, location: Location, format: FormatName | None, root: Location) -> Table:
+    async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         """A table given as a location only."""
-        return await formats.open_location(location, format, self.storage(""), self._clock, root)
+        return await formats.open_location(location, format, self.storage(tenant), self._clock, root)

@@ -91,7 +91,7 @@ class App:
         """The tables a target names. A dataset that cannot be read becomes a Work with its problem."""
         location = targets.as_location(target) if target else None
         if location:
-            return [await self._bare(location, format, Location.parse(root) if root else location)]
+            return [await self._bare(location, format, targets.root_location(root) if root else None)]
         pattern = target or "*"
         works: list[Work] = []
         for tenant, dataset in self._datasets():
@@ -158,8 +158,8 @@ class App:
             raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
         explainer = Explainer(
             table=work.table,
-            storage=self._adapters.storage(work.ref.tenant),
-            engine=self._adapters.inprocess(work.ref.tenant),
+            storage=self._adapters.storage(work.tenant),
+            engine=self._adapters.inprocess(work.tenant),
             policy=self._policy(work, execute=False),
             clock=self.clock,
         )
@@ -181,9 +181,9 @@ class App:
                     tenant_root=work.tenant_root,
                     policy=policy,
                     execute=not policy.dry_run,
-                    storage=self._adapters.storage(work.ref.tenant),
-                    choose_engine=lambda state: self._adapters.choose_engine(work.ref.tenant, state),
-                    open_deleter=lambda state: self._adapters.deleter(work.ref.tenant, work.tenant_root, state),
+                    storage=self._adapters.storage(work.tenant),
+                    choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state),
+                    open_deleter=lambda state: self._adapters.deleter(work.tenant, work.tenant_root, state),
                     state=self.state,
                     clock=self.clock,
                     fence=held,
@@ -195,6 +195,8 @@ class App:
                 if progress:
                     cycle.progress = progress
                 return await cycle.run()
+        except SettingsError:
+            raise
         except LakesweepError as exc:
             return self._failed(run_id, work, exc)
 
@@ -226,9 +228,13 @@ class App:
         except LakesweepError as exc:
             return [Work(ref=whole, tenant_root=root, problem=exc)]
 
-    async def _bare(self, location: Location, format: FormatName | None, root: Location) -> Work:
-        table = await self._adapters.bare_table(location, format, root)
-        return Work(ref=table.ref, tenant_root=root, table=table, bare=True)
+    async def _bare(self, location: Location, format: FormatName | None, root: Location | None) -> Work:
+        """A location inside a configured tenant's root is that tenant's: its S3, its root and its dry_run hold."""
+        owner = next((t for t in self.settings.tenants if Location.parse(t.root).overlaps(location)), None)
+        if root is None:
+            root = Location.parse(owner.root) if owner else location
+        table = await self._adapters.bare_table(location, format, root, owner.id if owner else "")
+        return Work(ref=table.ref, tenant_root=root, table=table, bare=True, bare_tenant=owner.id if owner else "")
 
     async def _place(self, work: Work) -> tuple[str | None, str | None]:
         if work.table is None:
@@ -269,7 +275,7 @@ class App:
 
     def _policy(self, work: Work, *, execute: bool | None) -> CleanupPolicy:
         ref = work.ref
-        return policy_for(self.settings, ref.tenant, ref.dataset, ref.name, execute=execute)
+        return policy_for(self.settings, work.tenant, ref.dataset, ref.name, execute=execute)
 
     @property
     def _plans(self) -> Path:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lakesweep.cleanup.ports import Table
-from lakesweep.model.errors import LakesweepError
+from lakesweep.model.errors import LakesweepError, SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
 
@@ -26,6 +26,13 @@ class Work:
     problem: LakesweepError | None = None
     bare: bool = False
     """Given as a location on the command line, not configured."""
+    bare_tenant: str = ""
+    """The tenant whose root a bare location lies in, if any."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose stores and rules apply; empty for a bare location outside every tenant."""
+        return self.bare_tenant if self.bare else self.ref.tenant
 
 
 def as_location(target: str) -> Location | None:
@@ -34,10 +41,25 @@ def as_location(target: str) -> Location | None:
     A relative path counts only if it exists: `acme/prod/orders` is a table unless such a directory is here.
     """
     if _ADDRESS.match(target):
-        return Location.parse(target)
+        return _parse(target)
     if target.startswith(("/", "./", "../", "~")) or Path(target).is_dir():
-        return Location.parse(str(Path(target).expanduser().absolute()))
+        return _parse(str(Path(target).expanduser().absolute()))
     return None
+
+
+def root_location(text: str) -> Location:
+    """What `--root` spells; a relative path is read from the working directory."""
+    location = as_location(text)
+    if location is None:
+        raise SettingsError(f"--root {text!r} is not an address or an existing directory")
+    return location
+
+
+def _parse(text: str) -> Location:
+    try:
+        return Location.parse(text)
+    except ValueError as exc:
+        raise SettingsError(str(exc)) from exc
 
 
 def matching(target: str, refs: Sequence[TableRef]) -> list[TableRef]:

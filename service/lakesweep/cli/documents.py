@@ -1,0 +1,67 @@
+"""`--json`: one document on standard output, written as it comes, so that a plan of any length fits in memory.
+
+The shape of each table's part is `cleanup.report`'s; this module only writes it. The document is closed whatever
+happens, so what was written is always valid JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from lakesweep.cleanup import report
+from lakesweep.model.files import Candidate
+from lakesweep.model.run import CleanupRun
+
+_HOLE = "\x00files\x00"
+"""Stands where the files go until they are written. No text of a document holds a NUL."""
+
+
+class Array:
+    """The elements of `{"name": [...]}`, one line each."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._empty = True
+
+    def add(self, element: Any) -> None:
+        """Write one element."""
+        self._begin()
+        self._out.write(dumps(element))
+
+    async def add_plan(self, run: CleanupRun, batches: AsyncIterator[Sequence[Candidate]]) -> None:
+        """Write one table's plan with all of its files, one batch in memory at a time."""
+        document = report.plan_document(run, ())
+        document["orphans"]["files"] = _HOLE
+        before, after = dumps(document).split(dumps(_HOLE))
+        self._begin()
+        self._out.write(f"{before}[")
+        files = Array(self._out)
+        try:
+            async for batch in batches:
+                for row in report.plan_document(run, batch)["orphans"]["files"]:
+                    files.add(row)
+        finally:
+            self._out.write(f"]{after}")
+
+    def _begin(self) -> None:
+        self._out.write("\n" if self._empty else ",\n")
+        self._empty = False
+
+
+@contextmanager
+def array(name: str, out: TextIO) -> Iterator[Array]:
+    """`{"tables": [` … `]}`."""
+    out.write(f"{{{dumps(name)}: [")
+    try:
+        yield Array(out)
+    finally:
+        out.write("\n]}\n")
+        out.flush()
+
+
+def dumps(value: Any) -> str:
+    """JSON on one line, in plain ASCII: it survives every locale and file names that are not UTF-8."""
+    return json.dumps(value)

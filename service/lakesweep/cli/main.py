@@ -1,0 +1,61 @@
+"""The commands of `lakesweep`, one file each, and the process's exit code."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from lakesweep import __version__
+from lakesweep.cli.demo import demo
+from lakesweep.cli.explain import explain
+from lakesweep.cli.plan import plan
+from lakesweep.cli.run import run
+from lakesweep.cli.runs import runs
+from lakesweep.cli.tables import tables
+
+app = typer.Typer(
+    name="lakesweep",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (plan, run, tables, runs, explain, demo):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"lakesweep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _lakesweep(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Keep lakehouse tables clean: expire old snapshots, then delete what no snapshot references.
+
+    A file is deleted only when it is proven unreferenced. Start with `lakesweep plan TARGET`, which changes nothing.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the locale cannot write is shown escaped; it must not end the program.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(args=arguments, prog_name="lakesweep")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0

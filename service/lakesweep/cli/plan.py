@@ -1,0 +1,79 @@
+"""`lakesweep plan`: show what a run would expire and delete. Changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesweep.cli import documents, exits, options, progress, render, screen, session
+from lakesweep.cli.targets import Targets
+from lakesweep.model.files import Candidate
+from lakesweep.model.run import CleanupRun
+
+if TYPE_CHECKING:
+    from lakesweep.cli.session import Session
+    from lakesweep.daemon.app import App
+
+
+def plan(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help=f"{options.TARGET_HELP} Default: every configured table."),
+    ] = None,
+    *,
+    files: Annotated[int, typer.Option("--files", min=0, metavar="N", help="Orphan files to show of each table.")] = 10,
+    as_json: options.Json = False,
+    table_format: options.Format = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Show what a run would expire and delete, and what stays and why.
+
+    Changes nothing.
+
+    Exit codes: 0 planned, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
+    tables every one is tried and the greatest code wins.
+    """
+
+    async def body(opened: Session) -> exits.ExitCode:
+        wanted = Targets(opened, targets or [], table_format=table_format, root=root)
+        await (_as_document(opened.app, wanted) if as_json else _as_text(opened.app, wanted, files))
+        return exits.gravest(wanted.codes)
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+async def _as_document(app: App, wanted: Targets) -> None:
+    with documents.array("tables", sys.stdout) as tables:
+        async for work in wanted.works():
+            with progress.watching(work.ref.label) as report:
+                run = await app.plan(work, progress=report)
+            wanted.codes.append(exits.of_run(run))
+            await tables.add_plan(run, app.candidates(run))
+
+
+async def _as_text(app: App, wanted: Targets, files: int) -> None:
+    console = screen.output()
+    runs: list[CleanupRun] = []
+    async for work in wanted.works():
+        with progress.watching(work.ref.label) as report:
+            run = await app.plan(work, progress=report)
+        wanted.codes.append(exits.of_run(run))
+        runs.append(run)
+        render.show_plan(console, run, await _first(app, run, files))
+        console.print()
+    render.show_sum(console, runs)
+
+
+async def _first(app: App, run: CleanupRun, files: int) -> Sequence[Candidate]:
+    rows: list[Candidate] = []
+    if files and run.plan is not None:
+        async for batch in app.candidates(run):
+            rows.extend(batch[: files - len(rows)])
+            if len(rows) >= files:
+                break
+    return rows

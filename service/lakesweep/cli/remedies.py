@@ -1,0 +1,22 @@
+"""What a person does about a refusal, by its code. A code without advice here says it in its own reason."""
+
+from __future__ import annotations
+
+_REMEDIES = {
+    "indeterminate": "Nothing of this table is deleted while something that must be kept cannot be read. "
+    "Mend or restore the named object, or wait if the store was out of reach, and plan again.",
+    "plan_only": "Configure the table's catalog in the settings and run it as tenant/dataset/table.",
+    "missing_live_files": "`lakesweep explain PATH` says which snapshot needs a missing file.",
+    "missing_clash": "Compare the address in the catalog with the one in storage: scheme, bucket and path.",
+    "nothing_matches": "Compare the address in the catalog with the one in storage: scheme, bucket and path.",
+    "empty_live_set": "Read the table with another engine before anything else.",
+    "short_live_set": "Read the table with another engine before anything else.",
+    "foreign_table": "Give each table a place of its own, or clean up the other table's files by hand.",
+    "table_changed": "Plan it again.",
+    "busy": "Look at `lakesweep runs`, and try again when the other run has ended.",
+}
+
+
+def remedy(code: str) -> str | None:
+    """Advice for a refusal's code, if there is more to say than its reason."""
+    return _REMEDIES.get(code)

@@ -1,0 +1,78 @@
+"""`lakesweep run`: one cycle over each table. Deletes only with `--execute`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesweep.cleanup import report as reports
+from lakesweep.cli import documents, exits, options, progress, render, screen, session
+from lakesweep.cli.targets import Targets
+from lakesweep.model.run import CleanupRun
+
+if TYPE_CHECKING:
+    from lakesweep.cli.session import Session
+    from lakesweep.daemon.app import App
+
+
+def run(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="TARGET", help=f"{options.TARGET_HELP} All configured tables: '*'.")
+    ],
+    *,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute",
+            help="Really expire and delete. Stands over dry_run = true in [orphan_cleanup]; a tenant's, dataset's or "
+            "table's own dry_run = true still wins.",
+        ),
+    ] = False,
+    as_json: options.Json = False,
+    table_format: options.Format = None,
+    root: options.Root = None,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Expire old snapshots, then delete what nothing references.
+
+    Without --execute this is a dry run: it tells what it would do and changes nothing.
+
+    Exit codes: 0 done, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
+    tables every one is tried and the greatest code wins.
+    """
+
+    async def body(opened: Session) -> exits.ExitCode:
+        wanted = Targets(opened, targets, table_format=table_format, root=root)
+        if as_json:
+            with documents.array("tables", sys.stdout) as tables:
+                await _each(opened.app, wanted, lambda done: tables.add(reports.run_document(done)), execute=execute)
+        else:
+            await _as_text(opened.app, wanted, execute=execute)
+        return exits.gravest(wanted.codes)
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+async def _each(app: App, wanted: Targets, show: Callable[[CleanupRun], None], *, execute: bool) -> None:
+    async for work in wanted.works():
+        with progress.watching(work.ref.label) as report:
+            done = await app.run(work, execute=execute, progress=report)
+        wanted.codes.append(exits.of_run(done))
+        show(done)
+
+
+async def _as_text(app: App, wanted: Targets, *, execute: bool) -> None:
+    console = screen.output()
+    runs: list[CleanupRun] = []
+
+    def show(done: CleanupRun) -> None:
+        runs.append(done)
+        render.show_run(console, done, execute=execute)
+        console.print()
+
+    await _each(app, wanted, show, execute=execute)
+    render.show_sum(console, runs)

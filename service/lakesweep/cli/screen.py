@@ -1,0 +1,88 @@
+"""How values look on a screen: consoles, tables, units. Text from outside is shown, never interpreted.
+
+On a terminal there are colours and lines; anywhere else the same words as plain text, one row a line, however long.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_PLAIN_WIDTH = 100_000
+"""Without a terminal nothing is wrapped or cut: another program may read the lines."""
+
+
+def output() -> Console:
+    """Standard output, for results."""
+    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+def complain(message: str) -> None:
+    """One sentence on standard error."""
+    print(f"lakesweep: {printable(message, newlines=True)}", file=sys.stderr)
+
+
+def printable(text: str, *, newlines: bool = False) -> str:
+    """An object's key may hold control characters, which must not reach a terminal."""
+    return "".join(
+        one if one.isprintable() or (newlines and one == "\n") else one.encode("unicode_escape").decode()
+        for one in text
+    )
+
+
+def text(value: object, style: str = "") -> Text:
+    """Words to show as they are: `[bold]` in a path is part of the path."""
+    return Text(printable(str(value)), style=style)
+
+
+def table(console: Console, *columns: str, numbers: tuple[str, ...] = (), paths: tuple[str, ...] = ()) -> Table:
+    """A table with a line under its head on a terminal, and blanks between columns elsewhere."""
+    made = Table(
+        box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=console.is_terminal, header_style="bold"
+    )
+    for column in columns:
+        overflow, justify = ("fold" if column in paths else "ellipsis"), ("right" if column in numbers else "left")
+        made.add_column(column, overflow=overflow, justify=justify, no_wrap=column in numbers)  # type: ignore[arg-type]
+    return made
+
+
+def block(console: Console, shown: Table) -> None:
+    """A table set off from what stands above it; on a terminal its own lines do that."""
+    if not console.is_terminal:
+        console.print()
+    console.print(shown)
+
+
+def count(number: int) -> str:
+    """12,345."""
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 file, 12,345 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(size_bytes: int) -> str:
+    """Bytes in the largest unit that leaves a whole number before the point: 1.5 GiB."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} PiB"
+
+
+def moment(when: datetime | str | None) -> str:
+    """2026-03-01 12:00 UTC, whether it comes as a time or from a document."""
+    if when is None:
+        return "-"
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

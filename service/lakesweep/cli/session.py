@@ -1,0 +1,78 @@
+"""Open what a command needs, run it, and turn whatever happens into one sentence and an exit code.
+
+Everything heavy is imported here and only when a command really runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakesweep.cli import exits, screen
+from lakesweep.cli.exits import ExitCode
+from lakesweep.model.errors import LakesweepError
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
+    from lakesweep.settings.schema import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What a command works with."""
+
+    settings: Settings
+    app: App
+
+
+def run(body: Callable[[Session], Awaitable[ExitCode]], *, config: Path | None, debug: bool) -> ExitCode:
+    """Run one command. Never raises: the answer is the process's exit code."""
+    try:
+        return _run(body, config, debug=debug)
+    except KeyboardInterrupt:
+        screen.complain("interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.CLOSED_PIPE
+    except Exception as exc:  # noqa: BLE001 - the outermost boundary: nothing may reach a user as a traceback
+        error = _first(exc)
+        if debug:
+            traceback.print_exception(error)
+        screen.complain(exits.sentence(error))
+        return exits.of_error(error)
+
+
+def _run(body: Callable[[Session], Awaitable[ExitCode]], config: Path | None, *, debug: bool) -> ExitCode:
+    # pydantic, pyarrow, botocore and their like take longer to import than `--help` takes to print.
+    from lakesweep.settings.load import load  # noqa: PLC0415 - heavy
+    from lakesweep.telemetry import logs  # noqa: PLC0415 - heavy
+
+    settings = load(config)
+    log_settings = settings.logging.model_copy(update={"level": "debug"}) if debug else settings.logging
+    # On a terminal the command itself tells what happens.
+    logs.configure(log_settings, at_least=logging.WARNING if sys.stderr.isatty() and not debug else logging.DEBUG)
+
+    from lakesweep.daemon.app import App  # noqa: PLC0415 - heavy
+
+    async def opened() -> ExitCode:
+        async with App.open(settings) as app:
+            return await body(Session(settings=settings, app=app))
+
+    return asyncio.run(opened())
+
+
+def _first(error: BaseException) -> BaseException:
+    """Tasks fail in groups; one of our own errors says it best."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = [_first(inner) for inner in error.exceptions]
+    return next((leaf for leaf in leaves if isinstance(leaf, LakesweepError)), leaves[0])

@@ -1,0 +1,99 @@
+-- The relational plan, shared by every engine. Each statement is named; an engine registers the result of
+-- `held` and `missing` as views of that name and streams the others.
+--
+-- Relations an engine provides
+--   inventory(path, match_key, size_bytes, modified_at, etag)      every listed object; no column but the last two is null
+--   refs(role, address, bare, match_key, inside, path_key)         every reference, see cleanup.addresses; exactly one of
+--                                                                  address and bare is null
+--   judged(path, size_bytes, modified_at, etag, verdict, kind, reason, stage)    `unreferenced`, judged
+--   seen(match_key)                                                what a second look at the suspects found
+--   fingerprint(text)                                              a 64-bit hash, any good one
+--
+-- Which comparisons may be inexact
+--   Joins that can only keep a file (held against inventory) compare fingerprints: a collision keeps an orphan or,
+--   with a chance of about one in a hundred thousand for ten million files, hides one missing file from the report.
+--   Joins that can let a file go (expired, released) compare exact addresses, slashes and all. Null keys never match,
+--   so they stand only where not matching keeps: `bare`, `address` and `path_key`, never `match_key`.
+
+-- name: held
+-- What keeps files: everything named directly, and what sources spell unless the format has released it.
+SELECT match_key, fingerprint(match_key) AS print, coalesce(address, bare) AS path, inside, path_key
+FROM refs
+WHERE role = 'named'
+UNION ALL
+SELECT r.match_key, fingerprint(r.match_key) AS print, coalesce(r.address, r.bare) AS path, r.inside, r.path_key
+FROM refs r
+ANTI JOIN (SELECT address FROM refs WHERE role = 'released') a ON a.address = r.address
+ANTI JOIN (SELECT bare FROM refs WHERE role = 'released') b ON b.bare = r.match_key
+WHERE r.role = 'read'
+
+-- name: unreferenced
+-- Listed objects that nothing keeps, and what else is said of them.
+SELECT
+    u.path,
+    u.size_bytes,
+    u.modified_at,
+    u.etag,
+    a.address IS NOT NULL OR b.bare IS NOT NULL AS expired,
+    e.path_key IS NOT NULL AS elsewhere
+FROM (SELECT i.* FROM inventory i ANTI JOIN held h ON h.print = fingerprint(i.match_key)) u
+LEFT JOIN (SELECT DISTINCT address FROM refs WHERE role = 'expired') a ON a.address = u.path
+LEFT JOIN (SELECT DISTINCT bare FROM refs WHERE role = 'expired') b ON b.bare = u.match_key
+LEFT JOIN (SELECT DISTINCT path_key FROM held) e ON e.path_key = regexp_replace(u.match_key, '^[^/]+://[^/]*/', '')
+
+-- name: totals
+SELECT count(*) AS files, coalesce(sum(size_bytes), 0) AS bytes
+FROM inventory
+
+-- name: references
+SELECT count(DISTINCT print) AS files
+FROM held
+
+-- name: suspects
+-- What is referenced and should be below the roots, yet was not listed. It may have been committed meanwhile.
+SELECT h.match_key, min(h.path) AS path
+FROM held h
+ANTI JOIN inventory i ON fingerprint(i.match_key) = h.print
+WHERE h.inside
+GROUP BY h.match_key
+
+-- name: missing
+SELECT s.path
+FROM suspects s
+ANTI JOIN seen n ON n.match_key = s.match_key
+
+-- name: missing_count
+SELECT count(*) AS files
+FROM missing
+
+-- name: missing_shown
+SELECT path
+FROM missing
+ORDER BY path
+LIMIT :missing_shown
+
+-- name: missing_clash
+-- Names that a missing live file and a candidate share.
+SELECT m.name
+FROM (SELECT DISTINCT regexp_replace(path, '(?s)^.*/', '') AS name FROM missing) m
+SEMI JOIN (SELECT regexp_replace(path, '(?s)^.*/', '') AS name FROM judged WHERE verdict = 'orphan') j ON j.name = m.name
+ORDER BY m.name
+LIMIT :missing_shown
+
+-- name: tallies
+SELECT verdict, kind, reason, count(*) AS files, coalesce(sum(size_bytes), 0) AS bytes
+FROM judged
+GROUP BY verdict, kind, reason
+
+-- name: unreferenced_metadata
+SELECT path
+FROM judged
+WHERE kind = 'metadata'
+ORDER BY modified_at DESC NULLS FIRST, path
+LIMIT :metadata_shown
+
+-- name: rows
+SELECT path, size_bytes, modified_at, etag, kind, reason, stage
+FROM judged
+WHERE verdict = 'orphan'
+ORDER BY stage, path

@@ -1,0 +1,137 @@
+"""Fetch and decode reference sources: cached ones first, the others with bounded concurrency and memory.
+
+Failing to read a retained source raises Unreadable, since what it names must be kept. Failing to read one that
+only expiring snapshots use yields None for it and shrinks the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+import structlog
+
+from lakesweep.cleanup.ports import Decode, ReferenceSource, Storage
+from lakesweep.engines.cache import DigestCache
+from lakesweep.model.errors import Indeterminate, StorageError, Unreadable
+from lakesweep.model.table import FormatName
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Use = Callable[[ReferenceSource, pa.RecordBatch], T]
+"""What is made of a decoded source, off the event loop."""
+
+_CACHE_CHUNK = 64
+"""Sources looked up in one go: a hit costs less than handing it to a thread."""
+_IN_FLIGHT_BYTES = 64 * 1024 * 1024
+"""Source bytes being fetched or decoded at a time; a larger source is read alone."""
+_UNKNOWN_SIZE = 8 * 1024 * 1024
+"""What a source without a recorded length counts for: the usual target size of a manifest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReader:
+    """Reads sources for one engine."""
+
+    storage: Storage
+    decoder: Callable[[FormatName], Decode]
+    cache: DigestCache | None
+    concurrency: int
+    threads: Executor
+
+    async def read(
+        self, sources: Sequence[ReferenceSource], use: Use[T]
+    ) -> AsyncGenerator[tuple[ReferenceSource, T | None]]:
+        """Each source with what `use` made of it, in no particular order; None where it had to be skipped."""
+        waiting = deque(sources)
+        if self.cache is not None:
+            waiting.clear()
+            for first in range(0, len(sources), _CACHE_CHUNK):
+                hits, misses = await self._in_thread(
+                    self._look_up, self.cache, sources[first : first + _CACHE_CHUNK], use
+                )
+                waiting.extend(misses)
+                for hit in hits:
+                    yield hit
+        running: dict[asyncio.Task[T | None], ReferenceSource] = {}
+        try:
+            while waiting or running:
+                self._start(waiting, running, use)
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    yield running.pop(task), task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def _start(
+        self, waiting: deque[ReferenceSource], running: dict[asyncio.Task[T | None], ReferenceSource], use: Use[T]
+    ) -> None:
+        """Start as many reads as concurrency and memory allow, and at least one."""
+        in_flight = sum(_weight(source) for source in running.values())
+        while waiting and len(running) < self.concurrency:
+            in_flight += _weight(waiting[0])
+            if running and in_flight > _IN_FLIGHT_BYTES:
+                return
+            source = waiting.popleft()
+            running[asyncio.create_task(self._fetch(source, use), name=f"read {source.location}")] = source
+
+    async def _fetch(self, source: ReferenceSource, use: Use[T]) -> T | None:
+        try:
+            data = await self.storage.read(source.location)
+        except StorageError as exc:
+            _check_skippable(source, exc)
+            return None
+        return await self._in_thread(self._decode, source, data, use)
+
+    def _decode(self, source: ReferenceSource, data: bytes, use: Use[T]) -> T | None:
+        try:
+            batch = self.decoder(source.format)(source, data)
+            made = use(source, batch)
+        except Indeterminate as exc:
+            _check_skippable(source, exc)
+            return None
+        if self.cache is not None:
+            self.cache.store(source, batch)
+        return made
+
+    def _look_up(
+        self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]
+    ) -> tuple[list[tuple[ReferenceSource, T | None]], list[ReferenceSource]]:
+        """Which of these sources the cache knows, and which it does not."""
+        hits: list[tuple[ReferenceSource, T | None]] = []
+        misses = []
+        for source in sources:
+            batch = cache.load(source)
+            if batch is None:
+                misses.append(source)
+                continue
+            try:
+                hits.append((source, use(source, batch)))
+            except Indeterminate as exc:
+                _check_skippable(source, exc)
+                hits.append((source, None))
+        return hits, misses
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
+
+
+def _weight(source: ReferenceSource) -> int:
+    return source.size_bytes if source.size_bytes is not None else _UNKNOWN_SIZE
+
+
+def _check_skippable(source: ReferenceSource, error: StorageError | Indeterminate) -> None:
+    """Raise unless the source is one that nothing retained needs."""
+    if source.retained:
+        if isinstance(error, Unreadable) and error.address == source.location.raw:
+            raise error
+        raise Unreadable(source.location.raw, str(error)) from error
+    _log.warning("expired_source_skipped", source=source.location.raw, why=str(error))

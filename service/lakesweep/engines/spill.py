@@ -1,0 +1,81 @@
+"""Arrow batches from the event loop to a Parquet file, written by a thread while the next ones arrive.
+
+Memory stays bounded: at most two chunks exist, one being filled and one being written; `add` waits otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CHUNK_ROWS = 131_072
+"""Rows of one chunk and one row group."""
+
+
+class Spill:
+    """One file being filled. Several tasks may `add`; the file is complete when the block is left cleanly."""
+
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema,
+        threads: Executor,
+        prepare: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda chunk: chunk,
+    ) -> None:
+        self._writer = scratch_writer(path, schema)
+        self._threads = threads
+        self._prepare = prepare
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._turn = asyncio.Lock()
+        self._writing: asyncio.Future[None] | None = None
+
+    async def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; wait for the disk when it lags behind."""
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= CHUNK_ROWS:
+            await self._flush()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                await self._flush()
+                await self._written()
+            elif self._writing is not None:
+                await asyncio.wait([self._writing])
+        finally:
+            self._writer.close()
+
+    async def _flush(self) -> None:
+        async with self._turn:
+            chunk, self._held, self._rows = self._held, [], 0
+            if not chunk:
+                return
+            await self._written()
+            loop = asyncio.get_running_loop()
+            self._writing = loop.run_in_executor(self._threads, self._write, chunk)
+
+    async def _written(self) -> None:
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+
+    def _write(self, batches: list[pa.RecordBatch]) -> None:
+        whole = pa.concat_batches(batches)
+        self._writer.write_batch(self._prepare(whole), row_group_size=CHUNK_ROWS)
+
+
+def scratch_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A Parquet writer for files that are read once: light compression, no dictionaries of unique texts."""
+    return pq.ParquetWriter(
+        path, schema, compression="zstd", compression_level=1, use_dictionary=["role"], write_statistics=False
+    )

@@ -1,0 +1,126 @@
+"""The expiry plan of a Delta table: which versions leave its log, or what stands in the way. Pure.
+
+The table's own properties decide about age. There is nothing to commit: a version is gone when its files are.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from lakesweep.formats.delta import retention
+from lakesweep.formats.delta.log import LogFile
+from lakesweep.formats.delta.names import LogKind
+from lakesweep.formats.delta.retention import Boundary, Inspected
+from lakesweep.formats.delta.state import DeltaState
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
+
+_VERSIONED = frozenset({LogKind.COMMIT, LogKind.CHECKSUM, LogKind.CHECKPOINT})
+_HOW_TO_CHECKPOINT = (
+    "write a checkpoint (deltalake: DeltaTable(…).create_checkpoint(); Spark: the next commit that "
+    "delta.checkpointInterval asks one for)"
+)
+
+
+def plan(state: DeltaState, head: str, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+    """Valid for `head` only."""
+    boundary = find_boundary(state, policy, now)
+    if boundary is None:
+        return ExpiryPlan(head=head, keep=_keep(state, None), skipped=_obstacle(state, now))
+    going = retention.released(state.listing, boundary, _cutoff_ms(state, now))
+    return ExpiryPlan(head=head, expire=_snapshots(going), keep=_keep(state, boundary))
+
+
+def find_boundary(state: DeltaState, policy: CleanupPolicy, now: datetime) -> Boundary | None:
+    """Where the log will begin; None when it stays as it is. Only a checkpoint that was opened counts."""
+    if state.last_checkpoint is None or not state.properties.log_cleanup_enabled:
+        return None
+    max_version = min(state.last_checkpoint - 1, state.version - policy.min_snapshots_to_keep)
+    inspected = dict(state.inspected)
+    while True:
+        boundary = retention.find_boundary(
+            state.listing, cutoff_ms=_cutoff_ms(state, now), max_version=max_version, inspected=inspected
+        )
+        if boundary is None or boundary.checkpoint in inspected:
+            return boundary
+        inspected[boundary.checkpoint] = Inspected(usable=False, why="it was not opened in this cycle")
+
+
+def released(state: DeltaState, expiring: ExpiryPlan) -> list[LogFile]:
+    """The log files that leave with the versions of `expiring`."""
+    versions = [int(snapshot.id) for snapshot in expiring.expire]
+    if not versions:
+        return []
+    checkpoint = next((one for one in state.listing.checkpoints if one.complete and one.version > max(versions)), None)
+    if checkpoint is None:
+        return []
+    boundary = Boundary(version=checkpoint.version, checkpoint=checkpoint)
+    return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of))
+
+
+def releasable(state: DeltaState) -> list[LogFile]:
+    """The log files that the walk would release at the moment of loading, whatever a plan says."""
+    boundary = find_boundary(state, CleanupPolicy(), state.as_of)
+    return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of)) if boundary else []
+
+
+def snapshots(state: DeltaState) -> tuple[Snapshot, ...]:
+    """Every version that the log has a commit of."""
+    return tuple(_snapshot(version, file) for version, file in sorted(state.listing.commits.items()))
+
+
+def _snapshots(going: list[LogFile]) -> tuple[Snapshot, ...]:
+    """One per version; an interrupted run may have left a checkpoint or a checksum without its commit."""
+    versions: dict[int, LogFile] = {}
+    for file in going:
+        if file.name.kind in _VERSIONED and (file.name.kind is LogKind.COMMIT or file.version not in versions):
+            versions[file.version] = file
+    return tuple(_snapshot(version, file) for version, file in sorted(versions.items()))
+
+
+def _snapshot(version: int, file: LogFile) -> Snapshot:
+    return Snapshot(id=str(version), committed_at=datetime.fromtimestamp((file.modified_ms or 0) / 1000, UTC))
+
+
+def _keep(state: DeltaState, boundary: Boundary | None) -> tuple[KeptSnapshot, ...]:
+    first = boundary.version if boundary else 0
+    why = (
+        "the oldest checkpoint that younger versions are rebuilt from"
+        if boundary
+        else "no expired checkpoint that later versions could do without"
+    )
+    kept = sorted(version for version in state.listing.commits if version >= first)
+    return tuple(
+        KeptSnapshot(id=str(version), why=why if version == first else "inside the log's retention or needed for it")
+        for version in kept
+    )
+
+
+def _obstacle(state: DeltaState, now: datetime) -> str | None:
+    """Why nothing goes although versions are past the log's retention; None when none are, or when the next
+    checkpoint will bring the remedy by itself."""
+    cutoff_ms = _cutoff_ms(state, now)
+    old = [
+        file
+        for version, file in state.listing.commits.items()
+        if version < state.version and file.modified_ms is not None and file.modified_ms <= cutoff_ms
+    ]
+    if not old:
+        return None
+    due = f"{len(old)} log versions are past delta.logRetentionDuration, but"
+    if not state.properties.log_cleanup_enabled:
+        return f"{due} delta.enableExpiredLogCleanup is false"
+    if state.last_checkpoint is None:
+        return f"{due} the log has no _last_checkpoint: {_HOW_TO_CHECKPOINT}"
+    broken = [(one, found) for one, found in state.inspected.items() if not found.usable]
+    if broken:
+        one, found = broken[0]
+        return f"{due} the checkpoint of version {one.version} cannot be used ({found.why}): {_HOW_TO_CHECKPOINT}"
+    oldest = min(state.listing.commits)
+    if not any(one.complete and one.version > oldest for one in state.listing.checkpoints):
+        return f"{due} there is no complete checkpoint behind version {oldest}: {_HOW_TO_CHECKPOINT}"
+    return None
+
+
+def _cutoff_ms(state: DeltaState, now: datetime) -> int:
+    return retention.cutoff_ms(now, state.properties.log_retention)

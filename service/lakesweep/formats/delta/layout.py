@@ -1,0 +1,89 @@
+"""What an unreferenced object below a Delta table is, by name and place. Pure and picklable.
+
+Hidden names are tested at every level, as VACUUM does: a name that begins with `_` or `.` stays, unless it is a
+partition directory, a directory of change data or of an index. Unlike VACUUM, which deletes every old file that
+is not hidden, only names that Delta writers produce may go; any other name is reported and stays.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakesweep.cleanup.ports import FileKind, MatchBy
+from lakesweep.formats.delta import names
+from lakesweep.formats.delta.names import LogKind
+
+_NOT_HIDDEN = ("_delta_index", "_change_data")
+_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
+_CHANGE_DATA = "_change_data"
+_ICEBERG_METADATA = "metadata"
+_RESERVED_LOG = FileKind(kind="log", reserved=True)
+_VERSIONS_PER_STAGE = 1000
+_LAST_LOG_STAGE = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaLayout:
+    """Names and places of one table."""
+
+    prefix: str
+    """The table's root as a raw address with its trailing slash."""
+    partition_columns: tuple[str, ...]
+    iceberg_metadata: bool
+    """UniForm keeps Iceberg metadata in directories called `metadata`."""
+    keep_data: bool = False
+    """Nothing but log files may go: another table reads these data files."""
+    only: frozenset[str] | None = None
+    """When given, no other data files may go: those that the log itself has freed."""
+    match_by: MatchBy = MatchBy.ADDRESS
+
+    def classify(self, path: str) -> FileKind:
+        """What an object is. Everything in the log is foreign here: it goes only if the walk has named it."""
+        relative = path[len(self.prefix) :]
+        if not path.startswith(self.prefix) or not relative:
+            return FileKind(kind="outside", reserved=True)
+        segments = relative.split("/")
+        if segments[0] == names.LOG_DIRECTORY:
+            return _log_kind("/".join(segments[1:]))
+        if names.LOG_DIRECTORY in segments:
+            return FileKind(kind="metadata", reserved=True)
+        if any(self._hidden(segment) for segment in segments):
+            return FileKind(kind="hidden", reserved=True)
+        kind = _data_kind(segments)
+        if kind is None:
+            return FileKind(kind="other", foreign=True)
+        held = self.keep_data or (self.only is not None and path not in self.only)
+        return FileKind(kind=kind, reserved=held)
+
+    def _hidden(self, segment: str) -> bool:
+        if self.iceberg_metadata and segment == _ICEBERG_METADATA:
+            return True
+        if not segment.startswith(("_", ".")) or segment.startswith(_NOT_HIDDEN):
+            return False
+        return not any(segment.startswith(f"{column}=") for column in self.partition_columns)
+
+
+def _data_kind(segments: list[str]) -> str | None:
+    name = segments[-1]
+    if _VECTOR.fullmatch(name):
+        return "deletion_vector"
+    if not name.endswith(".parquet"):
+        return None
+    return "change_data" if segments[0].startswith(_CHANGE_DATA) else "data"
+
+
+def _log_kind(relative: str) -> FileKind:
+    name = names.parse(names.beside(relative))
+    if name.kind is LogKind.OTHER:
+        return _RESERVED_LOG
+    return FileKind(kind=name.kind.value, foreign=True, stage=_stage(name.kind, name.version))
+
+
+def _stage(kind: LogKind, version: int) -> int:
+    """Data first, then the log from its oldest versions on, so that an interrupted sweep leaves no hole; commits
+    before the checkpoints of the same versions; sidecars when no deleted checkpoint names them any more."""
+    if kind is LogKind.SIDECAR:
+        return _LAST_LOG_STAGE
+    block = min(version // _VERSIONS_PER_STAGE, _LAST_LOG_STAGE // 2 - 2)
+    return 1 + 2 * block + (1 if kind is LogKind.CHECKPOINT else 0)

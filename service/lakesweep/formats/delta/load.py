@@ -1,0 +1,267 @@
+"""Read a Delta table: list its log once, open the newest checkpoint that can be opened, replay what came after.
+
+The commits are the truth and a checkpoint only shortens the way: one that is damaged is passed over while an
+older one, or version 0, still leads to the newest version without a gap. Where nothing does, the table is
+unreadable and left alone. Never deletes, never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from datetime import datetime
+
+from lakesweep.cleanup.ports import Storage
+from lakesweep.formats.delta import actions, checkpoint, log, names, protocol, retention
+from lakesweep.formats.delta.actions import Actions
+from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
+from lakesweep.formats.delta.protocol import Properties, Protocol
+from lakesweep.formats.delta.retention import Inspected
+from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
+from lakesweep.formats.delta.tail import Tail
+from lakesweep.model.errors import NotFound, Refused, Unreadable
+from lakesweep.model.location import Location
+
+_ATTEMPTS = 3
+"""A writer or another cleaner may change the log while it is being read: then it is listed again."""
+_CONCURRENT_READS = 16
+_ICT = "inCommitTimestamp"
+
+
+class LogReader:
+    """Reads one table's log. Files of a log never change, so what was read once is not read again."""
+
+    def __init__(self, storage: Storage, root: Location) -> None:
+        self._storage = storage
+        self._root = root
+        self._log = root.join(names.LOG_DIRECTORY)
+        self._commits: dict[LogFile, Actions] = {}
+        self._heads: dict[LogFile, Actions] = {}
+        self._inspected: dict[Checkpoint, Inspected] = {}
+        self._overruled: dict[Checkpoint, frozenset[str]] = {}
+
+    async def load(self, as_of: datetime) -> DeltaState:
+        """The newest state. Raises Refused or Unreadable."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._load(await self.listing(), as_of)
+            except (Unreadable, _HeadCommitMissing):
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def listing(self) -> LogListing:
+        """Everything below `_delta_log` now."""
+        prefix = self._log.as_directory().raw
+        files: list[LogFile] = []
+        async with aclosing(self._storage.list(self._log)) as pages:
+            async for page in pages:
+                modified = page.column("modified_at").cast("int64").to_pylist()
+                rows = zip(
+                    page.column("path").to_pylist(), page.column("size_bytes").to_pylist(), modified, strict=True
+                )
+                files += [
+                    LogFile(path, path[len(prefix) :], names.parse(path[len(prefix) :]), size, time)
+                    for path, size, time in rows
+                ]
+        return log.arrange(files)
+
+    async def _load(self, listing: LogListing, as_of: datetime) -> DeltaState:
+        segment = await self._segment(listing)
+        protocol.check(segment.protocol)
+        properties = protocol.properties(segment.metadata)
+        last_checkpoint = await self._last_checkpoint(listing)
+        await self._inspect(listing, segment.protocol, properties, last_checkpoint, as_of)
+        return DeltaState(
+            root=self._root,
+            as_of=as_of,
+            version=listing.latest_version,
+            listing=listing,
+            segment=segment,
+            properties=properties,
+            last_checkpoint=last_checkpoint,
+            inspected=dict(self._inspected),
+            live_files=await self._live_files(listing),
+        )
+
+    async def _segment(self, listing: LogListing) -> Segment:
+        latest = listing.latest_version
+        complete = [one for one in listing.checkpoints if one.complete]
+        if latest < 0 and not complete:
+            raise Refused("not_a_table", f"{self._log} holds no commit: this is not a Delta table")
+        if complete and complete[-1].version > latest:
+            raise _HeadCommitMissing(self._log, complete[-1].version)
+        damage: Unreadable | None = None
+        for one in (*reversed(complete), None):
+            first = one.version + 1 if one else 0
+            gap = log.first_gap(listing.commits, first, latest)
+            if gap is not None:
+                raise damage or Unreadable(self._log.raw, f"the commit of version {gap} is missing")
+            try:
+                opened = await self._open(one, listing) if one else None
+                return await self._replay(opened, [listing.commits[v] for v in range(first, latest + 1)])
+            except Unreadable as exc:
+                if one is None:
+                    raise damage or exc from exc
+                damage = damage or exc
+        raise AssertionError("unreachable")
+
+    async def _replay(self, opened: OpenedCheckpoint | None, commits: Sequence[LogFile]) -> Segment:
+        parsed = [found async for found in self._read_commits(commits)]
+        heads = [opened.head, *parsed] if opened else parsed
+        newest_protocol = next((one.protocol for one in reversed(heads) if one.protocol), None)
+        newest_metadata = next((one.metadata for one in reversed(heads) if one.metadata), None)
+        if newest_protocol is None or newest_metadata is None:
+            raise Unreadable(self._log.raw, "the log has no protocol or no metadata")
+        return Segment(
+            checkpoint=opened,
+            commits=tuple(commits),
+            tail=Tail.replay(parsed),
+            protocol=newest_protocol,
+            metadata=newest_metadata,
+        )
+
+    async def _read_commits(self, commits: Sequence[LogFile]) -> AsyncIterator[Actions]:
+        for start in range(0, len(commits), _CONCURRENT_READS):
+            chunk = (self.commit(file) for file in commits[start : start + _CONCURRENT_READS])
+            for found in await asyncio.gather(*chunk, return_exceptions=True):
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
+
+    async def commit(self, file: LogFile) -> Actions:
+        """What one commit says."""
+        if file not in self._commits:
+            data = await self._read(file)
+            self._commits[file] = await asyncio.to_thread(actions.parse, data, self._root, file.path)
+        return self._commits[file]
+
+    async def head(self, file: LogFile) -> Actions:
+        """Protocol, metadata and sidecars of one checkpoint file."""
+        if file not in self._heads:
+            data = await self._read(file)
+            self._heads[file] = await asyncio.to_thread(checkpoint.read_head, data, self._root, file.path)
+        return self._heads[file]
+
+    async def overruled(self, segment: Segment, delete_before_ms: int) -> frozenset[str]:
+        """Addresses that the checkpoint spells and later commits have removed. Looked up once per checkpoint: what
+        is removed later counts as kept, and what is added again is no longer removed."""
+        opened, removed = segment.checkpoint, segment.tail.removed()
+        if opened is None or not removed:
+            return frozenset()
+        if opened.checkpoint not in self._overruled:
+            held: set[str] = set()
+            for file in opened.files:
+                data = await self._read(file)
+                naming = await asyncio.to_thread(checkpoint.holders, data, self._root, file.path, removed)
+                held |= segment.tail.still_held(removed, naming, delete_before_ms)
+            self._overruled[opened.checkpoint] = removed - held
+        return self._overruled[opened.checkpoint] & removed
+
+    async def _open(self, one: Checkpoint, listing: LogListing) -> OpenedCheckpoint:
+        """Read until protocol and metadata are found; parts of a checkpoint have them in no known order."""
+        found = Actions()
+        for file in one.files:
+            head = await self.head(file)
+            found = Actions(
+                protocol=head.protocol or found.protocol,
+                metadata=head.metadata or found.metadata,
+                sidecars=(*found.sidecars, *head.sidecars),
+            )
+            if found.protocol and found.metadata:
+                break
+        if not (found.protocol and found.metadata):
+            raise Unreadable(one.files[0].path, "the checkpoint has no protocol or no metadata")
+        return OpenedCheckpoint(checkpoint=one, head=found, sidecars=_sidecars(one, found, listing))
+
+    async def _last_checkpoint(self, listing: LogListing) -> int | None:
+        """A hint, not a truth: it only limits cleanup. A damaged one is replaced by what the listing shows."""
+        if listing.hint is None:
+            return None
+        try:
+            version = json.loads(await self._storage.read(Location.parse(listing.hint.path)))["version"]
+        except NotFound:
+            return None
+        except (ValueError, TypeError, KeyError):
+            version = None
+        if isinstance(version, int):
+            return version
+        return max((one.version for one in listing.checkpoints if one.complete), default=None)
+
+    async def _inspect(
+        self,
+        listing: LogListing,
+        newest: Protocol,
+        properties: Properties,
+        last_checkpoint: int | None,
+        as_of: datetime,
+    ) -> None:
+        """Open the checkpoint that the walk would end at; if it cannot be used, the one before it, and so on."""
+        if last_checkpoint is None or not properties.log_cleanup_enabled:
+            return
+        cutoff_ms = retention.cutoff_ms(as_of, properties.log_retention)
+        while True:
+            boundary = retention.find_boundary(
+                listing, cutoff_ms=cutoff_ms, max_version=last_checkpoint - 1, inspected=self._inspected
+            )
+            if boundary is None or boundary.checkpoint in self._inspected:
+                return
+            self._inspected[boundary.checkpoint] = await self._look_at(boundary.checkpoint, listing, newest)
+
+    async def _look_at(self, one: Checkpoint, listing: LogListing, newest: Protocol) -> Inspected:
+        if one.version not in listing.commits:
+            return Inspected(usable=False, why="its commit file is missing")
+        try:
+            opened = await self._open(one, listing)
+            for file in opened.files:
+                await asyncio.to_thread(checkpoint.verify, await self._read(file), self._root, file.path)
+            below = listing.commits.get(one.version - 1)
+            in_commit = await self.commit(below) if below and _ICT in newest.features else Actions()
+        except Unreadable as exc:
+            return Inspected(usable=False, why=exc.why)
+        return Inspected(usable=True, newest_released_ms=in_commit.in_commit_ms)
+
+    async def _live_files(self, listing: LogListing) -> int | None:
+        """From the newest version's checksum file: a second count of what must be live."""
+        name = f"{listing.latest_version:020d}.crc"
+        found = next((file for file in listing.files if file.relative == name), None)
+        if found is None:
+            return None
+        try:
+            count = json.loads(await self._storage.read(Location.parse(found.path))).get("numFiles")
+        except (NotFound, ValueError, AttributeError):
+            return None
+        return count if isinstance(count, int) else None
+
+    async def _read(self, file: LogFile) -> bytes:
+        try:
+            data = await self._storage.read(Location.parse(file.path))
+        except NotFound as exc:
+            raise Unreadable(file.path, "it was listed and is gone") from exc
+        if len(data) != file.size_bytes:
+            raise Unreadable(file.path, f"{len(data)} bytes instead of {file.size_bytes}")
+        return data
+
+
+class _HeadCommitMissing(Refused):
+    """The newest checkpoint is of a version that the log has no commit for."""
+
+    def __init__(self, place: Location, version: int) -> None:
+        super().__init__(
+            "damaged_log",
+            f"{place} has a checkpoint of version {version} but no commit of it: somebody deleted log files",
+        )
+
+
+def _sidecars(one: Checkpoint, found: Actions, listing: LogListing) -> tuple[LogFile, ...]:
+    files = []
+    for name, size in found.sidecars:
+        file = listing.sidecars.get(name)
+        if file is None:
+            raise Unreadable(one.files[0].path, f"its sidecar {name} is missing")
+        if size is not None and size != file.size_bytes:
+            raise Unreadable(file.path, f"{file.size_bytes} bytes instead of {size}")
+        files.append(file)
+    return tuple(files)

@@ -1,0 +1,119 @@
+"""The files of one `_delta_log`, sorted into what they are. Pure: a listing in, values out.
+
+Decides which checkpoints are complete by their names and sizes, and which files make the newest state. Whether a
+checkpoint can really be read is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lakesweep.formats.delta import names
+from lakesweep.formats.delta.names import LogKind, LogName
+
+
+class LogFile(NamedTuple):
+    """One listed file of the log. A tuple, since a log may have very many."""
+
+    path: str
+    """Raw address."""
+    relative: str
+    """Below `_delta_log`."""
+    name: LogName
+    size_bytes: int
+    modified_ms: int | None
+    """None when the store does not say: then the file counts as new."""
+
+    @property
+    def version(self) -> int:
+        """The version in the name, -1 where there is none."""
+        return self.name.version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """All files of one checkpoint. A version may have several checkpoints."""
+
+    version: int
+    files: tuple[LogFile, ...]
+    complete: bool
+    """Every part is there and none is empty."""
+
+    @property
+    def may_use_sidecars(self) -> bool:
+        """Multi-part checkpoints never do; a classic name may hold either spec."""
+        return self.files[0].name.parts == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogListing:
+    """One complete listing of `_delta_log`."""
+
+    files: tuple[LogFile, ...]
+    """Everything, in the order of names."""
+    commits: Mapping[int, LogFile]
+    checkpoints: tuple[Checkpoint, ...]
+    """By version; inside a version by name."""
+    sidecars: Mapping[str, LogFile]
+    """By bare name."""
+    hint: LogFile | None
+    """`_last_checkpoint`."""
+
+    def of_kind(self, kind: LogKind) -> list[LogFile]:
+        """All files of one kind, in the order of names."""
+        return [file for file in self.files if file.name.kind is kind]
+
+    @property
+    def latest_version(self) -> int:
+        """The newest commit, -1 when there is none."""
+        return max(self.commits, default=-1)
+
+
+def arrange(files: Iterable[LogFile]) -> LogListing:
+    """Sort a listing into what it holds."""
+    ordered = tuple(sorted(files, key=lambda file: file.relative))
+    groups: dict[tuple[int, int, str], list[LogFile]] = {}
+    for file in ordered:
+        if file.name.kind is LogKind.CHECKPOINT:
+            unique = "" if file.name.parts else file.relative
+            groups.setdefault((file.version, file.name.parts, unique), []).append(file)
+    return LogListing(
+        files=ordered,
+        commits={file.version: file for file in ordered if file.name.kind is LogKind.COMMIT},
+        checkpoints=tuple(_checkpoint(parts) for _, parts in sorted(groups.items())),
+        sidecars={file.relative.rpartition("/")[2]: file for file in ordered if file.name.kind is LogKind.SIDECAR},
+        hint=next((file for file in ordered if file.relative == names.LAST_CHECKPOINT), None),
+    )
+
+
+def _checkpoint(files: list[LogFile]) -> Checkpoint:
+    expected = files[0].name.parts
+    seen = {file.name.part for file in files}
+    whole = not expected or seen == set(range(1, expected + 1))
+    return Checkpoint(
+        version=files[0].version,
+        files=tuple(files),
+        complete=whole and all(file.size_bytes > 0 for file in files),
+    )
+
+
+def first_gap(commits: Mapping[int, LogFile], first: int, last: int) -> int | None:
+    """The first version in [first, last] without a commit file."""
+    return next((version for version in range(first, last + 1) if version not in commits), None)
+
+
+def earliest_reliable(listing: LogListing) -> int | None:
+    """The oldest version from which everything up to the newest can be rebuilt: version 0 with every commit, or a
+    complete checkpoint with its own commit and no gap behind it."""
+    latest = listing.latest_version
+    if latest < 0:
+        return None
+    # Walk down from the newest commit to the end of its unbroken run.
+    start = latest
+    while start - 1 in listing.commits:
+        start -= 1
+    if start == 0:
+        return 0
+    return next((one.version for one in listing.checkpoints if one.complete and one.version >= start), None)

@@ -1,0 +1,139 @@
+"""From what a Delta log spells to raw addresses. Pure.
+
+Paths in the log are URIs and are percent-decoded exactly once: a directory that is called `k=e%3Af` on disk is
+spelled `k=e%253Af`. Deletion vectors are named by an encoded UUID.
+
+An absolute path that does not lie below the table's root may still be one of its files, seen through another
+name of the root (a symlink, a mount, another endpoint). Wherever the root really is, the file's place below it is
+some tail of that path; so every tail is kept, joined to the root we know.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from lakesweep.formats.delta.malformed import Malformed
+from lakesweep.model.location import Location
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_VALUE = {character: value for value, character in enumerate(_Z85)}
+_ENCODED_UUID = 20
+_UUID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a spelled path leads."""
+
+    address: str | None
+    """The raw address below the root; None when the path leads elsewhere."""
+    key: str
+    """What two spellings of one file share."""
+    aliases: tuple[str, ...] = ()
+    """Addresses below the root that an outside path may mean."""
+
+
+def resolve(spelled: str, root: Location) -> Place:
+    """Raises Malformed when the path cannot be understood."""
+    text = unquote(spelled, errors="strict")
+    if _ABSOLUTE.match(spelled):
+        return _place(_parse(text), text, root)
+    if text.startswith("/"):
+        return _place(Location(root.scheme, root.authority, _key(text, root)), text, root)
+    if not text:
+        raise Malformed("an empty path")
+    location = Location(root.scheme, root.authority, root.as_directory().path + text)
+    return Place(address=location.raw, key=location.match_key)
+
+
+def _parse(text: str) -> Location | None:
+    try:
+        return Location.parse(text)
+    except ValueError:
+        return None
+
+
+def _key(path: str, root: Location) -> str:
+    """An absolute path without a scheme is in the table's own store."""
+    return path if root.scheme == "file" else path.lstrip("/")
+
+
+def _place(location: Location | None, text: str, root: Location) -> Place:
+    if location is None:
+        return Place(address=None, key=text, aliases=_aliases(text, root))
+    mine = root.match_key.rstrip("/") + "/"
+    if location.match_key.startswith(mine):
+        return Place(address=location.raw, key=location.match_key)
+    return Place(address=None, key=location.match_key, aliases=_aliases(location.path, root))
+
+
+def _aliases(path: str, root: Location) -> tuple[str, ...]:
+    segments = [segment for segment in path.split("/") if segment not in ("", ".", "..")]
+    base = root.as_directory().raw
+    return tuple(base + "/".join(segments[start:]) for start in range(len(segments)))
+
+
+def bare_name(spelled: str) -> str:
+    """The last segment, decoded: sidecars live in one directory and are known by their names."""
+    name = unquote(spelled, errors="strict").rpartition("/")[2]
+    if not name:
+        raise Malformed(f"{spelled!r} names no file")
+    return name
+
+
+def deletion_vector(descriptor: dict[str, Any], root: Location) -> Place | None:
+    """Where a deletion vector is stored; None when it is inline. Raises Malformed on an unknown kind."""
+    storage, text = descriptor.get("storageType"), descriptor.get("pathOrInlineDv")
+    if not isinstance(text, str):
+        raise Malformed("a deletion vector without a place")
+    match storage:
+        case "i":
+            return None
+        case "u":
+            location = Location(root.scheme, root.authority, root.as_directory().path + _vector_name(text))
+            return Place(address=location.raw, key=location.match_key)
+        case "p":
+            return resolve(text, root)
+        case _:
+            raise Malformed(f"a deletion vector of the unknown kind {storage!r}")
+
+
+def deletion_vector_id(descriptor: dict[str, Any] | None) -> str:
+    """What tells two deletion vectors of one data file apart."""
+    if not descriptor:
+        return ""
+    offset = descriptor.get("offset")
+    place = f"{descriptor.get('storageType')}{descriptor.get('pathOrInlineDv')}"
+    return place if offset is None else f"{place}@{offset}"
+
+
+def _vector_name(text: str) -> str:
+    """`<random prefix><encoded uuid>` is `<prefix>/deletion_vector_<uuid>.bin`."""
+    prefix, encoded = text[:-_ENCODED_UUID], text[-_ENCODED_UUID:]
+    raw = z85_decode(encoded)
+    if len(raw) != _UUID_BYTES:
+        raise Malformed(f"{text!r} does not end with an encoded uuid")
+    name = f"deletion_vector_{uuid.UUID(bytes=raw)}.bin"
+    return f"{prefix}/{name}" if prefix else name
+
+
+def z85_decode(text: str) -> bytes:
+    """Five characters are four bytes. Raises Malformed on anything else."""
+    if len(text) % 5:
+        raise Malformed(f"{text!r} is not Z85 text")
+    out = bytearray()
+    for start in range(0, len(text), 5):
+        value = 0
+        for character in text[start : start + 5]:
+            if character not in _Z85_VALUE:
+                raise Malformed(f"{text!r} is not Z85 text")
+            value = value * 85 + _Z85_VALUE[character]
+        if value >> 32:
+            raise Malformed(f"{text!r} is not Z85 text")
+        out += value.to_bytes(4, "big")
+    return bytes(out)

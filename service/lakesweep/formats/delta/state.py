@@ -1,0 +1,69 @@
+"""A Delta table as loaded at one moment. Values only; the algorithm sees them as `TableState.native`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakesweep.formats.delta import retention
+from lakesweep.formats.delta.actions import Actions
+from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
+from lakesweep.formats.delta.protocol import Metadata, Properties, Protocol
+from lakesweep.formats.delta.retention import Inspected
+from lakesweep.formats.delta.tail import Tail
+from lakesweep.model.location import Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedCheckpoint:
+    """A checkpoint that was opened: what it says of the table, and every file of it."""
+
+    checkpoint: Checkpoint
+    head: Actions
+    sidecars: tuple[LogFile, ...]
+
+    @property
+    def files(self) -> tuple[LogFile, ...]:
+        """Everything that must be decoded to know its adds and removes."""
+        return (*self.checkpoint.files, *self.sidecars)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What makes the newest state: a checkpoint, or none when the log begins at version 0, and what came after."""
+
+    checkpoint: OpenedCheckpoint | None
+    commits: tuple[LogFile, ...]
+    """Behind the checkpoint, ascending."""
+    tail: Tail
+    protocol: Protocol
+    metadata: Metadata
+
+    @property
+    def files(self) -> tuple[LogFile, ...]:
+        """Every log file that the newest state is read from."""
+        return (*(self.checkpoint.files if self.checkpoint else ()), *self.commits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaState:
+    """Everything that was read."""
+
+    root: Location
+    as_of: datetime
+    """When ages are judged. One cycle judges everything at one moment."""
+    version: int
+    listing: LogListing
+    segment: Segment
+    properties: Properties
+    last_checkpoint: int | None
+    """The version in `_last_checkpoint`; None when there is no such file."""
+    inspected: Mapping[Checkpoint, Inspected]
+    live_files: int | None
+    """How many files the newest version has by its own checksum file, where there is one."""
+
+    @property
+    def delete_before_ms(self) -> int:
+        """Removes older than this no longer protect their files."""
+        return retention.millis(self.as_of - self.properties.deleted_file_retention)

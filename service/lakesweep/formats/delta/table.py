@@ -1,0 +1,221 @@
+"""One Delta table behind the Table port. Decisions are in `expire` and `tail`; this joins them to what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Storage, TableState
+from lakesweep.formats.delta import decode, expire, log, names, retention
+from lakesweep.formats.delta.layout import DeltaLayout
+from lakesweep.formats.delta.load import LogReader
+from lakesweep.formats.delta.log import LogFile
+from lakesweep.formats.delta.names import LogKind
+from lakesweep.formats.delta.options import DeltaOptions
+from lakesweep.formats.delta.state import DeltaState
+from lakesweep.model.errors import Indeterminate, NotFound, Unreadable
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.table import FormatName, TableRef
+
+_SAME_TIME_MS = 2000
+"""A listing may tell times more finely than a look at one object does."""
+
+
+class DeltaTable:
+    """A handle for one cycle: everything is judged at the moment of its first load."""
+
+    executable = True
+
+    def __init__(
+        self, ref: TableRef, root: Location, storage: Storage, clock: Clock, options: DeltaOptions | None = None
+    ) -> None:
+        self.ref = ref
+        self._root = root
+        self._storage = storage
+        self._clock = clock
+        self._options = options or DeltaOptions()
+        self._reader = LogReader(storage, root)
+        self._as_of: datetime | None = None
+        self._loaded: TableState | None = None
+
+    async def head(self) -> str:
+        """Two looks at single objects while nothing is committed."""
+        if self._loaded is not None and await self._stands_still(self._loaded.native):
+            return self._loaded.head
+        return (await self.load()).head
+
+    async def load(self) -> TableState:
+        """The newest version."""
+        if self._as_of is None:
+            self._as_of = min(self._clock.now(), await self._storage.now())
+        native = await self._reader.load(self._as_of)
+        metadata = native.segment.metadata
+        self._loaded = TableState(
+            ref=self.ref,
+            head=f"{native.version}@{metadata.table_id}",
+            table_uuid=metadata.table_id,
+            location=self._root,
+            roots=(self._root.as_directory(),),
+            snapshots=expire.snapshots(native),
+            layout=DeltaLayout(
+                prefix=self._root.as_directory().raw,
+                partition_columns=metadata.partition_columns,
+                iceberg_metadata=native.properties.iceberg_metadata,
+                keep_data=self._options.has_shallow_clones,
+            ),
+            minimum_age=native.properties.deleted_file_retention,
+            estimated_files=native.live_files,
+            native=native,
+        )
+        return self._loaded
+
+    async def load_at(self, head: str, now_state: TableState) -> TableState | None:  # noqa: ARG002  # the port's
+        """Expiry commits nothing, so no earlier state is ever needed."""
+        return None
+
+    def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+        """The versions that leave the log."""
+        return expire.plan(state.native, state.head, policy, now)
+
+    async def commit_expiry(
+        self, state: TableState, policy: CleanupPolicy, now: datetime, fence: Fence
+    ) -> tuple[TableState, ExpiryPlan]:
+        """Nothing to commit: a version is gone when its log files are."""
+        await fence.check()
+        return state, self.plan_expiry(state, policy, now)
+
+    async def references(
+        self,
+        state: TableState,
+        expiring: ExpiryPlan,
+        before: TableState | None = None,  # noqa: ARG002  # expired versions are still in the log
+    ) -> References:
+        """The checkpoint is decoded by engines; the commits behind it are replayed here."""
+        native: DeltaState = state.native
+        tail, delete_before_ms = native.segment.tail, native.delete_before_ms
+        going = expire.released(native, expiring)
+        sidecars = await self._free_sidecars(native, going)
+        newest = frozenset(file.path for file in native.segment.files)
+        # What a walk of now would release is not called kept, so that a plan made from it outlives a new head.
+        free = {file.path for file in (*going, *expire.releasable(native), *sidecars)}
+        stays = [file.path for file in native.listing.files if _is_of_the_log(file)]
+        return References(
+            retained=(*sorted(newest), *sorted(tail.live())),
+            expired=tuple(file.path for file in (*going, *sidecars)),
+            sources=self._sources(native),
+            released=tuple(sorted(await self._reader.overruled(native.segment, delete_before_ms))),
+            tolerated=(
+                *(path for path in stays if path not in free and path not in newest),
+                *sorted(tail.tolerated(delete_before_ms)),
+            ),
+        )
+
+    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:  # noqa: ARG002
+        """A log below the root is another table's: its files look like orphans of this one."""
+        marker = f"/{names.LOG_DIRECTORY}/"
+        own = self._root.join(names.LOG_DIRECTORY).as_directory().raw
+        nested = next((path for path in unreferenced if marker in path and not path.startswith(own)), None)
+        if nested is None:
+            return None
+        return f"another Delta table lives inside this one, at {nested.partition(marker)[0]}: move one of them"
+
+    async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:  # noqa: ARG002  # looks anew
+        """Health check: the newest version can still be rebuilt from what is left."""
+        if expiring.empty:
+            return
+        listing = await self._reader.listing()
+        if log.earliest_reliable(listing) is None:
+            raise Indeterminate(
+                f"{self._root}: after the cleanup no complete checkpoint leads to version {listing.latest_version} "
+                "without a gap: restore the log before anything else"
+            )
+
+    async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
+        """What leads to a checkpoint file or to a path that the log names directly."""
+        native: DeltaState = state.native
+        key = source.match_key
+        for file in native.listing.files:
+            if Location.parse(file.path).match_key == key:
+                return (_log_sentence(native, file),)
+        if _names(native.segment.tail.live(), key):
+            return (f"version {native.version} has it: a commit behind the newest checkpoint added it",)
+        if _names(native.segment.tail.tolerated(native.delete_before_ms), key):
+            return ("a commit removed it, and delta.deletedFileRetentionDuration has not passed since",)
+        return ()
+
+    async def _stands_still(self, native: DeltaState) -> bool:
+        """Is the newest commit still the same, and the next one not there?"""
+        newest = native.listing.commits[native.version]
+        try:
+            found = await self._storage.stat(Location.parse(newest.path))
+        except NotFound:
+            return False
+        if found.size_bytes != newest.size_bytes or not _same_time(found.modified_at, newest.modified_ms):
+            return False
+        following = self._root.join(names.LOG_DIRECTORY, names.commit_name(native.version + 1))
+        try:
+            await self._storage.stat(following)
+        except NotFound:
+            return True
+        return False
+
+    def _sources(self, native: DeltaState) -> tuple[ReferenceSource, ...]:
+        opened = native.segment.checkpoint
+        return tuple(
+            ReferenceSource(
+                location=Location.parse(file.path),
+                format=FormatName.DELTA,
+                kind=decode.KIND,
+                retained=True,
+                size_bytes=file.size_bytes,
+                context=decode.context(self._root, native.delete_before_ms),
+            )
+            for file in (opened.files if opened else ())
+        )
+
+    async def _free_sidecars(self, native: DeltaState, going: list[LogFile]) -> list[LogFile]:
+        """Old sidecars that no staying checkpoint names. They were listed before the checkpoints are read here."""
+        if not native.properties.log_cleanup_enabled:
+            return []
+        cutoff_ms = retention.sidecar_cutoff_ms(native.as_of, native.properties.log_retention)
+        newest = set(native.segment.files)
+        old = {
+            name: file
+            for name, file in native.listing.sidecars.items()
+            if file not in newest and file.modified_ms is not None and file.modified_ms < cutoff_ms
+        }
+        leaving = set(going)
+        for one in native.listing.checkpoints if old else ():
+            if not one.may_use_sidecars or not one.complete or one.files[0] in leaving:
+                continue
+            try:
+                head = await self._reader.head(one.files[0])
+            except Unreadable:
+                # Nobody knows what this checkpoint names, so every sidecar may be one of its.
+                return []
+            for name, _ in head.sidecars:
+                old.pop(name, None)
+        return list(old.values())
+
+
+def _is_of_the_log(file: LogFile) -> bool:
+    """A known name, or the checksum that Hadoop keeps beside one."""
+    return names.parse(names.beside(file.relative)).kind is not LogKind.OTHER
+
+
+def _names(paths: Iterable[str], match_key: str) -> bool:
+    return any(Location.parse(path).match_key == match_key for path in paths)
+
+
+def _same_time(found: datetime | None, listed_ms: int | None) -> bool:
+    if found is None or listed_ms is None:
+        return found is None and listed_ms is None
+    return abs(retention.millis(found) - listed_ms) < _SAME_TIME_MS
+
+
+def _log_sentence(native: DeltaState, file: LogFile) -> str:
+    if file in native.segment.files:
+        return f"version {native.version} is read from it"
+    return f"the log of version {file.version} stays until a younger checkpoint is past delta.logRetentionDuration"

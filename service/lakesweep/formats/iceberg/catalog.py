@@ -1,0 +1,206 @@
+"""Ask a catalog, through pyiceberg: which tables there are, and which metadata file of each is current.
+
+Only the pointer is taken from the catalog. The metadata file itself is read by us, whole: a REST catalog may answer
+with a view that holds ref heads only, and pyiceberg's parser knows neither version 4 nor inline manifests. All calls
+are blocking and run in a few threads of their own, each with a time limit. Secrets never get into messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.formats.iceberg import rest
+from lakesweep.formats.iceberg.catalog_errors import Describer
+from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
+from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
+
+Identifier = tuple[str, ...]
+_Result = TypeVar("_Result")
+
+_THREADS = 4
+_TIMEOUT_SECONDS = 60.0
+_ABSENT = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
+
+
+class CommitStyle(StrEnum):
+    """Who writes the new metadata file of a commit."""
+
+    SERVER = "server"
+    """The catalog's server, from updates that we send: REST."""
+    CLIENT = "client"
+    """pyiceberg itself, which then swaps the pointer: SQL, Hive, Glue, DynamoDB, …"""
+    UNKNOWN = "unknown"
+    """A catalog class of the operator's own: we do not commit through it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """Where a table's current metadata is. `config` may hold a token and is never printed."""
+
+    metadata_location: str
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class IcebergCatalog:
+    """One configured catalog. Connects at the first question."""
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, Any],
+        storage: Storage,
+        writer: Writer | None,
+        *,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+    ) -> None:
+        self._name = str(properties.get("name", name))
+        self._properties = {key: value for key, value in properties.items() if key != "name"}
+        self._describer = Describer(self._name, self._properties)
+        self._timeout_seconds = timeout_seconds
+        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=f"catalog {self._name}")
+        self._connecting = asyncio.Lock()
+        self.can_write = writer is not None
+        self._connected: Catalog | None = None
+        self._bridge = Bridge(storage, writer, timeout_seconds)
+
+    async def tables(self, namespace: Identifier | None) -> list[Identifier]:
+        """Every table of a namespace and of those nested in it; of all namespaces when none is given."""
+        catalog = await self._catalog()
+        found: list[Identifier] = []
+        waiting = [namespace] if namespace else await self._call("list namespaces", catalog.list_namespaces)
+        seen: set[Identifier] = set()
+        while waiting:
+            current = tuple(waiting.pop())
+            if current in seen:
+                continue
+            seen.add(current)
+            found += [tuple(table) for table in await self._call("list tables", catalog.list_tables, current)]
+            waiting += [child for child in await self._children(catalog, current) if len(child) > len(current)]
+        return sorted(set(found))
+
+    async def pointer(self, identifier: Identifier) -> Pointer:
+        """Which metadata file is current, without reading it."""
+        catalog = await self._catalog()
+        ask = _ask_rest if isinstance(catalog, RestCatalog) else self._ask_metastore
+        return await self._call(f"load {'.'.join(identifier)}", ask, catalog, identifier)
+
+    async def commit_style(self) -> CommitStyle:
+        """Who would write a commit's metadata."""
+        match await self._catalog():
+            case RestCatalog():
+                return CommitStyle.SERVER
+            case MetastoreCatalog():
+                return CommitStyle.CLIENT
+            case _:
+                return CommitStyle.UNKNOWN
+
+    async def commit(
+        self,
+        identifier: Identifier,
+        pointer: Pointer,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+    ) -> CommitTableResponse:
+        """Send a commit. Raises pyiceberg's own errors, or TimeoutError: only `expire` can tell what they mean."""
+        catalog = await self._catalog()
+        table = Table(
+            identifier=identifier,
+            metadata=cast("Any", None),  # no catalog looks at it: each loads what it will swap against
+            metadata_location=pointer.metadata_location,
+            io=BridgedFileIO({BRIDGE_PROPERTY: self._bridge}),
+            catalog=catalog,
+            config=dict(pointer.config),
+        )
+        return await self._in_thread(catalog.commit_table, table, tuple(requirements), tuple(updates))
+
+    def explain(self, exc: BaseException) -> str:
+        """An error in one sentence without secrets."""
+        return self._describer.sentence(exc)
+
+    async def aclose(self) -> None:
+        """Give back connections and threads."""
+        if self._connected is not None:
+            await self._in_thread(self._connected.close)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def __str__(self) -> str:
+        return str(self._describer)
+
+    async def _catalog(self) -> Catalog:
+        async with self._connecting:
+            if self._connected is None:
+                self._bridge.attach()
+                self._connected = await self._call("connect", self._connect)
+        return self._connected
+
+    def _connect(self) -> Catalog:
+        properties: dict[str, Any] = {
+            # A cleaner must not create the tables of a catalog that is not there.
+            "init_catalog_tables": "false",
+            **self._properties,
+            "py-io-impl": IMPLEMENTATION,
+            BRIDGE_PROPERTY: self._bridge,
+        }
+        try:
+            catalog = load_catalog(self._name, **properties)
+        except Exception as exc:
+            raise self._describer.connect_error(exc) from exc
+        if isinstance(catalog, RestCatalog):
+            rest.limit_time(catalog, self._timeout_seconds)
+        return catalog
+
+    async def _children(self, catalog: Catalog, namespace: Identifier) -> list[Identifier]:
+        """Nested namespaces; catalogs without any say so in their own ways."""
+        try:
+            children = await self._in_thread(catalog.list_namespaces, namespace)
+        except (*_ABSENT, ValueError, NotImplementedError):
+            return []
+        except Exception as exc:
+            raise self._describer.unavailable("list namespaces", exc) from exc
+        return [tuple(child) for child in children]
+
+    def _ask_metastore(self, catalog: Catalog, identifier: Identifier) -> Pointer:
+        with self._bridge.pointer_only():
+            try:
+                catalog.load_table(identifier)
+            except PointerFound as found:
+                return Pointer(metadata_location=found.location)
+        raise CatalogUnavailable(f"{self} gave a table without naming its metadata file")
+
+    async def _call(self, what: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        try:
+            return await self._in_thread(function, *arguments)
+        except LakesweepError:
+            raise
+        except TimeoutError as exc:
+            raise CatalogUnavailable(f"{self} did not answer in {self._timeout_seconds:g} s ({what})") from exc
+        except _ABSENT as exc:
+            raise UnknownTable(f"{self} has no such table or namespace ({what})") from exc
+        except Exception as exc:
+            raise self._describer.unavailable(what, exc) from exc
+
+    async def _in_thread(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        loop = asyncio.get_running_loop()
+        call = loop.run_in_executor(self._threads, functools.partial(function, *arguments))
+        return await asyncio.wait_for(call, self._timeout_seconds)
+
+
+def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
+    answer = rest.load_table(catalog, identifier)
+    location = answer.get("metadata-location")
+    if not location:
+        raise CatalogUnavailable(f"the catalog does not say where the metadata of {'.'.join(identifier)} is")
+    return Pointer(metadata_location=location, config=answer.get("config") or {})

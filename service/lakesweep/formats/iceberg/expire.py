@@ -1,0 +1,203 @@
+"""Commit an expiry so that no ref is ever lost, and know afterwards what really happened.
+
+Each attempt is planned from freshly loaded metadata and demands that every ref known to the plan still points where
+it did. A client-side catalog also validates our own requirement against the very metadata that it swaps out, so a
+ref created meanwhile stops the commit. A REST server cannot be asked for that; there the commit is looked at
+afterwards (`history`). No file is deleted here, and an expiry without effect is never committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from pyiceberg.table.metadata import TableMetadata as PyIcebergMetadata
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePartitionStatisticsUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    TableRequirement,
+    TableUpdate,
+    ValidatableTableRequirement,
+)
+
+from lakesweep.cleanup.ports import Fence, TableState
+from lakesweep.formats.iceberg import history
+from lakesweep.formats.iceberg.catalog import CommitStyle
+from lakesweep.formats.iceberg.metadata import StatisticsEntry, TableMetadata
+from lakesweep.formats.iceberg.source import CatalogSource
+from lakesweep.formats.iceberg.state import IcebergState
+from lakesweep.model.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitUnknown,
+    LakesweepError,
+    Refused,
+    UnknownTable,
+)
+from lakesweep.model.snapshot import ExpiryPlan
+
+RETRIES = 4
+"""As Iceberg's own `commit.retry.num-retries`."""
+_FIRST_WAIT_SECONDS = 0.1
+
+_FINAL = (BadRequestError, ForbiddenError, UnauthorizedError, TooManyRequestsError)
+"""The catalog heard us and said no: nothing was committed."""
+
+
+class RefsUnchanged(ValidatableTableRequirement):
+    """Ours, for client-side catalogs only: refs are exactly those planned with, and what goes is still there."""
+
+    type: str = "lakesweep-refs-unchanged"
+    refs: dict[str, int]
+    removed: frozenset[int]
+
+    def validate(self, base_metadata: PyIcebergMetadata | None) -> None:  # type: ignore[override]  # pyiceberg's name
+        """Raise CommitFailedException unless the metadata that will be swapped out still fits the plan."""
+        if base_metadata is None:
+            raise CommitFailedException("Requirement failed: current table metadata is missing")
+        found = {name: ref.snapshot_id for name, ref in base_metadata.refs.items()}
+        if found != self.refs:
+            changed = sorted(name for name in found.keys() | self.refs.keys() if found.get(name) != self.refs.get(name))
+            raise CommitFailedException(f"Requirement failed: refs have changed: {', '.join(changed)}")
+        if not self.removed <= {snapshot.snapshot_id for snapshot in base_metadata.snapshots}:
+            raise CommitFailedException("Requirement failed: a snapshot to be removed is gone already")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpiryCommit:
+    """One table's way to commit. `load` reads it anew, `plan` is the pure decision, `read` one metadata file."""
+
+    source: CatalogSource
+    load: Callable[[], Awaitable[TableState]]
+    plan: Callable[[TableState], ExpiryPlan]
+    read: history.ReadMetadata
+    fence: Fence
+
+    async def run(self, state: TableState) -> tuple[TableState, ExpiryPlan]:
+        """The state after the commit and what was committed; an empty plan commits nothing."""
+        trouble: LakesweepError | None = None
+        sent: tuple[TableState, ExpiryPlan] | None = None
+        for attempt in range(RETRIES + 1):
+            if attempt:
+                await asyncio.sleep(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+                state = await self.load()
+            if sent is not None and _happened(sent[1], state):
+                # An answer was lost, and only now can it be seen that the commit arrived.
+                return await self._confirmed(*sent, state)
+            plan = self.plan(state)
+            if plan.empty:
+                return state, plan
+            await self.fence.check()
+            trouble = await self._attempt(state, plan)
+            if isinstance(trouble, CommitConflict):
+                continue
+            sent, after = (state, plan), await self.load()
+            if _happened(plan, after):
+                return await self._confirmed(state, plan, after)
+        raise trouble or CommitConflict("the expiry was committed, yet its snapshots are still in the table")
+
+    async def _confirmed(
+        self, before: TableState, plan: ExpiryPlan, after: TableState
+    ) -> tuple[TableState, ExpiryPlan]:
+        await self._verify(_native(before).metadata, plan, _native(after).metadata)
+        return after, plan
+
+    async def _attempt(self, state: TableState, plan: ExpiryPlan) -> LakesweepError | None:
+        """None when the catalog says that it is done, else what to make of its answer."""
+        native, catalog = _native(state), self.source.catalog
+        style = await catalog.commit_style()
+        try:
+            await catalog.commit(
+                self.source.identifier,
+                native.pointer,
+                requirements(native.metadata, plan, style),
+                updates(native.metadata, plan),
+            )
+        except CommitFailedException as exc:
+            return CommitConflict(f"another commit came first: {catalog.explain(exc)}")
+        except NoSuchTableError as exc:
+            raise UnknownTable(f"{catalog} has no table {'.'.join(self.source.identifier)} any more") from exc
+        except _FINAL as exc:
+            raise CatalogUnavailable(f"{catalog} refused the expiry: {catalog.explain(exc)}") from exc
+        except Exception as exc:  # noqa: BLE001 - time-outs, 5xx, broken answers: only a look at the table can tell
+            return CommitUnknown(f"{catalog} gave no clear answer to the expiry: {catalog.explain(exc)}")
+        return None
+
+    async def _verify(self, before: TableMetadata, plan: ExpiryPlan, after: TableMetadata) -> None:
+        """Nothing of what the plan keeps may be gone by this commit, nor a ref that it did not know."""
+        knowingly = {(ref.name, ref.snapshot_id) for ref in before.refs if ref.name in plan.drop_refs}
+        found = await history.verify(after, before, knowingly, self.read)
+        if found.lost:
+            raise lost_ref(found.lost[0])
+        if not found.complete and await self.source.catalog.commit_style() is CommitStyle.SERVER:
+            raise Refused(
+                "ref_unverified",
+                "snapshots were expired, but the metadata log does not reach back to the state before, so nothing "
+                "shows whether a branch or tag was created on one of them meanwhile; no file was deleted",
+            )
+
+
+def requirements(metadata: TableMetadata, plan: ExpiryPlan, style: CommitStyle) -> tuple[TableRequirement, ...]:
+    """What must still hold when the commit is applied."""
+    demands: list[TableRequirement] = []
+    if metadata.uuid is not None:
+        demands.append(AssertTableUUID(uuid=uuid.UUID(metadata.uuid)))
+    demands += [AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]
+    if style is CommitStyle.CLIENT:
+        refs = {ref.name: ref.snapshot_id for ref in metadata.refs}
+        removed = frozenset(int(snapshot.id) for snapshot in plan.expire)
+        demands.append(RefsUnchanged(refs=refs, removed=removed))  # type: ignore[arg-type]  # never serialised
+    return tuple(demands)
+
+
+def updates(metadata: TableMetadata, plan: ExpiryPlan) -> tuple[TableUpdate, ...]:
+    """Refs first, since a ref without its snapshot cannot be named any more; snapshots last."""
+    going = {int(snapshot.id) for snapshot in plan.expire}
+    changes: list[TableUpdate] = [RemoveSnapshotRefUpdate(**{"ref-name": name}) for name in plan.drop_refs]
+    changes += [RemoveStatisticsUpdate(**{"snapshot-id": one}) for one in _described(metadata.statistics, going)]
+    changes += [
+        RemovePartitionStatisticsUpdate(**{"snapshot-id": one})
+        for one in _described(metadata.partition_statistics, going)
+    ]
+    if going:
+        changes.append(RemoveSnapshotsUpdate(**{"snapshot-ids": sorted(going)}))
+    return tuple(changes)
+
+
+def lost_ref(lost: history.LostRef) -> Refused:
+    """The loudest refusal we have: something that a person made is gone from the table."""
+    return Refused(
+        "ref_lost",
+        f"{lost.ref} was created on snapshot {lost.ref.snapshot_id} while that snapshot was being expired, and the "
+        f"catalog dropped both. No file was deleted: restore the snapshot from {lost.last_seen}",
+    )
+
+
+def _described(statistics: tuple[StatisticsEntry, ...], snapshots: set[int]) -> list[int]:
+    return sorted({entry.snapshot_id for entry in statistics} & snapshots)
+
+
+def _happened(plan: ExpiryPlan, after: TableState) -> bool:
+    metadata = _native(after).metadata
+    left = {str(entry.id) for entry in metadata.snapshots} & {snapshot.id for snapshot in plan.expire}
+    return not left and not {ref.name for ref in metadata.refs} & set(plan.drop_refs)
+
+
+def _native(state: TableState) -> IcebergState:
+    native: IcebergState = state.native
+    return native

@@ -1,0 +1,168 @@
+"""pyiceberg's way to files, led through our own stores: one set of credentials, keys never parsed as URLs.
+
+pyiceberg calls this from worker threads; the work is handed to the event loop that owns the stores. Nothing can be
+deleted through it. While `pointer_only` is on, the first file that a catalog wants to read is not read: its address
+is the answer, so that asking a catalog for a table costs no file and no parsing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+
+from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.model.errors import AlreadyThere, NotFound
+from lakesweep.model.location import Location
+
+BRIDGE_PROPERTY = "lakesweep.bridge"
+IMPLEMENTATION = f"{__name__}.BridgedFileIO"
+
+_Result = TypeVar("_Result")
+
+
+class PointerFound(Exception):
+    """The metadata file that the catalog points at: an answer, not an error."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        super().__init__(location)
+
+
+class Bridge:
+    """The stores of one dataset, callable from threads while the event loop runs."""
+
+    def __init__(self, storage: Storage, writer: Writer | None, timeout_seconds: float) -> None:
+        self._storage = storage
+        self._writer = writer
+        self._timeout_seconds = timeout_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.local()
+
+    def attach(self) -> None:
+        """Do all further work in the event loop that is running now."""
+        self._loop = asyncio.get_running_loop()
+
+    @contextmanager
+    def pointer_only(self) -> Iterator[None]:
+        """In this thread, answer reads with PointerFound."""
+        self._thread.pointer_only = True
+        try:
+            yield
+        finally:
+            self._thread.pointer_only = False
+
+    def announce(self, location: str) -> None:
+        """Raise PointerFound if that is all the caller wants."""
+        if getattr(self._thread, "pointer_only", False):
+            raise PointerFound(location)
+
+    def read(self, location: str) -> bytes:
+        """The whole file."""
+        try:
+            return self._await(self._storage.read(Location.parse(location)))
+        except NotFound as exc:
+            raise FileNotFoundError(location) from exc
+
+    def exists(self, location: str) -> bool:
+        """Is there such a file?"""
+        try:
+            self._await(self._storage.stat(Location.parse(location)))
+        except NotFound:
+            return False
+        return True
+
+    def write(self, location: str, data: bytes, *, overwrite: bool) -> None:
+        """The whole file, at once."""
+        if self._writer is None:
+            raise PermissionError(f"{location}: this process only reads")
+        try:
+            self._await(self._writer.put(Location.parse(location), data, create_only=not overwrite))
+        except AlreadyThere as exc:
+            raise FileExistsError(location) from exc
+
+    def _await(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("the bridge is not attached to an event loop")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(self._timeout_seconds)
+
+
+class BridgedFileIO(FileIO):
+    """What pyiceberg loads by name (`py-io-impl`); the bridge comes in the properties."""
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        super().__init__(properties)
+        self._bridge: Bridge = properties[BRIDGE_PROPERTY]
+
+    def new_input(self, location: str) -> InputFile:
+        """A file to read."""
+        self._bridge.announce(location)
+        return _Input(location, self._bridge)
+
+    def new_output(self, location: str) -> OutputFile:
+        """A file to write."""
+        return _Output(location, self._bridge)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Not through here, ever."""
+        raise PermissionError(f"{location}: files are deleted by the sweep alone")
+
+
+class _Input(InputFile):
+    def __init__(self, location: str, bridge: Bridge) -> None:
+        super().__init__(location)
+        self._bridge = bridge
+
+    def __len__(self) -> int:
+        return len(self._bridge.read(self.location))
+
+    def exists(self) -> bool:
+        return self._bridge.exists(self.location)
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - always seekable
+        return io.BytesIO(self._bridge.read(self.location))
+
+
+class _Output(OutputFile):
+    def __init__(self, location: str, bridge: Bridge) -> None:
+        super().__init__(location)
+        self._bridge = bridge
+
+    def __len__(self) -> int:
+        return len(self._bridge.read(self.location))
+
+    def exists(self) -> bool:
+        return self._bridge.exists(self.location)
+
+    def to_input_file(self) -> InputFile:
+        return _Input(self.location, self._bridge)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _Upload(self.location, self._bridge, overwrite=overwrite)
+
+
+class _Upload(io.BytesIO):
+    """Collects what is written and stores it when closed without an error."""
+
+    def __init__(self, location: str, bridge: Bridge, *, overwrite: bool) -> None:
+        super().__init__()
+        self._location = location
+        self._bridge = bridge
+        self._overwrite = overwrite
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._bridge.write(self._location, self.getvalue(), overwrite=self._overwrite)
+        self.close()

@@ -1,0 +1,83 @@
+"""One dataset of Iceberg tables behind the TableFormat port: a catalog, perhaps narrowed to one namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
+from lakesweep.formats.iceberg.source import CatalogSource
+from lakesweep.formats.iceberg.table import IcebergTable
+from lakesweep.formats.spec import DatasetSpec
+from lakesweep.model.errors import LakesweepError, SettingsError
+from lakesweep.model.location import Location
+from lakesweep.model.table import FormatName, TableRef
+
+_CONCURRENCY = 8
+_PART = re.compile(r"`([^`]+)`|([^.`]+)")
+
+
+class IcebergFormat:
+    """Tables are named relative to the configured namespace, with dots between levels: `orders`, `daily.orders`."""
+
+    name = FormatName.ICEBERG
+
+    def __init__(self, spec: DatasetSpec, storage: Storage, writer: Writer | None) -> None:
+        if not spec.catalog:
+            raise SettingsError(f"dataset {spec.tenant}/{spec.dataset}: an Iceberg dataset needs a catalog")
+        self._spec = spec
+        self._storage = storage
+        self._namespace = split_name(spec.namespace) if spec.namespace else ()
+        self._catalog = IcebergCatalog(spec.dataset, spec.catalog, storage, writer)
+        self._places: dict[TableRef, tuple[str, tuple[Location, ...]]] = {}
+
+    async def tables(self) -> Sequence[TableRef]:
+        """Ask the catalog."""
+        identifiers = await self._catalog.tables(self._namespace or None)
+        return [self._ref(identifier) for identifier in identifiers]
+
+    async def open(self, ref: TableRef) -> IcebergTable:
+        """A handle; whether there is such a table shows when it is loaded."""
+        identifier = (*self._namespace, *split_name(ref.name))
+        source = CatalogSource(catalog=self._catalog, identifier=identifier)
+        return IcebergTable(ref, source, self._storage, self._spec.tenant_root)
+
+    async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
+        """Where all tables keep files, those included that may not be cleaned; unreadable ones are left out."""
+        slots = asyncio.Semaphore(_CONCURRENCY)
+
+        async def places(ref: TableRef) -> tuple[TableRef, tuple[Location, ...]] | None:
+            async with slots:
+                try:
+                    table = await self.open(ref)
+                    known = self._places.get(ref)
+                    if known is None or known[0] != await table.head():
+                        known = self._places[ref] = await table.places()
+                except (LakesweepError, ValueError):
+                    return None
+                return ref, known[1]
+
+        found = await asyncio.gather(*(places(ref) for ref in await self.tables()))
+        return dict(pair for pair in found if pair is not None)
+
+    async def aclose(self) -> None:
+        """Close the catalog."""
+        await self._catalog.aclose()
+
+    def _ref(self, identifier: Identifier) -> TableRef:
+        relative = identifier[len(self._namespace) :]
+        return TableRef(
+            tenant=self._spec.tenant, dataset=self._spec.dataset, name=join_name(relative), format=FormatName.ICEBERG
+        )
+
+
+def join_name(parts: Sequence[str]) -> str:
+    """Levels joined with dots; a level that has a dot itself stands between backquotes."""
+    return ".".join(f"`{part}`" if "." in part else part for part in parts)
+
+
+def split_name(name: str) -> Identifier:
+    """The reverse of `join_name`."""
+    return tuple(quoted or plain for quoted, plain in _PART.findall(name))

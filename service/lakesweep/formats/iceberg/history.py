@@ -1,0 +1,73 @@
+"""Was a ref lost? Walks back through the metadata log, commit by commit, from one state to an earlier one.
+
+A server that is told to remove a snapshot also drops whatever ref points at it by then, and REST has no way to
+demand that no new ref appears. So the commits themselves are looked at afterwards: each metadata file names the one
+that it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+from lakesweep.formats.iceberg.metadata import Ref, TableMetadata
+from lakesweep.model.location import Location
+
+MAX_STEPS = 200
+"""Commits looked at; a longer history between two states is not verified."""
+
+ReadMetadata = Callable[[str], Awaitable[TableMetadata | None]]
+"""One metadata file by its address, or None where it cannot be read any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRef:
+    """A ref that vanished together with the snapshot it pointed at, in one commit."""
+
+    ref: Ref
+    last_seen: str
+    """The metadata file that still has both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What the log tells. `complete` is False where it does not reach back all the way."""
+
+    lost: tuple[LostRef, ...]
+    complete: bool
+
+
+async def verify(
+    current: TableMetadata, earlier: TableMetadata, knowingly: Collection[tuple[str, int]], read: ReadMetadata
+) -> Verified:
+    """Refs lost between two states, apart from those (name and snapshot) that were dropped `knowingly`."""
+    present = {entry.id for entry in current.snapshots}
+    lost: list[LostRef] = []
+    after = current
+    for _ in range(MAX_STEPS):
+        if after.address == earlier.address:
+            return Verified(lost=tuple(lost), complete=True)
+        before = await _previous(after, earlier, read)
+        if before is None:
+            break
+        left = {entry.id for entry in after.snapshots}
+        lost += [
+            LostRef(ref=ref, last_seen=before.address)
+            for ref in before.refs
+            if ref.snapshot_id not in left
+            and ref.snapshot_id not in present
+            and before.snapshot(ref.snapshot_id) is not None
+            and (ref.name, ref.snapshot_id) not in knowingly
+        ]
+        after = before
+    return Verified(lost=tuple(lost), complete=False)
+
+
+async def _previous(after: TableMetadata, earlier: TableMetadata, read: ReadMetadata) -> TableMetadata | None:
+    if not after.metadata_log:
+        return None
+    try:
+        address = Location.parse(after.metadata_log[-1]).raw
+    except ValueError:
+        return None
+    return earlier if address == earlier.address else await read(address)

@@ -1,0 +1,180 @@
+"""Names and places of one table: which roots it owns files in, and what an unreferenced object there may be.
+
+Pure and picklable. Iceberg's own orphan removal deletes whatever is not hidden and not referenced. We delete only
+names that Iceberg writers produce; anything else (a README, a CSV, a data file without an extension from a Hive
+migration) is FOREIGN: reported, never deleted. That is on purpose, and the one difference besides roots.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from lakesweep.cleanup.ports import FileKind, MatchBy
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
+from lakesweep.model.location import Location
+
+VERSION_HINT = "version-hint.text"
+
+_DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+_METADATA_PATH = "write.metadata.path"
+
+# Data goes first and metadata last: a sweep that stops half-way leaves evidence, not mysteries.
+_DATA = FileKind(kind="data", stage=0)
+_DELETES = FileKind(kind="deletes", stage=0)
+_MANIFEST = FileKind(kind="manifest", stage=1)
+_MANIFEST_LIST = FileKind(kind="manifest_list", stage=2)
+_STATISTICS = FileKind(kind="statistics", stage=2)
+_METADATA = FileKind(kind="metadata", stage=3)
+_HINT = FileKind(kind="hint", reserved=True)
+_HIDDEN = FileKind(kind="hidden", reserved=True)
+_FOREIGN = FileKind(kind="other", foreign=True)
+_OTHER_LOG = FileKind(kind="metadata", reserved=True)
+"""Another format's log. Its data files lie beside it under plain names, so it must reach the foreign-owner check."""
+
+OTHER_LOGS = ("_delta_log", ".hoodie")
+
+_MANIFEST_NAME = re.compile(r"-m\d+\.avro$")
+_HASH = re.compile(r"[01]{4}|[01]{8}|[0-9a-f]{8}")
+"""Directories of the object-storage layout: 4/4/4/8 bits, or 8 hex digits from older writers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergLayout:
+    """What `classify` needs: places as directories in raw form, and what may look hidden although it is not."""
+
+    home: str
+    """The table's own location."""
+    outposts: tuple[str, ...]
+    """Roots beyond the location (data or metadata paths elsewhere or around it), which other tables may use too."""
+    context: tuple[str, ...]
+    """The last two segments of the location, which Iceberg puts into paths below a shared data path."""
+    plain_prefixes: tuple[str, ...]
+    """`<field>=` of partition fields that begin with `_` or `.`: not hidden."""
+    match_by: MatchBy = MatchBy.ADDRESS
+
+    def classify(self, path: str) -> FileKind:
+        """Judged by name and place only, and asked only about objects that nothing refers to."""
+        if path.startswith(self.home):
+            return self._kind(_segments(path[len(self.home) :]))
+        for outpost in self.outposts:
+            if path.startswith(outpost):
+                segments = _segments(path[len(outpost) :])
+                return self._kind(segments) if self._is_ours(segments[:-1]) else _FOREIGN
+        return _FOREIGN
+
+    def _kind(self, segments: list[str]) -> FileKind:
+        hidden = next((index for index, segment in enumerate(segments) if self._is_hidden(segment)), None)
+        if hidden is not None:
+            return _OTHER_LOG if segments[hidden] in OTHER_LOGS else _HIDDEN
+        return _kind_of_name(segments[-1]) if segments else _FOREIGN
+
+    def _is_hidden(self, segment: str) -> bool:
+        return segment.startswith(("_", ".")) and not segment.startswith(self.plain_prefixes)
+
+    def _is_ours(self, directories: list[str]) -> bool:
+        """Below a shared path only places that this table's writers use: hashes, our context, partitions."""
+        rest = list(directories)
+        while rest and _HASH.fullmatch(rest[0]):
+            rest.pop(0)
+        while rest and "=" in rest[-1]:
+            rest.pop()
+        return not rest or tuple(rest) == self.context
+
+
+def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayout:
+    """The layout of a table whose files may be in these roots."""
+    location = Location.parse(metadata.location).as_directory()
+    places = [root.as_directory().raw for root in roots]
+    return IcebergLayout(
+        home=location.raw,
+        outposts=tuple(place for place in places if place != location.raw),
+        context=PurePosixPath(location.path).parts[-2:],
+        plain_prefixes=tuple(f"{name}=" for name in metadata.partition_fields if name.startswith(("_", "."))),
+    )
+
+
+def roots_of(metadata: TableMetadata, tenant_root: Location) -> tuple[tuple[Location, ...], tuple[str, ...]]:
+    """Every place this table may own files in, none inside another; and what was left out, as the table spells it.
+
+    Places outside the tenant's root are left out: nothing there is ours to list or to delete.
+    """
+    inside: list[Location] = []
+    left_out: list[str] = []
+    for text in _places(metadata):
+        root = _parse(text)
+        if root is not None and (root == tenant_root.as_directory() or tenant_root.contains(root)):
+            inside.append(root)
+        else:
+            left_out.append(text)
+    roots: list[Location] = []
+    for root in sorted(inside, key=lambda place: len(place.match_key)):
+        if not any(known.overlaps(root) for known in roots):
+            roots.append(root)
+    return tuple(roots), tuple(left_out)
+
+
+def places_of(metadata: TableMetadata) -> tuple[Location, ...]:
+    """Every place the table keeps files in, whoever owns it: for comparing tables with each other."""
+    return tuple(root for root in map(_parse, _places(metadata)) if root is not None)
+
+
+def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
+    """Directories (match keys, with a trailing slash) that hold this table's own metadata files."""
+    known = [metadata.address, *metadata.metadata_log]
+    directories = {location.match_key.rpartition("/")[0] + "/" for location in map(_parse_file, known) if location}
+    directories.add(metadata_directory(metadata).match_key)
+    own = metadata.properties.get(_METADATA_PATH)
+    root = _parse(own) if own else None
+    if root is not None:
+        directories.add(root.match_key)
+    return frozenset(directories)
+
+
+def metadata_directory(metadata: TableMetadata) -> Location:
+    """Where metadata goes by default, and where the version hint always is."""
+    return Location.parse(metadata.location).join("metadata").as_directory()
+
+
+def _places(metadata: TableMetadata) -> list[str]:
+    names = (*_DATA_PATHS, _METADATA_PATH)
+    return [metadata.location, *(metadata.properties[name] for name in names if metadata.properties.get(name))]
+
+
+def _parse(text: str) -> Location | None:
+    location = _parse_file(text)
+    return location.as_directory() if location else None
+
+
+def _parse_file(text: str) -> Location | None:
+    try:
+        return Location.parse(text)
+    except ValueError:
+        return None
+
+
+def _segments(relative: str) -> list[str]:
+    """An empty last segment (a directory marker) stays, so that it is no file name."""
+    *directories, name = relative.split("/")
+    return [*(segment for segment in directories if segment), name]
+
+
+def _kind_of_name(name: str) -> FileKind:
+    kind = _FOREIGN
+    if name == VERSION_HINT:
+        kind = _HINT
+    elif name.endswith(METADATA_SUFFIXES):
+        kind = _METADATA
+    elif name.startswith("snap-") and name.endswith(".avro"):
+        kind = _MANIFEST_LIST
+    elif _MANIFEST_NAME.search(name):
+        kind = _MANIFEST
+    elif name.endswith(".stats") or name.startswith("partition-stats-"):
+        kind = _STATISTICS
+    elif name.endswith(".puffin"):
+        kind = _DELETES if name.endswith("-deletes.puffin") else _STATISTICS
+    elif name.endswith((".parquet", ".orc", ".avro")):
+        kind = _DELETES if "-deletes." in name else _DATA
+    return kind

@@ -1,0 +1,129 @@
+"""Which snapshots go, by Iceberg's own rules (`RemoveSnapshots`). Pure: no I/O, the clock is an argument.
+
+1. Refs: `main` stays; any other ref stays while the snapshot it points at is no older than `max-ref-age-ms` (the
+   ref's own, else the table's). A ref to a snapshot that is not there goes.
+2. What a remaining ref points at stays.
+3. A remaining branch keeps its newest ancestors while it has fewer than the minimum or they are young enough. The
+   first one that is neither ends the walk, even if an older-placed one is young: timestamps need not be monotonic.
+4. What no remaining branch leads to and no remaining tag names (staged, rolled back) stays while it is young.
+
+A ref's own settings win over the table's properties, and those over the service's policy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lakesweep.formats.iceberg.metadata import EPOCH, MAIN, Ref, RefKind, SnapshotEntry, TableMetadata
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
+
+_MS = timedelta(milliseconds=1)
+_MS_PER_HOUR = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Defaults:
+    """What holds where a ref says nothing itself."""
+
+    now_ms: int
+    max_age_ms: int
+    min_to_keep: int
+    max_ref_age_ms: int | None
+
+
+def plan(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+    """Everything that goes and why the rest stays, at the state `metadata` describes."""
+    defaults = _defaults(metadata, policy, now)
+    by_id = {entry.id: entry for entry in metadata.snapshots}
+    refs = [ref for ref in metadata.refs if _ref_stays(ref, by_id, defaults)]
+    reasons = _reasons(refs, by_id, defaults)
+    gone = [entry for entry in metadata.snapshots if entry.id not in reasons]
+    return ExpiryPlan(
+        head=metadata.address,
+        expire=describe(metadata, sorted(gone, key=lambda entry: (entry.timestamp_ms, entry.id))),
+        keep=tuple(
+            KeptSnapshot(id=str(entry.id), why=", ".join(reasons[entry.id]))
+            for entry in metadata.snapshots
+            if entry.id in reasons
+        ),
+        drop_refs=tuple(ref.name for ref in metadata.refs if ref not in refs),
+    )
+
+
+def describe(metadata: TableMetadata, entries: Iterable[SnapshotEntry]) -> tuple[Snapshot, ...]:
+    """Snapshots as the algorithm knows them, each with the refs that point at it."""
+    pins: dict[int, list[str]] = defaultdict(list)
+    for ref in metadata.refs:
+        pins[ref.snapshot_id].append(str(ref))
+    return tuple(
+        Snapshot(id=str(entry.id), committed_at=entry.committed_at, pins=tuple(pins[entry.id])) for entry in entries
+    )
+
+
+def ancestors(head: int, by_id: dict[int, SnapshotEntry]) -> Iterator[SnapshotEntry]:
+    """From a snapshot back through its parents, as far as they are still there. A circle ends the walk."""
+    seen: set[int] = set()
+    entry = by_id.get(head)
+    while entry is not None and entry.id not in seen:
+        yield entry
+        seen.add(entry.id)
+        entry = by_id.get(entry.parent) if entry.parent is not None else None
+
+
+def _defaults(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> _Defaults:
+    own = metadata.history
+    return _Defaults(
+        now_ms=(now - EPOCH) // _MS,
+        max_age_ms=policy.max_snapshot_age // _MS if own.max_snapshot_age_ms is None else own.max_snapshot_age_ms,
+        min_to_keep=policy.min_snapshots_to_keep if own.min_snapshots_to_keep is None else own.min_snapshots_to_keep,
+        max_ref_age_ms=own.max_ref_age_ms,
+    )
+
+
+def _ref_stays(ref: Ref, by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> bool:
+    if ref.name == MAIN:
+        return True
+    entry = by_id.get(ref.snapshot_id)
+    if entry is None:
+        return False
+    limit = defaults.max_ref_age_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
+    return limit is None or defaults.now_ms - entry.timestamp_ms <= limit
+
+
+def _reasons(refs: list[Ref], by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> dict[int, list[str]]:
+    """Why each remaining snapshot stays. Pins come first; a branch's walk explains only what no pin does."""
+    reasons: dict[int, list[str]] = {}
+    for ref in refs:
+        if ref.snapshot_id in by_id:
+            why = f"head of {ref}" if ref.kind is RefKind.BRANCH else str(ref)
+            reasons.setdefault(ref.snapshot_id, []).append(why)
+    on_a_ref = set(reasons)
+    for ref in refs:
+        if ref.kind is RefKind.BRANCH:
+            on_a_ref.update(entry.id for entry in ancestors(ref.snapshot_id, by_id))
+            for entry, why in _walk(ref, by_id, defaults):
+                reasons.setdefault(entry.id, [why])
+    for entry in by_id.values():
+        if entry.id not in on_a_ref and entry.timestamp_ms >= defaults.now_ms - defaults.max_age_ms:
+            reasons[entry.id] = [f"not on any branch, younger than {_hours(defaults.max_age_ms)}"]
+    return reasons
+
+
+def _walk(ref: Ref, by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> Iterator[tuple[SnapshotEntry, str]]:
+    max_age_ms = defaults.max_age_ms if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
+    at_least = defaults.min_to_keep if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
+    for kept, entry in enumerate(ancestors(ref.snapshot_id, by_id)):
+        if kept < at_least:
+            yield entry, f"1 of the last {at_least} on {ref}"
+        elif entry.timestamp_ms >= defaults.now_ms - max_age_ms:
+            yield entry, f"younger than {_hours(max_age_ms)} on {ref}"
+        else:
+            return
+
+
+def _hours(milliseconds: int) -> str:
+    return f"{milliseconds / _MS_PER_HOUR:g} h"

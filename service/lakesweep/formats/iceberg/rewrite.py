@@ -1,0 +1,59 @@
+"""What would be lost if pyiceberg wrote a table's metadata anew. Pure.
+
+A client-side catalog (SQL, Hive, Glue, …) commits by parsing the whole metadata file into pyiceberg's model and
+writing that model out. Fields that the model does not know vanish, and version 3 cannot be written at all. So the
+trip is made here first, in memory: only a table that comes back whole may have its snapshots expired that way.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadataUtil
+
+_SHOWN = 3
+_V1_SEQUENCE_NUMBER = "sequence-number"
+"""Version 1 knows none; pyiceberg rightly leaves it out there."""
+
+
+def what_is_lost(data: bytes) -> str | None:
+    """Why pyiceberg must not rewrite this metadata.json, or None if it may."""
+    document = json.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
+    try:
+        written = TableMetadataUtil.parse_obj(json.loads(json.dumps(document))).model_dump_json(exclude_none=True)
+    except NotImplementedError:
+        return f"pyiceberg cannot write format version {document.get('format-version')} through this catalog"
+    except Exception as exc:  # noqa: BLE001 - pydantic and pyiceberg raise what they please on what they do not know
+        reason = str(exc).strip().partition("\n")[0]
+        return f"pyiceberg does not understand this table's metadata ({type(exc).__name__}: {reason})"
+    lost = list(_lost(document, json.loads(written), ""))
+    if document.get("format-version") == 1:
+        lost = [path for path in lost if not path.endswith(f"].{_V1_SEQUENCE_NUMBER}")]
+    if not lost:
+        return None
+    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    return f"pyiceberg would lose {', '.join(lost[:_SHOWN])}{more} when it writes the metadata through this catalog"
+
+
+def _lost(before: Any, after: Any, path: str) -> Iterator[str]:
+    """Places that hold something before and nothing after. Values may be spelled anew, absence may not be."""
+    if isinstance(before, dict):
+        members = after if isinstance(after, dict) else {}
+        for key, value in before.items():
+            place = f"{path}.{key}" if path else key
+            if value is None or value in ([], {}) or (key == "current-snapshot-id" and value == -1):
+                continue
+            if key in members:
+                yield from _lost(value, members[key], place)
+            else:
+                yield place
+    elif isinstance(before, list):
+        items = after if isinstance(after, list) else []
+        if len(items) < len(before):
+            yield path
+            return
+        for index, (left, right) in enumerate(zip(before, items, strict=False)):
+            yield from _lost(left, right, f"{path}[{index}]")

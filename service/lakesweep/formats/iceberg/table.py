@@ -1,0 +1,153 @@
+"""One Iceberg table behind the Table port: load, plan, commit, references. Decisions live in the modules it calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lakesweep.cleanup.ports import Fence, References, Storage, TableState
+from lakesweep.formats.iceberg import expire, explain, foreign, history, layout, metadata, references, retention, state
+from lakesweep.formats.iceberg.manifest_lists import ManifestLists
+from lakesweep.formats.iceberg.metadata import TableMetadata
+from lakesweep.formats.iceberg.source import CatalogSource, Source
+from lakesweep.formats.iceberg.state import IcebergState
+from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
+from lakesweep.model.table import TableRef
+
+_LOAD_ATTEMPTS = 3
+
+
+class IcebergTable:
+    """An open table. Keeps the manifest lists it has read, so that asking again costs only what is new."""
+
+    def __init__(self, ref: TableRef, source: Source, storage: Storage, tenant_root: Location) -> None:
+        self.ref = ref
+        self.executable = source.executable
+        self._source = source
+        self._storage = storage
+        self._tenant_root = tenant_root
+        self._lists = ManifestLists(storage)
+
+    async def head(self) -> str:
+        """The address of the current metadata file; costs one question to the catalog and no file."""
+        return _address((await self._source.pointer()).metadata_location)
+
+    async def load(self) -> TableState:
+        """The table as its catalog points at it now."""
+        for _ in range(_LOAD_ATTEMPTS):
+            pointer = await self._source.pointer()
+            address = _address(pointer.metadata_location)
+            try:
+                data = await self._storage.read(Location.parse(address))
+            except NotFound as exc:
+                if await self.head() == address:
+                    raise Unreadable(address, "the catalog points at it, but storage has no such object") from exc
+                continue
+            except StorageError as exc:
+                raise Unreadable(address, exc.why) from exc
+            parsed = await asyncio.to_thread(metadata.parse, address, data)
+            metadata.refuse_uncleanable(parsed)
+            no_expiry = await self._source.no_expiry(parsed, data)
+            native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=no_expiry)
+            return state.build(self.ref, native, self._tenant_root)
+        raise CommitConflict(f"{self.ref} is being committed to faster than it can be read")
+
+    async def places(self) -> tuple[str, tuple[Location, ...]]:
+        """The head, and where files are kept at it, even of a table that may not be cleaned."""
+        address = await self.head()
+        data = await self._storage.read(Location.parse(address))
+        try:
+            return address, layout.places_of(metadata.parse(address, data))
+        except Refused:
+            location = metadata.uuid_and_location(address, data)[1]
+            return address, (Location.parse(location),) if location else ()
+
+    async def load_at(self, head: str, now_state: TableState) -> TableState | None:
+        """An earlier metadata file of the same table, if it is still there."""
+        earlier = await self._read(head)
+        if earlier is None or earlier.uuid != now_state.table_uuid:
+            return None
+        native = replace(_native(now_state), metadata=earlier)
+        try:
+            return state.build(self.ref, native, self._tenant_root)
+        except Refused:
+            return None
+
+    def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+        """Iceberg's own rules; nothing at all where the catalog could not commit it."""
+        native = _native(state)
+        plan = retention.plan(native.metadata, policy, now)
+        if native.no_expiry is None or plan.empty:
+            return plan
+        waiting = tuple(KeptSnapshot(id=snapshot.id, why="its expiry is skipped") for snapshot in plan.expire)
+        return ExpiryPlan(head=plan.head, keep=plan.keep + waiting, skipped=native.no_expiry)
+
+    async def commit_expiry(
+        self, state: TableState, policy: CleanupPolicy, now: datetime, fence: Fence
+    ) -> tuple[TableState, ExpiryPlan]:
+        """Through the catalog, retried from fresh metadata, verified afterwards."""
+        if not isinstance(self._source, CatalogSource):
+            raise Refused("plan_only", f"{self.ref} has no catalog to commit to")
+        commit = expire.ExpiryCommit(
+            source=self._source,
+            load=self.load,
+            plan=lambda fresh: self.plan_expiry(fresh, policy, now),
+            read=self._read,
+            fence=fence,
+        )
+        return await commit.run(state)
+
+    async def references(self, state: TableState, expiring: ExpiryPlan, before: TableState | None = None) -> References:
+        """Raises CommitConflict when the table has moved on and took a manifest list along: load and ask again."""
+        current = _native(state).metadata
+        earlier = await self._verified(current, _native(before).metadata) if before else None
+        ids = {int(snapshot.id) for snapshot in expiring.expire}
+        try:
+            return await references.collect(self._lists, current, ids, earlier)
+        except NotFound as exc:
+            if await self.head() != state.head:
+                raise CommitConflict(f"{self.ref} was committed to while its manifest lists were read") from exc
+            raise Unreadable(exc.address, "a retained snapshot names it, but storage has no such object") from exc
+
+    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
+        """Another table's metadata among the unreferenced files."""
+        return await foreign.find(self._storage, _native(state).metadata, unreferenced)
+
+    async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
+        """Nothing: the metadata was complete before the first file went."""
+
+    async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
+        """Which snapshots and refs lead to a manifest or to a file named directly."""
+        return await explain.explain(self._lists, _native(state).metadata, source)
+
+    async def _verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
+        """An earlier state frees files only if no ref was lost on the way from it; unknown frees nothing."""
+        known = {(ref.name, ref.snapshot_id) for ref in earlier.refs}
+        found = await history.verify(current, earlier, known, self._read)
+        if found.lost:
+            raise expire.lost_ref(found.lost[0])
+        return earlier if found.complete else None
+
+    async def _read(self, address: str) -> TableMetadata | None:
+        try:
+            data = await self._storage.read(Location.parse(address))
+            return await asyncio.to_thread(metadata.parse, address, data)
+        except LakesweepError:
+            return None
+
+
+def _address(text: str) -> str:
+    try:
+        return Location.parse(text).raw
+    except ValueError as exc:
+        raise Unreadable(text, f"the catalog's pointer is {exc}") from exc
+
+
+def _native(state: TableState) -> IcebergState:
+    native: IcebergState = state.native
+    return native

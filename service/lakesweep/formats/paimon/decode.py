@@ -1,0 +1,72 @@
+"""From a manifest's bytes to the names it keeps alive. Pure: it runs in threads, processes and Spark workers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
+from lakesweep.formats.paimon import manifests, names
+from lakesweep.model.errors import Refused, Unreadable
+
+MANIFEST = "manifest"
+"""A source of which every added file counts."""
+APPENDED = "appended"
+"""A source of which only files that writers appended count: the delta of a changelog without a producer."""
+INDEX = "index"
+"""An index manifest."""
+
+
+def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
+    """The names of the files that one source adds. What is taken back elsewhere is the liveness module's business.
+
+    A file on an external path is given by its address: it may lie outside of everything that is listed.
+    """
+    address = source.location.raw
+    if source.size_bytes is not None and len(data) != source.size_bytes:
+        raise Unreadable(address, f"it has {len(data)} bytes, but {source.size_bytes} are recorded")
+    try:
+        found = _index_names(data) if source.kind == INDEX else _added_names(source, data)
+    except Refused as exc:
+        raise Unreadable(address, exc.reason) from exc
+    except (ValueError, KeyError, TypeError, pa.ArrowException) as exc:
+        raise Unreadable(address, str(exc)) from exc
+    return pa.RecordBatch.from_arrays([found], schema=REFERENCE_SCHEMA)
+
+
+def _index_names(data: bytes) -> pa.Array:
+    entries = manifests.read_index(data)
+    return pa.array([entry.document.get("_EXTERNAL_PATH") or entry.name for entry in entries], pa.string())
+
+
+def _added_names(source: ReferenceSource, data: bytes) -> pa.Array:
+    columns = ["kind", "name", "extra", "external", *(["source"] if source.kind == APPENDED else [])]
+    table = manifests.read_columns(data, columns, expected=source.entries)
+    counted = pc.equal(table.column("kind"), manifests.ADD)
+    if source.kind == APPENDED:
+        # Writers before 0.9 do not say where a file came from: it counts.
+        appended = pc.equal(table.column("source"), manifests.APPENDED)
+        counted = pc.and_(counted, pc.fill_null(appended, pa.scalar(value=True)))
+    table = table.filter(counted).combine_chunks()
+    if table.column("name").null_count:
+        raise ValueError("an entry without a file name")
+    if table.column("external").null_count < table.num_rows:
+        return pa.array([name for row in table.to_pylist() for name in _external_names(row)], pa.string())
+    found = pa.concat_arrays([*table.column("name").chunks, *_flat(table.column("extra")), pa.array([], pa.string())])
+    if pc.any(pc.starts_with(found, "compacted-changelog-")).as_py():
+        found = pa.array([names.stored_name(name) for name in found.to_pylist()], pa.string())
+    return found
+
+
+def _flat(lists: pa.ChunkedArray) -> list[pa.Array]:
+    return [pc.list_flatten(chunk.drop_null()).drop_null() for chunk in lists.chunks]
+
+
+def _external_names(row: dict[str, object]) -> list[str]:
+    """Extra files lie beside their data file."""
+    external = row["external"]
+    beside = f"{str(external).rpartition('/')[0]}/" if external else ""
+    extras: object = row["extra"] or []
+    assert isinstance(extras, list)
+    own = str(external) if external else names.stored_name(str(row["name"]))
+    return [own, *(f"{beside}{extra}" for extra in extras)]

@@ -1,0 +1,110 @@
+"""The files of one table, read from storage: names below its metadata directories, and whole small objects.
+
+Reads only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from lakesweep.cleanup.ports import Storage
+from lakesweep.model.errors import StorageError, Unreadable
+from lakesweep.model.location import Location
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CONCURRENT_READS = 16
+"""Small reads in flight for one table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One listed object, by its path below the directory that was listed."""
+
+    name: str
+    size_bytes: int
+    modified_at: datetime | None
+    etag: str | None
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the object is written anew."""
+        return f"{self.name}|{self.size_bytes}|{self.modified_at}|{self.etag}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """One table directory on one storage."""
+
+    storage: Storage
+    location: Location
+
+    def at(self, *parts: str) -> Location:
+        """A place below the table's directory."""
+        return self.location.join(*parts)
+
+    def manifest(self, name: str) -> Location:
+        """Where manifests, their lists and index manifests are, of every branch."""
+        return self.at("manifest", name)
+
+    async def names(self, directory: str) -> list[Listed]:
+        """Everything below one of the table's directories, sorted; empty when there is no such directory."""
+        root = self.at(directory).as_directory()
+        found = []
+        async with aclosing(_pages(self.storage, root)) as pages:
+            async for page in pages:
+                found += [
+                    Listed(
+                        name=row["path"][len(root.raw) :],
+                        size_bytes=row["size_bytes"],
+                        modified_at=row["modified_at"],
+                        etag=row["etag"],
+                    )
+                    for row in page
+                ]
+        return sorted(found, key=lambda listed: listed.name)
+
+    async def read(self, location: Location) -> bytes:
+        """One object that must be readable. NotFound passes through: the caller knows whether it may be gone."""
+        return await self.storage.read(location)
+
+
+async def _pages(storage: Storage, root: Location) -> AsyncGenerator[list[dict[str, Any]], None]:
+    async for batch in storage.list(root):
+        yield batch.to_pylist()
+
+
+async def gather_bounded(
+    items: Iterable[T], work: Callable[[T], Awaitable[R]], *, limit: int = CONCURRENT_READS
+) -> list[R]:
+    """`work` on every item, at most `limit` at a time, results in order. The first error stops the rest."""
+    slots = asyncio.Semaphore(limit)
+
+    async def one(item: T) -> R:
+        async with slots:
+            return await work(item)
+
+    tasks: Sequence[asyncio.Task[R]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    return [task.result() for task in tasks]
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def unreadable(location: Location, error: Exception) -> Unreadable:
+    """What a failed read of something that must be kept becomes."""
+    why = error.why if isinstance(error, StorageError) else str(error)
+    return Unreadable(location.raw, why)

@@ -1,0 +1,156 @@
+"""What a stored object is, judged by its name and place only, and in which order it may go. Pure and picklable.
+
+Only places where Paimon keeps files can hold candidates: `manifest/`, `index/`, `statistics/`, temporary files
+in `snapshot/` and `changelog/`, and bucket directories exactly below the partition levels. Everything else in
+the table's directory belongs to somebody else and is reserved, whatever its name: names alone are compared, and
+a copy of an expired file in a backup directory must stay.
+
+Deletion goes from the data up to the snapshot files, so that an interrupted run leaves a snapshot that names
+what is left, and the next run finds it again. Snapshot files go one by one, oldest first, to leave no gap.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakesweep.cleanup.ports import FileKind, MatchBy
+from lakesweep.formats.paimon import names
+from lakesweep.model.location import Location
+
+DATA_STAGE = 0
+MANIFEST_STAGE = 1
+LIST_STAGE = 2
+SNAPSHOT_STAGE = 10
+"""The stage of snapshot 0; the others follow by their ids."""
+
+_LAST_STAGE = 2**31 - 1
+_BUCKET = re.compile(r"^bucket-(\d+|postpone)$")
+_HINTS = ("EARLIEST", "LATEST")
+
+_RESERVED = FileKind(kind="reserved", reserved=True)
+_ELSEWHERE = FileKind(kind="other", reserved=True)
+_UNKNOWN = FileKind(kind="other", foreign=True)
+_TEMPORARY = FileKind(kind="temporary", stage=DATA_STAGE)
+_MANIFEST = FileKind(kind="manifest", stage=MANIFEST_STAGE)
+_LIST = FileKind(kind="manifest_list", stage=LIST_STAGE)
+_INDEX_MANIFEST = FileKind(kind="index_manifest", stage=LIST_STAGE)
+_INDEX = FileKind(kind="index", stage=MANIFEST_STAGE)
+_STATISTICS = FileKind(kind="statistics", stage=LIST_STAGE)
+_DATA = FileKind(kind="data", stage=DATA_STAGE)
+_CHANGELOG = FileKind(kind="changelog_data", stage=DATA_STAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaimonLayout:
+    """The places of one table."""
+
+    root: str
+    """The table's directory, raw, with a trailing slash."""
+    external_roots: tuple[str, ...]
+    """Other directories with the same partition and bucket levels, raw, with trailing slashes."""
+    data_directory: str
+    """Where partitions begin below the table's directory: empty or `name/`."""
+    partition_levels: int
+    data_prefixes: tuple[str, ...]
+    changelog_prefixes: tuple[str, ...]
+    match_by: MatchBy = MatchBy.NAME
+
+    def classify(self, path: str) -> FileKind:
+        """What a listed object is."""
+        for root in self.external_roots:
+            if path.startswith(root):
+                return self._in_data(path[len(root) :], index_at_top=True)
+        if not path.startswith(self.root):
+            return _ELSEWHERE
+        inside = path[len(self.root) :]
+        top, slash, rest = inside.partition("/")
+        if slash and "/" not in rest:
+            found = self._metadata(top, rest)
+            if found is not None:
+                return found
+        if self.data_directory:
+            if not inside.startswith(self.data_directory):
+                return _ELSEWHERE
+            inside = inside[len(self.data_directory) :]
+        return self._in_data(inside, index_at_top=False)
+
+    def _metadata(self, directory: str, name: str) -> FileKind | None:
+        """A file directly in one of the table's own directories; None for other directories."""
+        match directory:
+            case "manifest":
+                return _in_manifest(name)
+            case "snapshot" | "changelog":
+                return _in_log(directory, name)
+            case "index":
+                return _INDEX if name.startswith("index-") or name.endswith(".index") else _temporary_or_unknown(name)
+            case "statistics":
+                return _STATISTICS if name.startswith("stat-") else _temporary_or_unknown(name)
+            case "schema" | "tag" | "consumer" | "branch" | "metadata" | "service":
+                return _RESERVED
+            case _:
+                return None
+
+    def _in_data(self, inside: str, *, index_at_top: bool) -> FileKind:
+        *directories, name = inside.split("/")
+        if index_at_top and not directories and name.endswith(".index"):
+            return _INDEX
+        if len(directories) != self.partition_levels + 1 or not _BUCKET.match(directories[-1]):
+            return _ELSEWHERE
+        if not all("=" in level for level in directories[:-1]):
+            return _ELSEWHERE
+        return self._in_bucket(name)
+
+    def _in_bucket(self, name: str) -> FileKind:
+        if name.endswith(".managed.blob"):
+            return _RESERVED  # shared by several tables' rows; only its owner knows when it is free
+        if name.startswith(self.changelog_prefixes):
+            return _CHANGELOG
+        if name.startswith(self.data_prefixes):
+            return _DATA
+        if name.startswith("index-") or name.endswith(".index"):
+            return _INDEX
+        return _temporary_or_unknown(name)
+
+
+def _in_manifest(name: str) -> FileKind:
+    if name.startswith("manifest-list-"):
+        return _LIST
+    if name.startswith("index-manifest-"):
+        return _INDEX_MANIFEST
+    if name.startswith("manifest-"):
+        return _MANIFEST
+    return _temporary_or_unknown(name)
+
+
+def _in_log(directory: str, name: str) -> FileKind:
+    number = names.numbered(name, directory)
+    if number is not None:
+        return FileKind(kind=directory, stage=min(SNAPSHOT_STAGE + number, _LAST_STAGE))
+    if name in _HINTS:
+        return _RESERVED
+    return _temporary_or_unknown(name)
+
+
+def _temporary_or_unknown(name: str) -> FileKind:
+    return _TEMPORARY if name.endswith(".tmp") else _UNKNOWN
+
+
+def make_layout(
+    location: Location,
+    *,
+    external_roots: tuple[Location, ...],
+    data_directory: str | None,
+    partition_levels: int,
+    data_prefixes: tuple[str, ...] = (),
+    changelog_prefixes: tuple[str, ...] = (),
+) -> PaimonLayout:
+    """The layout of a table at `location`. Prefixes are those that options name besides the usual ones."""
+    return PaimonLayout(
+        root=location.as_directory().raw,
+        external_roots=tuple(root.as_directory().raw for root in external_roots),
+        data_directory=f"{data_directory.strip('/')}/" if data_directory and data_directory.strip("/") else "",
+        partition_levels=partition_levels,
+        data_prefixes=("data-", *filter(None, data_prefixes)),
+        changelog_prefixes=("changelog-", "compacted-changelog-", *filter(None, changelog_prefixes)),
+    )

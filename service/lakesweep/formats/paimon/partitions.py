@@ -1,0 +1,140 @@
+"""Which partitions have expired. Pure: no I/O, no clock, no logging.
+
+Values stay typed tuples and are never joined to text and split again. A DATE or TIMESTAMP key is a point in
+time by its type; Java only ever parses text and never expires those. A value that is NULL or cannot be read
+keeps its partition.
+
+The zone: a partition's time is a wall-clock time, and so is the file creation time that `update-time` goes by
+(writers store their local time). Both are compared with the wall clock of the zone this service runs in
+(`TZ`), as Java does with its own. Run the service in the writers' zone, or one west of it, to be never early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from lakesweep.formats.paimon import times
+from lakesweep.formats.paimon.binaryrow import Timestamp, Value, sort_key
+from lakesweep.formats.paimon.options import PartitionExpiry
+from lakesweep.formats.paimon.schema import Field, Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One live partition: the bytes that name it in manifests, and what they mean."""
+
+    raw: bytes
+    values: tuple[Value, ...]
+    path: str
+    """Its directory, for people only."""
+    updated: datetime | None
+    """The newest creation time of its files, a writer's wall clock; None when a file does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """Partitions to drop, in order, and why nothing can be dropped if that is so."""
+
+    partitions: tuple[Partition, ...] = ()
+    problem: str | None = None
+
+
+def find_due(
+    partitions: Sequence[Partition], keys: Sequence[Field], expiry: PartitionExpiry, now: datetime
+) -> Due:
+    """The expired partitions, smallest values first, at most `expiration-max-num`."""
+    if expiry.time is None or not keys:
+        return Due()
+    if expiry.in_metastore:
+        return Due(problem="its partitions are kept in a metastore (metastore.partitioned-table): drop them there")
+    border = now.astimezone().replace(tzinfo=None) - expiry.time
+    try:
+        when = _strategy(keys, expiry)
+    except ValueError as exc:
+        return Due(problem=str(exc))
+    gone = [partition for partition in partitions if _before(when(partition), border)]
+    gone.sort(key=lambda partition: [(value is not None, sort_key(value)) for value in partition.values])
+    return Due(partitions=tuple(gone[: expiry.max_num]))
+
+
+def _before(moment: datetime | None, border: datetime) -> bool:
+    return moment is not None and moment < border
+
+
+def _strategy(keys: Sequence[Field], expiry: PartitionExpiry) -> Callable[[Partition], datetime | None]:
+    if expiry.strategy == "update-time":
+        return lambda partition: partition.updated
+    if expiry.strategy != "values-time":
+        raise ValueError(f"partition.expiration-strategy {expiry.strategy!r} is not understood")
+    parse = times.time_parser(expiry.formatter) if expiry.formatter else times.default_time
+    if expiry.pattern is None:
+        first = keys[0]
+        return lambda partition: _value_time(partition.values[0], first, parse)
+    fill = _filler(keys, expiry.pattern)
+
+    def patterned(partition: Partition) -> datetime | None:
+        text = fill(partition)
+        return parse(text) if text is not None else None
+
+    return patterned
+
+
+def _value_time(value: Value, key: Field, parse: times.ParseTime) -> datetime | None:
+    """A single value: a time by its type, or text to be parsed."""
+    match value:
+        case None:
+            return None
+        case Timestamp():
+            return _wall_clock(value, key)
+        case date():
+            return datetime.combine(value, time())
+        case _:
+            return parse(_plain(value, key))
+
+
+def _filler(keys: Sequence[Field], pattern: str) -> Callable[[Partition], str | None]:
+    """Puts values into `$dt $hour:00:00`; of keys that begin alike the longest name counts."""
+    index = {key.name: position for position, key in enumerate(keys)}
+    longest_first = sorted(index, key=len, reverse=True)
+    variable = re.compile(r"\$(" + "|".join(re.escape(name) for name in longest_first) + ")")
+    used = [index[name] for name in variable.findall(pattern)]
+    if not used:
+        raise ValueError(f"partition.timestamp-pattern {pattern!r} names none of the partition keys")
+
+    def fill(partition: Partition) -> str | None:
+        if any(partition.values[position] is None for position in used):
+            return None
+        return variable.sub(
+            lambda found: _plain(partition.values[index[found.group(1)]], keys[index[found.group(1)]]), pattern
+        )
+
+    return fill
+
+
+def _plain(value: Value, key: Field) -> str:
+    match value:
+        case Timestamp():
+            moment = _wall_clock(value, key)
+            return "" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S")
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+def _wall_clock(value: Timestamp, key: Field) -> datetime | None:
+    try:
+        moment = value.moment()
+    except OverflowError:
+        return None
+    if key.type.kind is Kind.TIMESTAMP_LTZ:
+        return moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+    return moment
+
+
+def check_is_due(last: datetime | None, interval: timedelta, now: datetime) -> bool:
+    """Has `partition.expiration-check-interval` passed since the last time partitions were dropped or found young?"""
+    return last is None or now - last >= interval

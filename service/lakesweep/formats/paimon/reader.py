@@ -1,0 +1,246 @@
+"""Reads what protects files: schemas, snapshots, tags, branches, changelogs and consumers of one table.
+
+All of it or nothing. Hints are never trusted; what counts is what the directories list. The directories are
+listed in the order in which protection moves from one to the other (a snapshot becomes a tag, a branch or a
+changelog before it goes), so that nothing slips through between two listings. A file that was listed and is
+gone when it is read means that somebody is expiring: list again. A file that stays unreadable stops the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lakesweep.formats.paimon import names, schema
+from lakesweep.formats.paimon.files import Listed, TableFiles, gather_bounded, unreadable
+from lakesweep.formats.paimon.schema import TableSchema
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, parse_snapshot
+from lakesweep.model.errors import Indeterminate, NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.location import Location
+
+_DIRECTORIES = ("snapshot", "tag", "branch", "changelog", "consumer", "schema")
+_HINTS = ("EARLIEST", "LATEST")
+_LISTINGS = 5
+"""How often a table that changes under our eyes is listed anew."""
+_PARSE_TRIES = 3
+_PARSE_WAIT_SECONDS = 0.2
+"""Some stores show a file before all of it is there."""
+
+T = TypeVar("T")
+Listing = Mapping[str, list[Listed]]
+_UNFINISHED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.tmp$")
+"""How writers call a file before they rename it. A tag may end with `.tmp`, but hardly with this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """Everything that protects files, at one moment."""
+
+    head: str
+    schemas: tuple[TableSchema, ...]
+    """Of the main table, ascending; the last one is in force."""
+    other_schemas: tuple[TableSchema, ...]
+    """Of branches."""
+    snapshots: tuple[PaimonSnapshot, ...]
+    """Of the main table, by id."""
+    tags: tuple[PaimonSnapshot, ...]
+    changelogs: tuple[PaimonSnapshot, ...]
+    branched: tuple[PaimonSnapshot, ...]
+    """Snapshots, tags and changelogs of branches, each branch's by id."""
+    consumers: Mapping[str, int]
+    """The next snapshot each consumer of the main table will read."""
+    table_id: str
+    """Identity of the table: the same name created anew is another table."""
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+
+async def list_log(files: TableFiles) -> Listing:
+    """List what protects files, each directory after those it takes over from."""
+    return {directory: await files.names(directory) for directory in _DIRECTORIES}
+
+
+async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset()) -> Log:
+    """Read everything that `list_log` shows. Raises Refused or Unreadable, never returns a part.
+
+    `without` is as for `head_of`; those files are read all the same.
+    """
+    gone: NotFound | None = None
+    for _ in range(_LISTINGS):
+        listing = await list_log(files)
+        try:
+            return await _read_listed(files, listing, without)
+        except NotFound as exc:
+            gone = exc
+    raise Indeterminate(f"{gone} while it was being read, {_LISTINGS} times in a row: the table changes too fast")
+
+
+async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str] = frozenset()) -> str:
+    """Identity of what protects files. `without` names snapshot files whose going changes nothing."""
+    digest = hashlib.sha256()
+    latest = max((_id(listed, "snapshot") for listed in listing["snapshot"]), default=-1)
+    if latest >= 0:
+        digest.update(await files.read(files.at("snapshot", f"snapshot-{latest}")))
+    for directory in _DIRECTORIES:
+        for listed in listing[directory]:
+            skipped = directory in ("snapshot", "changelog") and (listed.name in _HINTS or listed.name in without)
+            if not skipped:
+                digest.update(f"{directory}/{listed.fingerprint}\n".encode())
+    return f"{max(latest, 0)}-{digest.hexdigest()[:24]}"
+
+
+async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str]) -> Log:
+    schemas = await _schemas(files, "schema", listing["schema"])
+    if not schemas:
+        raise Refused(
+            "no_schema", f"{files.location} has no schema files: it is no Paimon table, or a REST catalog manages it"
+        )
+    schema.check_ours(schemas[-1].options)
+    branches = _branches(listing["branch"])
+    other_schemas: list[TableSchema] = []
+    branched: list[PaimonSnapshot] = []
+    for branch, below in branches.items():
+        found = await _schemas(files, f"branch/branch-{branch}/schema", below["schema"])
+        if not found:
+            raise Unreadable(files.at("branch", f"branch-{branch}").raw, "the branch has no schema file")
+        other_schemas += found
+        branched += await _snapshots(files, f"branch/branch-{branch}", below, branch)
+    main = await _snapshots(files, "", listing, None)
+    snapshots = tuple(found for found in main if found.role is Role.SNAPSHOT)
+    hints = await _hints(files, listing)
+    await _check_complete(files, hints, snapshots)
+    return Log(
+        head=await head_of(files, listing, without=without),
+        schemas=tuple(schemas),
+        other_schemas=tuple(other_schemas),
+        snapshots=snapshots,
+        tags=tuple(found for found in main if found.role is Role.TAG),
+        changelogs=tuple(found for found in main if found.role is Role.CHANGELOG),
+        branched=tuple(branched),
+        consumers=await _consumers(files, listing["consumer"]),
+        table_id=await _table_id(files, schemas[0].id),
+        hints=hints,
+    )
+
+
+async def _check_complete(
+    files: TableFiles, hints: Mapping[str, str], snapshots: tuple[PaimonSnapshot, ...]
+) -> None:
+    """A hint may lie, but it may also know of a snapshot that the listing did not show."""
+    hint = hints.get("snapshot/LATEST")
+    if hint is None:
+        return
+    if not snapshots:
+        raise Unreadable(files.at("snapshot").raw, "there is a LATEST hint, yet no snapshot file is listed")
+    if hint.isdecimal() and int(hint) > snapshots[-1].id:
+        ahead = files.at("snapshot", f"snapshot-{int(hint)}")
+        try:
+            await files.storage.stat(ahead)
+        except NotFound:
+            return
+        raise NotFound(ahead.raw, "it is there, but was not listed")
+
+
+async def _snapshots(files: TableFiles, below: str, listing: Listing, branch: str | None) -> list[PaimonSnapshot]:
+    """Snapshots, tags and changelogs of the main table or of one branch."""
+    wanted: list[tuple[Location, Role, str | None, int | None]] = []
+    for role, directory in ((Role.SNAPSHOT, "snapshot"), (Role.CHANGELOG, "changelog")):
+        for number in sorted(number for listed in listing[directory] if (number := _id(listed, directory)) >= 0):
+            wanted.append((files.at(below, directory, f"{directory}-{number}"), role, None, number))
+    for listed in listing["tag"]:
+        if listed.name.startswith("tag-") and not _UNFINISHED.search(listed.name):
+            wanted.append((files.at(below, "tag", listed.name), Role.TAG, listed.name.removeprefix("tag-"), None))
+
+    async def read(item: tuple[Location, Role, str | None, int | None]) -> PaimonSnapshot:
+        location, role, name, number = item
+        found = await _parse(files, location, lambda data: parse_snapshot(data, location, role=role, branch=branch, name=name))
+        if number is not None and found.id != number:
+            raise Unreadable(location.raw, f"it says that it is number {found.id}")
+        return found
+
+    return await gather_bounded(wanted, read)
+
+
+async def _schemas(files: TableFiles, directory: str, listed: list[Listed]) -> list[TableSchema]:
+    numbers = sorted(number for one in listed if (number := _id(one, "schema")) >= 0)
+
+    async def read(number: int) -> TableSchema:
+        return await _parse(files, files.at(directory, f"schema-{number}"), schema.parse_schema)
+
+    return await gather_bounded(numbers, read)
+
+
+async def _consumers(files: TableFiles, listed: list[Listed]) -> dict[str, int]:
+    found = [one.name for one in listed if one.name.startswith("consumer-") and not _UNFINISHED.search(one.name)]
+
+    async def read(name: str) -> int:
+        return await _parse(files, files.at("consumer", name), lambda data: int(json.loads(data)["nextSnapshot"]))
+
+    following = await gather_bounded(found, read)
+    return {name.removeprefix("consumer-"): number for name, number in zip(found, following, strict=True)}
+
+
+async def _hints(files: TableFiles, listing: Listing) -> dict[str, str]:
+    """What the hints say, as they may be missing or wrong at any time."""
+    found = {}
+    for directory in ("snapshot", "changelog"):
+        for listed in listing[directory]:
+            if listed.name in _HINTS:
+                try:
+                    text = await files.read(files.at(directory, listed.name))
+                except StorageError:
+                    continue
+                found[f"{directory}/{listed.name}"] = text.decode("utf-8", "replace").strip()
+    return found
+
+
+async def _table_id(files: TableFiles, oldest_schema: int) -> str:
+    data = await _read(files, files.at("schema", f"schema-{oldest_schema}"))
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+async def _parse(files: TableFiles, location: Location, parse: Callable[[bytes], T]) -> T:
+    """Read and decode a small file; a writer on some stores may not be done with it, so try again a few times."""
+    tries = 0
+    while True:
+        data = await _read(files, location)
+        tries += 1
+        try:
+            return parse(data)
+        except (ValueError, KeyError, TypeError) as exc:
+            if tries == _PARSE_TRIES:
+                raise unreadable(location, exc) from exc
+        await asyncio.sleep(_PARSE_WAIT_SECONDS)
+
+
+async def _read(files: TableFiles, location: Location) -> bytes:
+    try:
+        return await files.read(location)
+    except NotFound:
+        raise
+    except StorageError as exc:
+        raise unreadable(location, exc) from exc
+
+
+def _id(listed: Listed, prefix: str) -> int:
+    number = names.numbered(listed.name, prefix)
+    return -1 if number is None else number
+
+
+def _branches(listed: list[Listed]) -> dict[str, dict[str, list[Listed]]]:
+    """Branch name -> directory -> what is in it."""
+    branches: dict[str, dict[str, list[Listed]]] = {}
+    for one in listed:
+        top, _, rest = one.name.partition("/")
+        directory, _, name = rest.partition("/")
+        if top.startswith("branch-") and name:
+            below = branches.setdefault(top.removeprefix("branch-"), {part: [] for part in _DIRECTORIES})
+            if directory in below:
+                below[directory].append(
+                    Listed(name=name, size_bytes=one.size_bytes, modified_at=one.modified_at, etag=one.etag)
+                )
+    return branches

@@ -1,0 +1,116 @@
+"""Snapshot, tag and changelog files: JSON that names the lists, manifests and statistics of one state. Pure.
+
+Ids are used again after a rollback and older writers store no uuid, so a snapshot's identity is its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from lakesweep.model.errors import Refused
+from lakesweep.model.location import Location
+
+NEWEST_VERSION = 3
+"""Snapshot files of a newer version follow rules we do not know."""
+
+
+class Role(StrEnum):
+    """What a snapshot file stands for, which decides how much of it must stay readable."""
+
+    SNAPSHOT = "snapshot"
+    TAG = "tag"
+    CHANGELOG = "changelog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaimonSnapshot:
+    """One snapshot, tag or long-lived changelog. `document` is the whole JSON, to be carried along."""
+
+    id: int
+    identity: str
+    location: Location
+    role: Role
+    branch: str | None
+    """None for the main table."""
+    name: str | None
+    """A tag's name."""
+    schema_id: int
+    base_list: str
+    delta_list: str
+    changelog_list: str | None
+    index_manifest: str | None
+    statistics: str | None
+    commit_kind: str
+    time_millis: int
+    sizes: Mapping[str, int]
+    """Recorded lengths of the lists, by list name; older writers record none."""
+    document: Mapping[str, Any]
+
+    @property
+    def committed_at(self) -> datetime:
+        """When it was committed, by its writer's clock."""
+        return datetime.fromtimestamp(self.time_millis / 1000, UTC)
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        what = f"tag {self.name}" if self.role is Role.TAG else f"{self.role} {self.id}"
+        return f"{what} of branch {self.branch}" if self.branch else what
+
+
+def parse_snapshot(
+    data: bytes, location: Location, *, role: Role = Role.SNAPSHOT, branch: str | None = None, name: str | None = None
+) -> PaimonSnapshot:
+    """Decode. Raises ValueError for damage, Refused for a version or a shape we do not know."""
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise ValueError("not a snapshot: the JSON is no object")  # noqa: TRY004 - damage is a ValueError here
+    version = document.get("version", 1)
+    if not isinstance(version, int) or not 1 <= version <= NEWEST_VERSION:
+        raise Refused(
+            "unknown_snapshot_version", f"{location} has version {version}; up to {NEWEST_VERSION} is understood"
+        )
+    try:
+        base, delta = document["baseManifestList"], document["deltaManifestList"]
+        changelog = document.get("changelogManifestList")
+        return PaimonSnapshot(
+            id=int(document["id"]),
+            identity=hashlib.sha256(data).hexdigest()[:16],
+            location=location,
+            role=role,
+            branch=branch,
+            name=name,
+            schema_id=int(document["schemaId"]),
+            base_list=_plain_name(base),
+            delta_list=_plain_name(delta),
+            changelog_list=_plain_name(changelog) if changelog else None,
+            index_manifest=_plain_name(document["indexManifest"]) if document.get("indexManifest") else None,
+            statistics=_plain_name(document["statistics"]) if document.get("statistics") else None,
+            commit_kind=str(document["commitKind"]),
+            time_millis=int(document["timeMillis"]),
+            sizes=_sizes(document),
+            document=document,
+        )
+    except (KeyError, TypeError) as exc:
+        raise ValueError(f"not a whole snapshot: {exc!r} is missing or of a wrong kind") from exc
+
+
+def _plain_name(value: Any) -> str:
+    if not isinstance(value, str) or not value or "/" in value:
+        raise ValueError(f"{value!r} is not the name of a file")
+    return value
+
+
+def _sizes(document: Mapping[str, Any]) -> dict[str, int]:
+    found = {}
+    for kind in ("base", "delta", "changelog"):
+        name, size = document.get(f"{kind}ManifestList"), document.get(f"{kind}ManifestListSize")
+        if name and isinstance(size, int):
+            found[name] = size
+    return found

@@ -1,0 +1,57 @@
+"""A table as loaded at one moment: the log, the options, and what is needed to decide. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakesweep.formats.paimon.options import TableOptions
+from lakesweep.formats.paimon.partitions import Partition
+from lakesweep.formats.paimon.reader import Log
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaimonState:
+    """What `TableState.native` holds for a Paimon table."""
+
+    log: Log
+    options: TableOptions
+    partitions: tuple[Partition, ...]
+    """Live partitions of the latest snapshot; empty unless partitions expire."""
+    partitions_checked_at: datetime | None
+    given_up: frozenset[str]
+    """Identities of snapshots and changelogs whose expiry was committed and whose files are going."""
+
+    @property
+    def latest(self) -> PaimonSnapshot | None:
+        """The newest snapshot of the main table."""
+        return self.log.snapshots[-1] if self.log.snapshots else None
+
+    @property
+    def snapshots(self) -> tuple[PaimonSnapshot, ...]:
+        """Snapshots of the main table that are still ours to decide about."""
+        return tuple(self._standing(self.log.snapshots))
+
+    @property
+    def changelogs(self) -> tuple[PaimonSnapshot, ...]:
+        """Long-lived changelogs of the main table that are still ours to decide about."""
+        return tuple(self._standing(self.log.changelogs))
+
+    def producer_of(self, snapshot: PaimonSnapshot) -> tuple[str, ...]:
+        """The changelog producers under which a snapshot may have been written: then, and now."""
+        then = next((schema.options for schema in self.log.schemas if schema.id == snapshot.schema_id), {})
+        return (_producer(then), self.options.changelog.producer)
+
+    def _standing(self, snapshots: Iterable[PaimonSnapshot]) -> Iterable[PaimonSnapshot]:
+        lowest = min(self.log.consumers.values(), default=None)
+        for snapshot in snapshots:
+            # A consumer that appeared meanwhile takes its snapshots back.
+            wanted = lowest is not None and lowest <= snapshot.id and not self.options.consumer_changelog_only
+            if wanted or snapshot.identity not in self.given_up:
+                yield snapshot
+
+
+def _producer(options: Mapping[str, str]) -> str:
+    return options.get("changelog-producer", "none").strip().lower()

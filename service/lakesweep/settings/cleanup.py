@@ -1,0 +1,95 @@
+"""`[orphan_cleanup]`: how carefully a table is cleaned, and the same keys as a partial override of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lakesweep.model.policy import Ceilings, OnMissing
+from lakesweep.settings.values import Count, Group, Hours, Interval, Minutes, Share
+
+_CEILINGS = Ceilings()
+BatchSize = Annotated[Count, Field(le=100_000)]
+
+
+class CeilingSettings(Group):
+    """`[orphan_cleanup.ceilings]`: a plan above any of these is saved and refused until a person has looked."""
+
+    files: Count = _CEILINGS.files
+    """Files in one plan. A table that really loses more at once is rare enough to look at."""
+    bytes: Count = _CEILINGS.bytes
+    """Bytes in one plan, 10 TiB unless told otherwise."""
+    share: Share = _CEILINGS.share
+    """Share of all listed files, above 0 and at most 1. A plan that empties half a table is more often a
+    misread table than a dirty one."""
+    share_min_files: Count = _CEILINGS.share_min_files
+    """Listed files from which on `share` is judged; in a small table a large share is ordinary."""
+
+
+class OrphanCleanupSettings(Group):
+    """`[orphan_cleanup]`: the rules for every table that no tenant, dataset or table overrides."""
+
+    enabled: bool = False
+    """Whether the service works on its own schedule. `plan` and `run` on the command line work either way."""
+    dry_run: bool = True
+    """Find and report, change nothing. True at any level (here, tenant, dataset, table) wins; only `run --execute`
+    on the command line stands over the one given here."""
+    grace_period_hours: Hours = 24.0
+    """Hours an unreferenced file is kept after its last change: longer than the slowest writer takes from its
+    first file to its commit. Below 24 only with `allow_short_grace`."""
+    allow_short_grace: bool = False
+    """Accept a `grace_period_hours` below 24. Only where no writer can hold uncommitted files for that long."""
+    cleanup_interval_hours: Interval = 24.0
+    """Hours between two cycles of one table."""
+    max_snapshot_age_hours: Hours = 720.0
+    """Hours after which a snapshot may be expired, 30 days unless told otherwise. The table's own retention
+    properties win, and every snapshot that stays protects all its files, whatever its age."""
+    min_snapshots_to_keep: Count = 1
+    """Snapshots of each branch that stay, however old they are."""
+    batch_size: BatchSize = 1000
+    """Files per deletion batch, at most 100000. References are checked again before each batch."""
+    max_concurrent_deletions: Count = 10
+    """Deletion requests under way at one time, per table. Raise it for a store that can take more."""
+    revalidate_before_delete: bool = True
+    """Check references again before each batch. Always done before a real delete, so false is accepted only
+    together with `dry_run = true`."""
+    confirm_after_hours: Hours = 0.0
+    """Hours a file must have been seen unreferenced, from the cycle that first saw it so, before it may go.
+    0 deletes in the cycle that finds it; 24 with a daily cycle asks for two sightings."""
+    on_missing: OnMissing = OnMissing.REFUSE
+    """What to do when live files are missing from storage: `refuse` to clean the table, or `report` them and
+    clean all the same."""
+    max_clock_skew_minutes: Minutes = 15.0
+    """Minutes by which this machine's clock and the store's may differ. Beyond it the ages of files mean nothing
+    and the table is refused."""
+    ceilings: CeilingSettings = CeilingSettings()
+    """The most that one plan may delete."""
+
+
+class CeilingOverride(Group):
+    """Some of the keys of `[orphan_cleanup.ceilings]`, for one tenant, dataset or table."""
+
+    files: Count | None = None
+    bytes: Count | None = None
+    share: Share | None = None
+    share_min_files: Count | None = None
+
+
+class CleanupOverride(Group):
+    """Some of the keys of `[orphan_cleanup]`, for one tenant, dataset or table. What is not given is inherited."""
+
+    enabled: bool | None = None
+    dry_run: bool | None = None
+    grace_period_hours: Hours | None = None
+    allow_short_grace: bool | None = None
+    cleanup_interval_hours: Interval | None = None
+    max_snapshot_age_hours: Hours | None = None
+    min_snapshots_to_keep: Count | None = None
+    batch_size: BatchSize | None = None
+    max_concurrent_deletions: Count | None = None
+    revalidate_before_delete: bool | None = None
+    confirm_after_hours: Hours | None = None
+    on_missing: OnMissing | None = None
+    max_clock_skew_minutes: Minutes | None = None
+    ceilings: CeilingOverride = CeilingOverride()

@@ -1,0 +1,179 @@
+"""Every setting, with its unit, its default and the reason for it. A tree that does not hold together cannot be built.
+
+The text under each field is its documentation; `dist.toml` shows the same keys with the same defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from lakesweep.model.location import Location
+from lakesweep.settings import checks
+from lakesweep.settings.cleanup import OrphanCleanupSettings
+from lakesweep.settings.tenants import S3Settings, TenantSettings
+from lakesweep.settings.values import Address, Count, Directory, Group, Listen, MemorySize, Properties
+
+
+def user_state_directory() -> Path:
+    """Where a user's programs keep what outlives them: $XDG_STATE_HOME/lakesweep or ~/.local/state/lakesweep."""
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / ".local" / "state") / "lakesweep"
+    except RuntimeError:  # a container's user without a home directory
+        return Path("/var/lib/lakesweep")
+
+
+def _state_url(url: str) -> str:
+    if not url.startswith(("postgresql://", "postgres://", "sqlite:///", "memory://")):
+        raise PydanticCustomError("lakesweep", "must begin with postgresql://, sqlite:/// or memory://")
+    return url
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+class ServiceSettings(Group):
+    """`[service]`: where Lakesweep keeps its own files."""
+
+    data_dir: Directory = Field(default_factory=user_state_directory)
+    """Directory for the cache, scratch files and the SQLite state. By default $XDG_STATE_HOME/lakesweep or
+    ~/.local/state/lakesweep. Outside every tenant's root."""
+    artifacts: Address | None = None
+    """Where plans, ledgers and audit records go: a directory, or an object-store location that all replicas share
+    so that any of them can resume another's plan. By default `artifacts` inside data_dir. Outside every tenant's
+    root."""
+
+
+class StateSettings(Group):
+    """`[state]`: what survives a restart."""
+
+    url: Annotated[str, AfterValidator(_state_url)] | None = Field(default=None, repr=False)
+    """postgresql://user:password@host/database for several replicas, sqlite:///FILE for one (four slashes before an
+    absolute path), or memory:// to forget everything at the end. By default SQLite inside data_dir."""
+
+
+class StorageSettings(Group):
+    """`[storage]`: how the stores are reached."""
+
+    s3: S3Settings = S3Settings()
+    """S3 and what speaks its protocol."""
+
+
+class SparkSettings(Group):
+    """`[engine.spark]`: the Spark session, one for the whole process."""
+
+    master: str = Field(default="local[*]", min_length=1)
+    """Where Spark runs: local[*] inside this machine, spark://…, yarn or k8s://…. Not used when `remote` is set."""
+    remote: str | None = Field(default=None, pattern=r"^sc://\S+$")
+    """A Spark Connect server, sc://host:port, used instead of `master`."""
+    conf: Properties = Field(default_factory=dict)
+    """Spark properties, such as spark.executor.memory = "4g"."""
+
+
+class EngineSettings(Group):
+    """`[engine]`: what finds orphans. Every engine gives the same plan."""
+
+    kind: Literal["auto", "inprocess", "spark"] = "auto"
+    """`inprocess` works inside this process, `spark` on a cluster; `auto` takes Spark for tables of
+    `spark_above_files` files and more."""
+    spark_above_files: Count = 10_000_000
+    """Files from which on `auto` takes Spark. Up to here one process is faster than a cluster starts."""
+    memory_limit: MemorySize = "1GB"
+    """Memory for the in-process join of one table; beyond it the join spills to data_dir."""
+    spark: SparkSettings = SparkSettings()
+    """The Spark session."""
+
+
+class AdminSettings(Group):
+    """`[admin]`: the service's HTTP API."""
+
+    listen: Listen = "127.0.0.1:8484"
+    """host:port of the API and the dashboard. Without tokens it must be a loopback address."""
+
+
+class MetricsSettings(Group):
+    """`[metrics]`: what Prometheus scrapes."""
+
+    listen: Listen = "127.0.0.1:9464"
+    """host:port of /metrics; in a container 0.0.0.0:9464."""
+    table_labels: bool = False
+    """Label series with dataset and table too, not only with the tenant. One set of series per table: leave it off
+    above some thousand tables."""
+
+
+class DaemonSettings(Group):
+    """`[daemon]`: how the service works through its tables."""
+
+    max_tables: Count = 4
+    """Tables worked on at one time."""
+    lease_seconds: Annotated[Count, Field(ge=5, le=3600)] = 60
+    """Seconds for which a worker owns a table without a heartbeat; after that another replica may take it over."""
+
+
+class LoggingSettings(Group):
+    """`[logging]`: what is told on standard error."""
+
+    format: Literal["auto", "json", "console"] = "auto"
+    """`json` is one object per line, `console` is for people; `auto` is console on a terminal and json elsewhere."""
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    """The least important messages that are still told. Other libraries tell warnings and errors only."""
+
+
+class Settings(Group):
+    """The whole tree. `Settings()` is the defaults: enough to plan a bare location."""
+
+    orphan_cleanup: OrphanCleanupSettings = OrphanCleanupSettings()
+    """The rules for every table, unless a tenant, dataset or table says otherwise."""
+    service: ServiceSettings = Field(default_factory=ServiceSettings)
+    """Where Lakesweep keeps its own files."""
+    state: StateSettings = StateSettings()
+    """What survives a restart."""
+    storage: StorageSettings = StorageSettings()
+    """How the stores are reached."""
+    engine: EngineSettings = EngineSettings()
+    """What finds orphans."""
+    admin: AdminSettings = AdminSettings()
+    """The service's HTTP API."""
+    metrics: MetricsSettings = MetricsSettings()
+    """What Prometheus scrapes."""
+    daemon: DaemonSettings = DaemonSettings()
+    """How the service works through its tables."""
+    logging: LoggingSettings = LoggingSettings()
+    """What is told on standard error."""
+    tenants: tuple[TenantSettings, ...] = ()
+    """Whose tables there are."""
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        """What no single key can know. All faults are raised together, each at the key it is about."""
+        faults = [
+            InitErrorDetails(
+                type=PydanticCustomError(checks.BETWEEN, "{message}", {"message": fault.message}),
+                loc=fault.key,
+                input=fault.value,
+            )
+            for fault in checks.faults(self)
+        ]
+        if faults:
+            raise ValidationError.from_exception_data("Settings", faults)
+        return self
+
+    def tenant(self, name: str | None) -> TenantSettings | None:
+        """The tenant of that id, if there is one."""
+        return next((tenant for tenant in self.tenants if tenant.id == name), None)
+
+    @property
+    def artifacts(self) -> Location:
+        """Where plans, ledgers and audit records go."""
+        return Location.parse(self.service.artifacts or str(self.service.data_dir / "artifacts"))
+
+    @property
+    def state_url(self) -> str:
+        """The state store, by default SQLite inside data_dir."""
+        return self.state.url or f"sqlite:///{self.service.data_dir / 'state.db'}"

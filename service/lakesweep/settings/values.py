@@ -1,0 +1,101 @@
+"""The kinds of value a setting can hold, each with what it allows. Pure, and silent about secrets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from lakesweep.model.location import Location
+
+LONGEST_HOURS = 1_000_000
+"""More than a hundred years. A number above it is a slip of the unit."""
+
+
+class Group(BaseModel):
+    """A section of the settings. Unknown keys are errors; the text under a field is its documentation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _fault(message: str) -> PydanticCustomError:
+    # The message is handed over as a value: a brace in it is no placeholder.
+    return PydanticCustomError("lakesweep", "{message}", {"message": message})
+
+
+def _not_a_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise _fault("must be a number")
+    return value
+
+
+def _address(text: str) -> str:
+    try:
+        location = Location.parse(text)
+    except ValueError as exc:
+        raise _fault(f"must be an address: {exc}") from None
+    if any(segment in (".", "..") for segment in location.path.split("/")):
+        raise _fault("must not hold the path segments '.' or '..'")
+    return text
+
+
+def _identifier(text: str) -> str:
+    if not text or text in (".", "..") or text != text.strip() or not text.isprintable():
+        raise _fault("must be a printable name without blanks at its ends")
+    if found := sorted(set(text) & set("/*?[]")):
+        raise _fault(f"must not hold {' '.join(found)}: targets are written tenant/dataset/table, with globs")
+    return text
+
+
+def _listen(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) < 65536) or (":" in host and not host.startswith("[")):
+        raise _fault("must be host:port, such as 127.0.0.1:9464 or [::1]:9464")
+    return text
+
+
+def _memory(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*(\.\d+)? ?(KB|MB|GB|TB|KiB|MiB|GiB|TiB)", text):
+        raise _fault("must be a size with its unit, such as 512MB or 4GiB")
+    return text
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        path = path.expanduser()
+    except RuntimeError as exc:
+        raise _fault(f"must be a directory whose ~ can be resolved: {exc}") from None
+    if not path.is_absolute() or ".." in path.parts:
+        raise _fault("must be an absolute directory, or begin with ~/")
+    return path
+
+
+def _dotted(value: Any) -> Any:
+    """`{ s3.endpoint = "x" }` is a nested table to TOML and one dotted property to everybody else."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            flat |= {f"{key}.{below}": deepest for below, deepest in _dotted(inner).items()}
+        elif isinstance(inner, bool):
+            flat[key] = str(inner).lower()
+        else:
+            flat[key] = str(inner) if isinstance(inner, int | float) else inner
+    return flat
+
+
+Count = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=1)]
+Hours = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=LONGEST_HOURS, allow_inf_nan=False)]
+Interval = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=LONGEST_HOURS, allow_inf_nan=False)]
+Minutes = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=1440, allow_inf_nan=False)]
+Share = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=1, allow_inf_nan=False)]
+Address = Annotated[str, AfterValidator(_address)]
+Identifier = Annotated[str, AfterValidator(_identifier)]
+Listen = Annotated[str, AfterValidator(_listen)]
+MemorySize = Annotated[str, AfterValidator(_memory)]
+Directory = Annotated[Path, AfterValidator(_absolute)]
+Properties = Annotated[dict[str, str], BeforeValidator(_dotted)]

@@ -1,0 +1,13 @@
+"""Alembic's entry point. Always inside the transaction and under the lock that `database.migrate` holds."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from lakesweep.state.schema import VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,119 @@
+"""The tables, as the newest migration leaves them. Names carry a prefix: the database may be shared.
+
+Nothing here grows with a table's files: plans, ledgers and audit rows are Parquet, these are their headers.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+VERSION_TABLE = "lakesweep_version"
+metadata = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+class UtcTime(sa.types.TypeDecorator[datetime]):
+    """An aware time in UTC. SQLite has no such type: there it is text that sorts by time."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Into UTC; SQLite's text carries no zone."""
+        if value is None:
+            return None
+        moment = value.astimezone(UTC)
+        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Aware again."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+runs = sa.Table(
+    "lakesweep_runs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("table", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("started_at", UtcTime, nullable=False),
+    sa.Column("finished_at", UtcTime),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index(None, "table", "started_at"),
+    sa.Index(None, "started_at"),
+)
+
+plans = sa.Table(
+    "lakesweep_plans",
+    metadata,
+    sa.Column("run_id", sa.Text, sa.ForeignKey(runs.c.id), primary_key=True),
+    sa.Column("table", sa.Text, nullable=False),
+    sa.Column("head", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("rows_path", sa.Text, nullable=False),
+    sa.Column("candidates", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+)
+
+batches = sa.Table(
+    "lakesweep_batches",
+    metadata,
+    sa.Column("run_id", sa.Text, sa.ForeignKey(runs.c.id), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("first", sa.BigInteger, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("fencing_token", sa.BigInteger, nullable=False),
+    sa.Column("deleted", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("already_gone", sa.BigInteger, nullable=False),
+    sa.Column("failed", sa.BigInteger, nullable=False),
+)
+
+leases = sa.Table(
+    "lakesweep_leases",
+    metadata,
+    sa.Column("table", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", UtcTime, nullable=False),
+)
+
+pending_expiries = sa.Table(
+    "lakesweep_pending_expiries",
+    metadata,
+    sa.Column("table", sa.Text, primary_key=True),
+    sa.Column("head_before", sa.Text, nullable=False),
+    sa.Column("run_id", sa.Text, nullable=False),
+)
+
+due_times = sa.Table(
+    "lakesweep_due_times",
+    metadata,
+    sa.Column("table", sa.Text, primary_key=True),
+    sa.Column("next_due", UtcTime, nullable=False),
+    sa.Column("last_finished", UtcTime),
+    sa.Column("last_outcome", sa.Text),
+    sa.Column("failures", sa.Integer, nullable=False),
+)
+
+ledgers = sa.Table(
+    "lakesweep_ledgers",
+    metadata,
+    sa.Column("table", sa.Text, primary_key=True),
+    sa.Column("rows_path", sa.Text, nullable=False),
+    sa.Column("updated_at", UtcTime, nullable=False),
+    sa.Column("run_id", sa.Text, nullable=False),
+)

@@ -1,0 +1,176 @@
+"""The one list of stores, and the way to open them: by scheme, on first use, wrapped in a fixed order.
+
+Storage: retry( limit( meter( store ))). Writer: retry( meter( store )). Deleter: meter( store ); it repeats and
+limits itself, key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+import pyarrow as pa
+
+from lakesweep.cleanup.deleter import Deleted, Deleter
+from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.model.errors import SettingsError
+from lakesweep.model.files import StoredObject
+from lakesweep.model.location import Location
+from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
+from lakesweep.storage.s3 import S3Storage, S3Writer
+from lakesweep.storage.s3_delete import S3Deleter
+from lakesweep.storage.spec import StorageSpec
+from lakesweep.storage.wrappers.limit import LimitedStorage
+from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
+from lakesweep.storage.wrappers.retry import Backoff, RetryingStorage, RetryingWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """How to open the three sides of one store."""
+
+    scheme: str
+    storage: Callable[[StorageSpec], Storage]
+    deleter: Callable[[StorageSpec], Deleter]
+    writer: Callable[[StorageSpec], Writer]
+
+
+BACKENDS: tuple[Backend, ...] = (
+    Backend(
+        scheme="file",
+        storage=lambda _: LocalStorage(),
+        deleter=lambda _: LocalDeleter(),
+        writer=lambda _: LocalWriter(),
+    ),
+    Backend(
+        scheme="s3",
+        storage=lambda spec: S3Storage(spec.s3),
+        deleter=lambda spec: S3Deleter(spec.s3),
+        writer=lambda spec: S3Writer(spec.s3),
+    ),
+    Backend(
+        scheme="memory",
+        storage=lambda _: MemoryStorage(),
+        deleter=lambda _: MemoryDeleter(),
+        writer=lambda _: MemoryWriter(),
+    ),
+)
+
+
+def open_storage(spec: StorageSpec, stats: Stats | None = None) -> Storage:
+    """Everything that can be read, by address. Nothing is connected yet."""
+    router = _RoutedStorage(_Open(spec, {backend.scheme: backend.storage for backend in BACKENDS}))
+    metered = MeteredStorage(router, stats or Stats())
+    return RetryingStorage(LimitedStorage(metered, spec.max_in_flight), Backoff(spec.attempts))
+
+
+def open_deleter(spec: StorageSpec, stats: Stats | None = None) -> Deleter:
+    """The power to delete, by address. Nothing is connected yet."""
+    router = _RoutedDeleter(_Open(spec, {backend.scheme: backend.deleter for backend in BACKENDS}))
+    return MeteredDeleter(router, stats or Stats())
+
+
+def open_writer(spec: StorageSpec, stats: Stats | None = None) -> Writer:
+    """The power to write, by address. Nothing is connected yet."""
+    router = _RoutedWriter(_Open(spec, {backend.scheme: backend.writer for backend in BACKENDS}))
+    return RetryingWriter(MeteredWriter(router, stats or Stats()), Backoff(spec.attempts))
+
+
+class _Closes(Protocol):
+    async def aclose(self) -> None: ...
+
+
+Side = TypeVar("Side", bound=_Closes)
+
+
+class _Open(Generic[Side]):
+    """One side of every store, opened when its scheme is first asked for."""
+
+    def __init__(self, spec: StorageSpec, openers: dict[str, Callable[[StorageSpec], Side]]) -> None:
+        self._spec = spec
+        self._openers = openers
+        self.opened: dict[str, Side] = {}
+
+    def at(self, location: Location) -> Side:
+        """The store that holds this location."""
+        scheme = location.scheme
+        if scheme not in self.opened:
+            opener = self._openers.get(scheme) or _unknown(location)
+            self.opened[scheme] = opener(self._spec)
+        return self.opened[scheme]
+
+    async def aclose(self) -> None:
+        """Close all, even if one of them fails to."""
+        async with AsyncExitStack() as stack:
+            for store in self.opened.values():
+                stack.push_async_callback(store.aclose)
+            self.opened = {}
+
+
+def _unknown(location: Location) -> NoReturn:
+    known = ", ".join(f"{backend.scheme}://" for backend in BACKENDS)
+    raise SettingsError(f"{location.raw}: no store for the scheme {location.scheme}:// (supported: {known})")
+
+
+class _RoutedStorage:
+    def __init__(self, stores: _Open[Storage]) -> None:
+        self._stores = stores
+
+    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with aclosing(self._stores.at(root).list(root)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def read(self, location: Location) -> bytes:
+        return await self._stores.at(location).read(location)
+
+    async def stat(self, location: Location) -> StoredObject:
+        return await self._stores.at(location).stat(location)
+
+    async def now(self) -> datetime:
+        """The earliest clock of the stores in use: an early clock judges files younger, which keeps them."""
+        clocks = [await store.now() for store in self._stores.opened.values()]
+        return min(clocks, default=datetime.now(UTC))
+
+    async def aclose(self) -> None:
+        await self._stores.aclose()
+
+
+class _RoutedDeleter:
+    def __init__(self, stores: _Open[Deleter]) -> None:
+        self._stores = stores
+
+    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+        """Each store gets its own paths; the answers come back in the order asked."""
+        by_scheme: dict[str, list[int]] = {}
+        places = [Location.parse(path) for path in paths]
+        for index, place in enumerate(places):
+            self._stores.at(place)  # an unknown scheme stops the batch before anything is deleted
+            by_scheme.setdefault(place.scheme, []).append(index)
+        answers: dict[int, Deleted] = {}
+        for indexes in by_scheme.values():
+            fates = await self._stores.at(places[indexes[0]]).delete([paths[index] for index in indexes])
+            answers.update(zip(indexes, fates, strict=True))
+        return [answers[index] for index in range(len(paths))]
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
+        return await self._stores.at(root).remove_empty_directories(root, directories)
+
+    async def aclose(self) -> None:
+        await self._stores.aclose()
+
+
+class _RoutedWriter:
+    def __init__(self, stores: _Open[Writer]) -> None:
+        self._stores = stores
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        await self._stores.at(location).put(location, data, create_only=create_only)
+
+    async def aclose(self) -> None:
+        await self._stores.aclose()

@@ -1,0 +1,154 @@
+"""S3: reading and writing. Deleting is in `s3_delete`, apart on purpose.
+
+Keys travel byte for byte: they are never parsed as URLs, and the client escapes them for the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from botocore.exceptions import ClientError
+
+from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.model.errors import AlreadyThere, Unavailable
+from lakesweep.model.files import StoredObject
+from lakesweep.model.location import Location
+from lakesweep.storage.s3_client import PAGE, S3Connection
+from lakesweep.storage.s3_errors import translating
+from lakesweep.storage.s3_listing import Listing
+from lakesweep.storage.s3_parser import Page
+from lakesweep.storage.spec import S3Options
+
+_DIRECTORY_BUCKET = "--x-s3"
+"""Ends the names of S3 Express buckets, which list in no order and know no StartAfter."""
+_TAKEN = (409, 412)
+"""The name exists, or another create-only write to it is under way and will win."""
+
+
+class S3Storage:
+    """Reads objects. Has no way to delete or overwrite one."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._objects = S3Connection(options, attempts=options.attempts)
+        self._lists = S3Connection(options, attempts=options.attempts, lists=True)
+
+    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+        """All objects below `root`, by many requests at once; see `s3_listing`."""
+        client = await self._lists.client()
+
+        async def fetch(parameters: dict[str, str]) -> Page:
+            with translating(root.raw, self._lists.endpoint, "s3:ListBucket"):
+                answer = await client.list_objects_v2(
+                    Bucket=root.authority, MaxKeys=self._options.page_size, **parameters
+                )
+            page: Page = answer[PAGE]
+            return page
+
+        listing = Listing(
+            fetch,
+            root.raw,
+            root.as_directory().path,
+            concurrency=self._options.listing_concurrency,
+            may_split=not root.authority.endswith(_DIRECTORY_BUCKET),
+        )
+        async with aclosing(listing.pages()) as pages:
+            async for page in pages:
+                batch = _batch(root.authority, page)
+                if batch.num_rows:
+                    yield batch
+
+    async def read(self, location: Location) -> bytes:
+        """The whole object."""
+        client = await self._objects.client()
+        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+            answer = await client.get_object(Bucket=location.authority, Key=location.path)
+            async with answer["Body"] as body:
+                data: bytes = await body.read()
+        return data
+
+    async def stat(self, location: Location) -> StoredObject:
+        """Size, time and etag. S3 gives whole seconds here and milliseconds in listings."""
+        client = await self._objects.client()
+        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+            answer = await client.head_object(Bucket=location.authority, Key=location.path)
+        return StoredObject(
+            location=location,
+            size_bytes=int(answer["ContentLength"]),
+            modified_at=answer.get("LastModified"),
+            etag=_unquoted(answer.get("ETag")),
+        )
+
+    async def now(self) -> datetime:
+        """The Date header of a cheap request. A refusal carries it too, so no permission is needed."""
+        client = await self._objects.client()
+        with translating("s3", self._objects.endpoint, "s3:ListAllMyBuckets"):
+            try:
+                answer = await client.list_buckets()
+            except ClientError as exc:
+                if "date" not in _headers(exc.response):
+                    raise
+                answer = exc.response
+        date = _headers(answer).get("date")
+        if not date:
+            raise Unavailable("s3", f"{self._objects.endpoint} does not tell the time (no Date header)")
+        return parsedate_to_datetime(date)
+
+    async def aclose(self) -> None:
+        """Close both clients."""
+        await self._lists.aclose()
+        await self._objects.aclose()
+
+
+class S3Writer:
+    """Writes whole objects.
+
+    One try each: were a create-only write repeated after a lost answer, our own object would look like another
+    writer's. Plain overwrites are repeated by the retry wrapper.
+    """
+
+    def __init__(self, options: S3Options) -> None:
+        self._connection = S3Connection(options, attempts=1)
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """Write; create-only by If-None-Match, decided by the store."""
+        client = await self._connection.client()
+        condition = {"IfNoneMatch": "*"} if create_only else {}
+        with translating(location.raw, self._connection.endpoint, "s3:PutObject"):
+            try:
+                await client.put_object(Bucket=location.authority, Key=location.path, Body=data, **condition)
+            except ClientError as exc:
+                if create_only and exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _TAKEN:
+                    raise AlreadyThere(location.raw, "the object exists") from exc
+                raise
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self._connection.aclose()
+
+
+def _batch(bucket: str, page: Page) -> pa.RecordBatch:
+    """A page as rows of LISTING_SCHEMA.
+
+    Keys that end in a slash are left out: they are directory markers that some tools rely on, no table format
+    names a file so, and what is not listed is never deleted.
+    """
+    paths = pc.binary_join_element_wise(pa.scalar(f"s3://{bucket}/"), page.keys, pa.scalar(""))
+    batch = pa.record_batch([paths, page.sizes, page.modified, page.etags], schema=LISTING_SCHEMA)
+    markers = pc.ends_with(page.keys, "/")
+    return batch.filter(pc.invert(markers)) if pc.any(markers).as_py() else batch
+
+
+def _unquoted(etag: str | None) -> str | None:
+    return etag.strip('"') if etag else None
+
+
+def _headers(answer: dict[str, Any]) -> dict[str, str]:
+    headers: dict[str, str] = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers

@@ -1,0 +1,190 @@
+"""Delete S3 objects by exact key, in pages, as fast as the store lets us and no faster.
+
+Never raises for a key: every path gets its own answer, whatever happens to the others. S3 answers a missing key
+with success, so DELETED means "not there any more"; a store that does tell says ALREADY_GONE.
+
+The client does not retry here: throttling must reach the pace, and single keys of a page can fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from lakesweep.cleanup.deleter import Deleted, Fate
+from lakesweep.model.errors import NotFound, StorageError, Unavailable
+from lakesweep.model.location import Location
+from lakesweep.storage.pace import Gate, Pace
+from lakesweep.storage.s3_client import S3Connection
+from lakesweep.storage.s3_errors import THROTTLING, Throttled, error_code, is_passing, translating
+from lakesweep.storage.spec import S3Options
+
+PAGE_KEYS = 1000
+"""What one DeleteObjects request may hold."""
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 10.0
+_UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""
+
+
+_UNREADABLE = frozenset({"MalformedXML", "NotImplemented", "MissingContentMD5"})
+"""The store cannot read a page of keys, or has no such request: the same keys may still go one by one."""
+
+Fates = dict[str, tuple[Fate, str | None]]
+"""By key: what became of it, and what the store said if it did not go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What came of one request: final fates, and keys to ask again with what the store said."""
+
+    fates: Fates
+    again: dict[str, str]
+    throttled: bool = False
+
+
+class S3Deleter:
+    """The power to delete objects. The pace is shared by all calls, so that together they stay below it."""
+
+    def __init__(self, options: S3Options, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._connection = S3Connection(options, attempts=1)
+        self._attempts = options.attempts
+        self._workers = options.delete_concurrency
+        self._sleep = sleep
+        self.pace = Pace(page_size=PAGE_KEYS, concurrency=options.delete_concurrency)
+        self._gate = Gate(self.pace)
+
+    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+        """One answer per path, in the order asked."""
+        places = [Location.parse(path) for path in paths]
+        buckets: dict[str, dict[str, None]] = defaultdict(dict)
+        for place in places:
+            buckets[place.authority][place.path] = None
+        fates = {bucket: await self._delete_in(bucket, list(keys)) for bucket, keys in buckets.items()}
+        return [
+            Deleted(path=path, fate=fates[place.authority][place.path][0], why=fates[place.authority][place.path][1])
+            for path, place in zip(paths, places, strict=True)
+        ]
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
+        """S3 has no directories."""
+        return 0
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self._connection.aclose()
+
+    async def _delete_in(self, bucket: str, keys: list[str]) -> Fates:
+        client = await self._connection.client()
+        waiting = deque(keys)
+        fates: Fates = {}
+        tries: Counter[str] = Counter()
+        workers = min(self._workers, -(-len(keys) // self.pace.page_size))
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(workers):
+                tasks.create_task(self._work_off(client, bucket, waiting, fates, tries), name=f"delete in {bucket}")
+        return fates
+
+    async def _work_off(self, client: Any, bucket: str, waiting: deque[str], fates: Fates, tries: Counter[str]) -> None:
+        """Take pages off the queue until it is empty; what must be asked again goes back to its end."""
+        failures = 0
+        while waiting:
+            async with self._gate.enter():
+                page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
+                answer = await self._ask(client, bucket, page)
+            fates.update(answer.fates)
+            for key, said in answer.again.items():
+                tries[key] += 1
+                if tries[key] < self._attempts:
+                    waiting.append(key)
+                else:
+                    fates[key] = (Fate.FAILED, said)
+            if answer.throttled:
+                self.pace.throttled()
+            if not answer.again:
+                failures = 0
+                self.pace.succeeded()
+                continue
+            failures += 1
+            await self._sleep(_pause(failures))
+
+    async def _ask(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
+        """One page; keys that XML cannot carry go by themselves."""
+        plain = [key for key in keys if not _UNSAFE_IN_XML.search(key)]
+        odd = [key for key in keys if _UNSAFE_IN_XML.search(key)]
+        answers = [await self._ask_one(client, bucket, key) for key in odd]
+        if plain:
+            answers.append(await self._ask_page(client, bucket, plain))
+        return _merged(answers)
+
+    async def _ask_page(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
+        request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        try:
+            with translating(f"s3://{bucket}", self._connection.endpoint, "s3:DeleteObject"):
+                answer = await client.delete_objects(Bucket=bucket, Delete=request)
+        except StorageError as exc:
+            if isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in _UNREADABLE:
+                return _merged([await self._ask_one(client, bucket, key) for key in keys])
+            return _refused(keys, exc)
+        return _read(keys, answer.get("Errors", []))
+
+    async def _ask_one(self, client: Any, bucket: str, key: str) -> _Answer:
+        try:
+            with translating(f"s3://{bucket}/{key}", self._connection.endpoint, "s3:DeleteObject"):
+                await client.delete_object(Bucket=bucket, Key=key)
+        except NotFound:
+            return _Answer(fates={key: (Fate.ALREADY_GONE, None)}, again={})
+        except StorageError as exc:
+            return _refused([key], exc)
+        return _Answer(fates={key: (Fate.DELETED, None)}, again={})
+
+
+def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:
+    """A quiet answer names only the keys that failed; all others are gone."""
+    fates: Fates = dict.fromkeys(keys, (Fate.DELETED, None))
+    again: dict[str, str] = {}
+    throttled = False
+    for error in errors:
+        key, code = error.get("Key", ""), error.get("Code", "Unknown")
+        said = f"{code}: {error.get('Message') or 'no message'}"
+        if key not in fates and key not in again:
+            # The store means a key we cannot tell: then none of this page is known to be gone.
+            unclear = f"the store reported {said} for a key that was not asked for, {key!r}"
+            return _Answer(fates=dict.fromkeys(keys, (Fate.FAILED, unclear)), again={})
+        if code == "NoSuchKey":
+            fates[key] = (Fate.ALREADY_GONE, None)
+        elif is_passing(code):
+            fates.pop(key, None)
+            again[key] = said
+            throttled = throttled or code in THROTTLING
+        else:
+            fates[key] = (Fate.FAILED, said)
+    return _Answer(fates=fates, again=again, throttled=throttled)
+
+
+def _refused(keys: list[str], exc: StorageError) -> _Answer:
+    """A request that failed as a whole: ask again if that may help, else every key failed."""
+    if isinstance(exc, Unavailable):
+        return _Answer(fates={}, again=dict.fromkeys(keys, exc.why), throttled=isinstance(exc, Throttled))
+    return _Answer(fates=dict.fromkeys(keys, (Fate.FAILED, exc.why)), again={})
+
+
+def _merged(answers: list[_Answer]) -> _Answer:
+    return _Answer(
+        fates={key: fate for answer in answers for key, fate in answer.fates.items()},
+        again={key: said for answer in answers for key, said in answer.again.items()},
+        throttled=any(answer.throttled for answer in answers),
+    )
+
+
+def _pause(failures: int) -> float:
+    """Exponential with full jitter, so that many clients do not come back together."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
+    return random.uniform(0, longest)  # noqa: S311  # jitter, not a secret

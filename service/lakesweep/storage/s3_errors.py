@@ -1,0 +1,107 @@
+"""What an error of the S3 client means to us. The only place that knows the vendor's codes.
+
+Every message names the address asked for, the endpoint that was asked and, where a person can help, what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import aiohttp
+from botocore import exceptions as boto
+
+from lakesweep.model.errors import Denied, NotFound, SettingsError, StorageError, Unavailable
+
+THROTTLING = frozenset(
+    {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "503", "429"}
+)
+"""The store asks for less. HEAD answers have no body, so the bare status stands for the code."""
+
+_PASSING = THROTTLING | {
+    "InternalError",
+    "ServiceUnavailable",
+    "RequestTimeout",
+    "OperationAborted",
+    "500",
+    "502",
+    "504",
+}
+_CREDENTIALS = frozenset(
+    {
+        "AccessDenied",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+_REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"})
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
+    boto.NoAuthTokenError,
+    boto.SSOError,
+)
+
+
+class BrokenOff(Unavailable):
+    """The answer began and did not end. Asking again is all there is to do; the client does not by itself."""
+
+
+class Throttled(Unavailable):
+    """The store asks for less."""
+
+
+def is_passing(code: str) -> bool:
+    """May the same request work a little later?"""
+    return code in _PASSING
+
+
+@contextmanager
+def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
+    """Turn whatever the client raises inside into one of ours. `action` is the permission that is needed."""
+    try:
+        yield
+    except boto.ClientError as exc:
+        raise from_answer(exc, address, endpoint, action) from exc
+    except _NO_CREDENTIALS as exc:
+        raise Denied(
+            address,
+            f"no usable AWS credentials ({exc}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role",
+        ) from exc
+    except (boto.ProfileNotFound, boto.ConfigNotFound, boto.ConfigParseError, boto.InvalidConfigError) as exc:
+        raise SettingsError(f"storage.s3: {exc}") from exc
+    except (boto.IncompleteReadError, boto.ResponseStreamingError, aiohttp.ClientPayloadError) as exc:
+        raise BrokenOff(address, f"the answer of {endpoint} broke off: {exc}") from exc
+    except (boto.HTTPClientError, boto.ConnectionError, aiohttp.ClientError, TimeoutError, OSError) as exc:
+        raise Unavailable(address, f"{endpoint} does not answer: {exc}") from exc
+    except boto.BotoCoreError as exc:
+        raise StorageError(address, f"{endpoint} cannot be asked: {exc}") from exc
+
+
+def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str) -> StorageError:
+    """The meaning of an error that the store itself answered."""
+    code = error_code(exc)
+    status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    said = exc.response.get("Error", {}).get("Message") or "no message"
+    what = f"{endpoint} answers {code}: {said}"
+    meanings: tuple[tuple[bool, type[StorageError], str], ...] = (
+        (code == "NoSuchBucket", StorageError, f"the bucket does not exist ({what})"),
+        (code in _REGION, StorageError, f"{what}; set storage.s3.region to the bucket's region"),
+        (status == 403 or code in _CREDENTIALS, Denied, f"{what}; the credentials in use must allow {action} on it"),
+        (status == 404, NotFound, f"no such object ({what})"),
+        (status in (429, 503) or code in THROTTLING, Throttled, what),
+        (status >= 500 or is_passing(code), Unavailable, what),
+        (True, StorageError, what),
+    )
+    return next(kind(address, why) for applies, kind, why in meanings if applies)
+
+
+def error_code(exc: boto.ClientError) -> str:
+    """The store's word for it, or the status if it has none."""
+    return str(exc.response.get("Error", {}).get("Code", "Unknown"))

@@ -1,0 +1,46 @@
+"""How the stores are reached, as a value that travels to worker processes. It never holds a key or a password.
+
+Credentials come from the usual AWS chain on the machine that opens the store: environment, profile, web
+identity, container or instance role.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """One S3 endpoint and how hard it may be worked."""
+
+    endpoint_url: str | None = None
+    """None is AWS itself; else the address of an S3-speaking store."""
+    region: str | None = None
+    """None leaves it to the AWS chain; stores other than AWS mostly ignore it."""
+    path_style: bool = False
+    """`endpoint/bucket/key` instead of `bucket.endpoint/key`: most stores other than AWS need it."""
+    profile: str | None = None
+    """A profile of the AWS configuration files."""
+    max_connections: int = 64
+    """Sockets of one client. More requests wait for a free one."""
+    listing_concurrency: int = 16
+    """List requests in flight for one root."""
+    page_size: int = 1000
+    """Keys asked for per list request; S3 never gives more than 1000."""
+    delete_concurrency: int = 10
+    """DeleteObjects requests in flight when the store does not throttle."""
+    connect_timeout_seconds: float = 10
+    read_timeout_seconds: float = 60
+    attempts: int = 4
+    """Tries of one request, the first included; throttled requests slow the client down (adaptive mode)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSpec:
+    """Everything needed to open the same stores elsewhere. Picklable."""
+
+    s3: S3Options = field(default_factory=S3Options)
+    max_in_flight: int = 64
+    """Read, stat and listing steps that run at once, over all stores."""
+    attempts: int = 2
+    """Tries of a read whose store was unavailable even after the client's own retries."""

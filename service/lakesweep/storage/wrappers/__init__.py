@@ -1,0 +1,1 @@
+"""One concern each, around any store: `registry` puts them on in a fixed order."""

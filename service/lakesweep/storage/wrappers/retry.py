@@ -1,0 +1,113 @@
+"""Try again what a store was not available for: reads, and writes that may be repeated.
+
+Never repeated: deletes (the deleter does that itself, key by key), create-only writes (a lost answer would come
+back as AlreadyThere although the write was ours) and listings that have already handed out a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import datetime
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.model.errors import Unavailable
+from lakesweep.model.files import StoredObject
+from lakesweep.model.location import Location
+
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 10.0
+
+Sleep = Callable[[float], Awaitable[None]]
+Answer = TypeVar("Answer")
+
+
+class Backoff:
+    """How often and how late to try again: exponential, with full jitter so that clients do not return together."""
+
+    def __init__(self, attempts: int, sleep: Sleep = asyncio.sleep) -> None:
+        self.attempts = attempts
+        self._sleep = sleep
+
+    async def pause(self, failures: int) -> None:
+        """Wait after the given number of failures."""
+        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
+        await self._sleep(random.uniform(0, longest))  # noqa: S311  # jitter, not a secret
+
+    async def call(self, operation: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The operation's answer, tried again while the store is unavailable and attempts are left."""
+        failures = 0
+        while True:
+            try:
+                return await operation()
+            except Unavailable:
+                failures += 1
+                if failures >= self.attempts:
+                    raise
+            await self.pause(failures)
+
+
+class RetryingStorage:
+    """A Storage that waits out short outages."""
+
+    def __init__(self, inner: Storage, backoff: Backoff) -> None:
+        self._inner = inner
+        self._backoff = backoff
+
+    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Start over only while nothing was handed out: a consumer must never see a row twice."""
+        failures = 0
+        while True:
+            started = False
+            try:
+                async with aclosing(self._inner.list(root)) as batches:
+                    async for batch in batches:
+                        started = True
+                        yield batch
+            except Unavailable:
+                failures += 1
+                if started or failures >= self._backoff.attempts:
+                    raise
+            else:
+                return
+            await self._backoff.pause(failures)
+
+    async def read(self, location: Location) -> bytes:
+        """The whole object."""
+        return await self._backoff.call(lambda: self._inner.read(location))
+
+    async def stat(self, location: Location) -> StoredObject:
+        """One object's size, time and etag."""
+        return await self._backoff.call(lambda: self._inner.stat(location))
+
+    async def now(self) -> datetime:
+        """The store's clock."""
+        return await self._backoff.call(self._inner.now)
+
+    async def aclose(self) -> None:
+        """Close the wrapped store."""
+        await self._inner.aclose()
+
+
+class RetryingWriter:
+    """A Writer that repeats plain overwrites, which come to the same whether done once or twice."""
+
+    def __init__(self, inner: Writer, backoff: Backoff) -> None:
+        self._inner = inner
+        self._backoff = backoff
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """Write; a create-only write gets one try."""
+        if create_only:
+            await self._inner.put(location, data, create_only=True)
+        else:
+            await self._backoff.call(lambda: self._inner.put(location, data, create_only=False))
+
+    async def aclose(self) -> None:
+        """Close the wrapped store."""
+        await self._inner.aclose()

@@ -1,0 +1,1 @@
+"""What Lakesweep tells about itself: log lines and Prometheus series. It watches, it never decides."""

@@ -1,0 +1,94 @@
+"""One log for the whole process, on standard error: JSON for machines, readable lines on a terminal.
+
+Standard output belongs to what a command prints. Secrets are masked here, for every line of every library, so no
+caller has to remember it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextlib import AbstractContextManager
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from lakesweep.model.table import TableRef
+from lakesweep.settings.schema import LoggingSettings
+from lakesweep.settings.secrets import mask
+
+
+def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG) -> None:
+    """Send our log and that of every library to standard error. Calling it again replaces what was set.
+
+    `at_least` raises the level for a command whose own output already tells what happens.
+    """
+    level = max(logging.getLevelNamesMapping()[settings.level.upper()], at_least)
+    readable = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _mask_secrets,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = _StandardError()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(readable=readable)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(level, logging.WARNING))
+    logging.getLogger("lakesweep").setLevel(level)
+    logging.captureWarnings(capture=True)
+
+
+def about(ref: TableRef, run_id: str) -> AbstractContextManager[Any]:
+    """Bind tenant, dataset, table and run to every line logged inside, in this task and those it starts."""
+    return structlog.contextvars.bound_contextvars(
+        tenant=str(ref.tenant), dataset=ref.dataset, table=ref.name, run=run_id
+    )
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Looks `sys.stderr` up for each line: a progress bar puts itself in its place while it is shown."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None:
+        """There is only one."""
+
+
+def _renderer(*, readable: bool) -> Processor:
+    if readable:
+        return structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    return structlog.processors.JSONRenderer(serializer=json.dumps, default=str, ensure_ascii=False)
+
+
+def _mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {key: value if key.startswith("_") else mask(value, key) for key, value in event.items()}

@@ -1,0 +1,127 @@
+"""Every Prometheus series, declared in one place. Names and labels are a promise to dashboards and alerts.
+
+A dry run never counts as deleted: what it would have deleted has series of its own. Series carry the tenant; dataset
+and table only where `metrics.table_labels` asks for them, since each table is a new set of series.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter as Tallies
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from lakesweep import __version__
+from lakesweep.model.files import Tally
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.table import TableRef
+
+_DURATIONS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400)
+_BATCH_SIZES = (1, 10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
+_REMEMBERED_RUNS = 10_000
+"""Ids of counted runs that are kept, so that a run reported twice counts once."""
+
+_FAILURES = (
+    ("denied", re.compile(r"denied|forbidden|permission|403|read-only", re.IGNORECASE)),
+    ("throttled", re.compile(r"slow ?down|throttl|too many|503|429", re.IGNORECASE)),
+    ("unavailable", re.compile(r"time(d|-| )*out|unavailable|internal ?error|connect|reset|50[024]", re.IGNORECASE)),
+)
+"""What a store says is free text; a label must not be."""
+
+
+class Metrics:
+    """The series of one process, in a registry of their own."""
+
+    def __init__(self, *, table_labels: bool = False) -> None:
+        self.registry = CollectorRegistry()
+        self._table_labels = table_labels
+        self._counted: dict[str, None] = {}
+        self._latest: dict[TableRef, tuple[int, int]] = {}
+        names = ("tenant", "dataset", "table") if table_labels else ("tenant",)
+
+        def counter(name: str, text: str, *extra: str) -> Counter:
+            return Counter(f"lakesweep_{name}", text, (*names, *extra), registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"lakesweep_{name}", text, names, registry=self.registry)
+
+        self.cleanup_runs = counter("cleanup_runs_total", "Finished runs: done, dry_run, refused, failed.", "status")
+        self.files_scanned = counter("files_scanned_total", "Files listed, by runs of every kind.")
+        self.orphans_identified = counter("orphans_identified_total", "Files found deletable, by runs of every kind.")
+        self.snapshots_expired = counter("snapshots_expired_total", "Snapshots expired by a commit.")
+        self.files_deleted = counter("files_deleted_total", "Files really deleted.")
+        self.bytes_freed = counter("bytes_freed_total", "Bytes of the files really deleted.")
+        self.deletion_failures = counter("deletion_failures_total", "Files the store would not delete.", "reason")
+        self.dry_run_files = counter("dry_run_files_total", "Files that dry runs would have deleted.")
+        self.dry_run_bytes = counter("dry_run_bytes_total", "Bytes of the files that dry runs would have deleted.")
+        self.tables_skipped = counter("tables_skipped_total", "Runs that cleaned nothing, by reason.", "reason")
+        self.last_cleanup = gauge("last_cleanup_timestamp_seconds", "When a cleanup last ended well, Unix time.")
+        self.missing_live_files = gauge("missing_live_files", "Live files that storage does not show.")
+        self.reclaimable_bytes = gauge("reclaimable_bytes", "Bytes of orphans that are still stored.")
+        self.cleanup_duration = Histogram(
+            "lakesweep_cleanup_duration_seconds", "Time of one run.", names, buckets=_DURATIONS, registry=self.registry
+        )
+        self.batch_size = Histogram(
+            "lakesweep_batch_size", "Files per deletion batch.", names, buckets=_BATCH_SIZES, registry=self.registry
+        )
+        Info("lakesweep_build", "Which Lakesweep this is.", registry=self.registry).info({"version": __version__})
+
+    def count_run(self, run: CleanupRun) -> None:
+        """Count a finished run. The same run given again changes nothing."""
+        if run.outcome is None:
+            raise ValueError(f"run {run.id} has not finished")
+        if run.id in self._counted:
+            return
+        self._remember(run.id)
+        labels = self._labels(run.table)
+        self.cleanup_runs.labels(*labels, run.outcome.value).inc()
+        if run.finished_at is not None:
+            self.cleanup_duration.labels(*labels).observe((run.finished_at - run.started_at).total_seconds())
+        if run.outcome in (Outcome.REFUSED, Outcome.FAILED):
+            self.tables_skipped.labels(*labels, run.refusal.code if run.refusal else run.outcome.value).inc()
+        self._count_plan(run, labels)
+        self._count_deletion(run, labels)
+
+    def count_batch(self, ref: TableRef, files: int) -> None:
+        """One deletion batch was sent."""
+        self.batch_size.labels(*self._labels(ref)).observe(files)
+
+    def exposition(self) -> bytes:
+        """What Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+    def _count_plan(self, run: CleanupRun, labels: tuple[str, ...]) -> None:
+        if run.plan is None:
+            return
+        self.files_scanned.labels(*labels).inc(sum(run.plan.verdicts.values(), Tally()).files)
+        self.orphans_identified.labels(*labels).inc(run.plan.candidates.files)
+        if run.outcome is Outcome.DRY_RUN:
+            self.dry_run_files.labels(*labels).inc(run.plan.candidates.files)
+            self.dry_run_bytes.labels(*labels).inc(run.plan.candidates.bytes)
+        still_stored = max(0, run.plan.candidates.bytes - run.deletion.deleted.bytes)
+        self._latest[run.table] = (run.plan.missing_count, still_stored)
+        same = [values for ref, values in self._latest.items() if self._labels(ref) == labels]
+        self.missing_live_files.labels(*labels).set(sum(missing for missing, _ in same))
+        self.reclaimable_bytes.labels(*labels).set(sum(stored for _, stored in same))
+
+    def _count_deletion(self, run: CleanupRun, labels: tuple[str, ...]) -> None:
+        self.snapshots_expired.labels(*labels).inc(len(run.expired_snapshots))
+        self.files_deleted.labels(*labels).inc(run.deletion.deleted.files)
+        self.bytes_freed.labels(*labels).inc(run.deletion.deleted.bytes)
+        for reason, count in Tallies(_failure(one.why) for one in run.deletion.failed).items():
+            self.deletion_failures.labels(*labels, reason).inc(count)
+        if run.outcome is Outcome.DONE and run.finished_at is not None:
+            self.last_cleanup.labels(*labels).set(run.finished_at.timestamp())
+
+    def _labels(self, ref: TableRef) -> tuple[str, ...]:
+        return (str(ref.tenant), ref.dataset, ref.name) if self._table_labels else (str(ref.tenant),)
+
+    def _remember(self, run_id: str) -> None:
+        self._counted[run_id] = None
+        if len(self._counted) > _REMEMBERED_RUNS:
+            del self._counted[next(iter(self._counted))]
+
+
+def _failure(why: str) -> str:
+    """One of a few words for what a store said."""
+    return next((name for name, pattern in _FAILURES if pattern.search(why)), "other")

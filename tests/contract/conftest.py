@@ -1,0 +1,116 @@
+"""Servers and back ends that the contract suites share. Servers start once per test process."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.servers.postgres import PostgresServer, running_postgres
+
+from lakesweep.cleanup.ports import StateStore
+from lakesweep.state.memory import MemoryStateStore
+from lakesweep.state.registry import open_state
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    with running_postgres() as server:
+        yield server
+
+
+class HandClock:
+    """Time that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.moment = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.moment
+
+
+class StateBackend:
+    """One empty store behind a URL, and power over its clock."""
+
+    durable = True
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = HandClock()
+
+    async def open(self) -> StateStore:
+        return await open_state(self.url, self.clock)
+
+    async def advance(self, seconds: float) -> None:
+        self.clock.moment += timedelta(seconds=seconds)
+
+
+class MemoryBackend(StateBackend):
+    """All openings are the same store, as there is nothing behind it."""
+
+    durable = False
+
+    def __init__(self) -> None:
+        super().__init__("memory://")
+        self._store = MemoryStateStore(self.clock)
+
+    async def open(self) -> StateStore:
+        return self._store
+
+
+class PostgresBackend(StateBackend):
+    """The server's clock cannot be moved, so the leases are moved into the past instead."""
+
+    def __init__(self, server: PostgresServer, database: str) -> None:
+        super().__init__(server.url(database))
+        self.server = server
+        self.database = database
+
+    async def advance(self, seconds: float) -> None:
+        await self.execute(f"UPDATE lakesweep_leases SET expires_at = expires_at - interval '{seconds} seconds'")
+
+    async def execute(self, statement: str) -> None:
+        await self.server.execute(statement, database=self.database)
+
+
+@pytest.fixture
+def memory_backend():
+    return MemoryBackend()
+
+
+@pytest.fixture
+def sqlite_backend(tmp_path):
+    return StateBackend(f"sqlite:///{tmp_path / 'made on opening' / 'state.db'}")
+
+
+@pytest.fixture
+async def postgres_backend(postgres_server):
+    return PostgresBackend(postgres_server, await postgres_server.create_database())
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def state_backend(request):
+    return request.getfixturevalue(f"{request.param}_backend")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def durable_backend(request):
+    return request.getfixturevalue(f"{request.param}_backend")
+
+
+@pytest.fixture
+async def open_store(state_backend):
+    """Open the back end as often as a test likes; all is closed at its end."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one() -> StateStore:
+            store = await state_backend.open()
+            stack.push_async_callback(store.aclose)
+            return store
+
+        yield open_one
+
+
+@pytest.fixture
+async def store(open_store):
+    return await open_store()

@@ -1,0 +1,495 @@
+"""The laws of every engine: which files go, which stay, and what is said about the rest."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, Shuffled, Stuck, decoder
+
+from lakesweep.cleanup import planfile, verdict
+from lakesweep.cleanup.ports import MatchBy
+from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.model.errors import Denied, Indeterminate, Unavailable, Unreadable
+from lakesweep.model.files import Reason, Tally, Verdict
+from lakesweep.model.location import Location
+from lakesweep.storage.memory import MemoryStorage, bucket
+
+
+def open_inprocess(storage, scratch):
+    return InProcessEngine(
+        storage=storage,
+        decoder=decoder,
+        cache=None,
+        scratch_dir=scratch,
+        memory_limit="256MB",
+        concurrency=3,
+        threads=2,
+    )
+
+
+ENGINES = {"inprocess": open_inprocess}
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def open_engine(request):
+    """A function (storage, scratch directory) -> Engine."""
+    return ENGINES[request.param]
+
+
+@pytest.fixture
+def lake():
+    return ListLake()
+
+
+@pytest.fixture
+def find(open_engine, lake, tmp_path):
+    """Plan the lake; gives the plan and its rows."""
+
+    async def find(storage=None):
+        engine = open_engine(storage or MemoryStorage(), tmp_path / "scratch")
+        async with contextlib.aclosing(engine):
+            plan = await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+        assert leftovers(tmp_path) == []
+        return plan, rows_of(plan)
+
+    return find
+
+
+def rows_of(plan):
+    rows = [row for batch in planfile.read_batches(plan.rows_path) for row in batch]
+    assert plan.candidates == Tally(files=len(rows), bytes=sum(row.size_bytes for row in rows))
+    assert plan.digest == planfile.digest(plan.rows_path)
+    return rows
+
+
+def paths_of(rows):
+    return [row.path for row in rows]
+
+
+def leftovers(tmp_path):
+    scratch = tmp_path / "scratch"
+    return list(scratch.iterdir()) if scratch.exists() else []
+
+
+async def test_an_unreferenced_old_file_is_the_plan_and_a_referenced_one_is_not(find, lake):
+    live, stray = lake.put("s3://b/t/live.data"), lake.put("s3://b/t/stray.data", data=b"12345")
+    lake.source([live])
+    plan, rows = await find()
+    assert paths_of(rows) == [stray]
+    assert (rows[0].reason, rows[0].kind, rows[0].modified_at) == (Reason.UNREFERENCED, "data", OLD)
+    assert plan.verdicts[Verdict.LIVE] == Tally(files=1, bytes=1)
+    assert plan.by_kind == {"data": Tally(files=1, bytes=5)}
+    assert plan.by_reason == {Reason.UNREFERENCED: Tally(files=1, bytes=5)}
+    assert (plan.head, plan.cutoff, plan.references, plan.matched, plan.missing_count) == ("head-1", CUTOFF, 1, 1, 0)
+
+
+async def test_an_empty_table_gives_an_empty_plan(find):
+    plan, rows = await find()
+    assert rows == []
+    assert sum(plan.verdicts.values(), Tally()) == Tally()
+
+
+async def test_a_file_committed_between_listing_and_mark_is_neither_an_orphan_nor_missing(find, lake):
+    before = lake.put("s3://b/t/before.data")
+    late = "s3://b/t/late.data"
+    lake.during_mark = [lambda: lake.put(late, YOUNG), lambda: lake.source([before, late])]
+    plan, rows = await find()
+    assert rows == []
+    assert (plan.missing, plan.missing_count) == ((), 0)
+    assert plan.references == 2
+
+
+async def test_every_listing_is_complete_before_the_table_is_read(find, lake):
+    lake.roots = ("s3://b/t", "s3://c/ext")
+    for number in range(2500):
+        lake.put(f"s3://b/t/{number}.data")
+        lake.put(f"s3://c/ext/{number}.data")
+    pages = []
+    for name in ("b", "c"):
+        bucket(name).faults = lambda call, address: pages.append(address) if call == "list_page" else None
+    lake.during_mark = [lambda: pages.append("mark")]
+    plan, _ = await find()
+    assert pages.index("mark") == len(pages) - 1 == 6
+    assert plan.candidates.files == 5000
+
+
+async def test_what_only_expiring_snapshots_name_goes_without_grace(find, lake):
+    shared, freed = lake.put("s3://b/t/shared.data", YOUNG), lake.put("s3://b/t/freed.data", YOUNG)
+    listed = lake.put("s3://b/t/snap.meta", YOUNG)
+    young = lake.put("s3://b/t/young.data", YOUNG)
+    lake.source([shared])
+    lake.source([shared, freed], retained=False)
+    lake.expired = [listed]
+    plan, rows = await find()
+    assert [(row.path, row.reason, row.stage) for row in rows] == [
+        (freed, Reason.EXPIRED, 0),
+        (listed, Reason.EXPIRED, 1),
+    ]
+    assert plan.verdicts[Verdict.YOUNG].files == 1
+    assert young not in paths_of(rows)
+
+
+async def test_an_expired_address_with_other_slashes_is_no_proof_for_a_young_object(find, lake):
+    lake.put("s3://b/t//x.data", YOUNG)
+    lake.expired = ["s3://b/t/x.data"]
+    plan, rows = await find()
+    assert rows == []
+    assert plan.verdicts[Verdict.YOUNG].files == 1
+
+
+async def test_one_store_under_several_schemes_loses_nothing(find, lake):
+    for name in ("1", "2", "3", "4"):
+        lake.put(f"s3://b/t/{name}.data")
+    lake.named = ["s3a://b/t/1.data"]
+    lake.source(["s3n://b/t/2.data", "S3://b/t/3.data", "s3a://b//t///4.data"])
+    plan, rows = await find()
+    assert rows == []
+    assert (plan.matched, plan.references, plan.missing_count) == (4, 4, 0)
+
+
+async def test_a_listed_key_with_a_double_slash_is_deleted_by_that_very_key(find, lake):
+    lake.put("s3://b/t//gone.data")
+    lake.put("s3://b/t//kept.data")
+    lake.source(["s3://b/t/kept.data"])
+    _, rows = await find()
+    assert paths_of(rows) == ["s3://b/t//gone.data"]
+
+
+async def test_a_path_that_is_live_in_another_bucket_stays(find, lake):
+    lake.put("s3://b/t/x.data")
+    lake.put("s3://b/t/y.data")
+    lake.source(["hdfs://nn:8020/t/x.data", "s3://other/u/y.data"])
+    plan, rows = await find()
+    assert paths_of(rows) == ["s3://b/t/y.data"]
+    assert plan.verdicts[Verdict.FOREIGN].files == 1
+    assert plan.missing_count == 0  # nobody can tell what is in a store that is not listed
+
+
+async def test_reserved_and_foreign_names_stay(find, lake):
+    lake.put("s3://b/t/x.lock")
+    lake.put("s3://b/t/readme.txt")
+    committed = lake.put("s3://b/t/part-0")
+    lake.expired = [committed, "s3://b/t/x.lock"]
+    plan, rows = await find()
+    assert [(row.path, row.kind) for row in rows] == [(committed, "unknown")]
+    assert (plan.verdicts[Verdict.RESERVED].files, plan.verdicts[Verdict.FOREIGN].files) == (1, 1)
+
+
+async def test_a_file_of_unknown_age_stays(find, lake):
+    lake.put("s3://b/t/x.data", None)
+    plan, rows = await find()
+    assert rows == []
+    assert plan.verdicts[Verdict.YOUNG].files == 1
+
+
+async def test_what_the_log_released_no_longer_counts_unless_it_is_named(find, lake):
+    gone, kept, other = (lake.put(f"s3://b/t/{name}.data") for name in ("gone", "kept", "other"))
+    lake.source([gone, kept, other])
+    lake.named = [kept]
+    lake.released = ["s3a://b/t/gone.data", kept, "s3://b/t//other.data"]
+    plan, rows = await find()
+    assert paths_of(rows) == [gone]
+    assert plan.references == 2
+
+
+async def test_a_live_file_that_storage_does_not_show_is_missing(find, lake):
+    lake.put("s3://b/t/here.data")
+    lake.source(["s3://b/t/here.data", "s3a://b/t/away.data", "s3://b/t/also//away.data"])
+    plan, _ = await find()
+    assert plan.missing == ("s3://b/t/also//away.data", "s3://b/t/away.data")
+    assert plan.missing_count == 2
+
+
+async def test_missing_files_are_counted_exactly_however_many_there_are(find, lake):
+    names = [f"s3://b/t/{number:05d}.data" for number in range(1500)]
+    late = names[7]
+    lake.during_mark = [lambda: lake.put(late, YOUNG)]
+    lake.source(names)
+    plan, _ = await find()
+    assert plan.missing_count == 1499
+    assert plan.missing == tuple(name for name in names if name != late)[:1000]
+
+
+async def test_a_missing_file_and_a_candidate_of_one_name_are_called_out(find, lake):
+    lake.put("s3://b/t/day=2/x.data")
+    lake.put("s3://b/t/day=2/y.data", YOUNG)
+    lake.source(["s3://b/t/day=1/x.data", "s3://b/t/day=1/y.data"])
+    plan, _ = await find()
+    assert plan.missing_clash == ("x.data",)
+    assert plan.missing_count == 2
+
+
+async def test_a_suspect_that_storage_will_not_show_makes_the_table_indeterminate(find, lake):
+    lake.source(["s3://b/t/x.data"])
+
+    def deny(call, address):
+        if call == "stat":
+            raise Denied(address, "403")
+
+    bucket("b").faults = deny
+    with pytest.raises(Unreadable, match="403"):
+        await find()
+
+
+async def test_unreferenced_metadata_files_are_named_newest_first(find, lake):
+    old, young = lake.put("s3://b/t/1.meta", OLD), lake.put("s3://b/t/2.meta", YOUNG)
+    lake.put("s3://b/t/x.data")
+    lake.named = [lake.put("s3://b/t/3.meta", YOUNG)]
+    plan, _ = await find()
+    assert plan.unreferenced_metadata == (young, old)
+
+
+async def test_files_are_matched_by_name_where_the_layout_says_so(find, lake):
+    lake.match_by = MatchBy.NAME
+    lake.put("s3://b/t/p=1/bucket-0/one.data")
+    lake.put("s3://b/t/p=1/bucket-0/two.data")
+    lake.put("s3://b/t/p=1/bucket-0/stray.data")
+    freed = [lake.put("s3://b/t/bucket-0/freed.data", YOUNG), lake.put("s3://b/t/bucket-0/bare.data", YOUNG)]
+    lake.source(["one.data", "s3a://b/t/elsewhere/two.data", "lost.data", "released.data"])
+    lake.released = ["released.data"]
+    lake.expired = [freed[0], "bare.data"]
+    plan, rows = await find()
+    assert paths_of(rows) == sorted([*freed, "s3://b/t/p=1/bucket-0/stray.data"])
+    assert plan.missing == ("lost.data",)
+
+
+async def test_a_bare_name_committed_after_the_listing_is_not_missing(find, lake):
+    lake.match_by = MatchBy.NAME
+    lake.during_mark = [lambda: lake.put("s3://b/t/bucket-0/late.data", YOUNG)]
+    lake.source(["late.data"])
+    plan, _ = await find()
+    assert plan.missing_count == 0
+
+
+async def test_stages_come_in_order_and_paths_in_byte_order_inside_them(find, lake):
+    paths = [lake.put(f"s3://b/t/{name}") for name in ("b.data", "a.meta", "ä.data", "Z.data", "b b.data", "z.meta")]
+    plan, rows = await find()
+    assert paths_of(rows) == sorted(p for p in paths if "data" in p) + sorted(p for p in paths if "meta" in p)
+    assert plan.by_kind["metadata"].files == 2
+
+
+# What must be kept could not be read: nothing is planned.
+
+
+async def expect_no_plan(find, tmp_path, error=Indeterminate, match=None):
+    with pytest.raises(error, match=match):
+        await find()
+    assert not (tmp_path / "plan.parquet").exists()
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", [{"data": b'["s3://b/t/x'}, {"entries": 5}], ids=["cut", "wrong count"])
+async def test_a_damaged_retained_source_stops_the_table(find, lake, tmp_path, damage):
+    lake.put("s3://b/t/x.data")
+    source = lake.source(["s3://b/t/x.data"], **damage)
+    await expect_no_plan(find, tmp_path, Unreadable, match=source.location.raw)
+
+
+async def test_a_vanished_retained_source_stops_the_table(find, lake, tmp_path):
+    source = lake.source([lake.put("s3://b/t/x.data")])
+    del bucket("metadata").objects[source.location.path]
+    await expect_no_plan(find, tmp_path, Unreadable, match=source.location.raw)
+
+
+async def test_storage_that_fails_under_a_retained_source_stops_the_table(find, lake, tmp_path):
+    lake.source([lake.put("s3://b/t/x.data")])
+
+    def fail(call, address):
+        if call == "read":
+            raise Unavailable(address, "503")
+
+    bucket("metadata").faults = fail
+    await expect_no_plan(find, tmp_path, Unreadable, match="503")
+
+
+@pytest.mark.parametrize("bad", ["t/relative.data", "file://other-host/x", "s3://b/t/../u/x.data"])
+async def test_a_reference_that_cannot_be_placed_stops_the_table(find, lake, tmp_path, bad):
+    lake.source([bad])
+    await expect_no_plan(find, tmp_path, Unreadable)
+    lake.sources.clear()
+    lake.named = [bad]
+    await expect_no_plan(find, tmp_path)
+
+
+async def test_a_listing_that_fails_half_way_gives_no_plan(find, lake, tmp_path):
+    for number in range(2500):
+        lake.put(f"s3://b/t/{number}.data")
+    pages = []
+
+    def fail(call, address):
+        if call == "list_page":
+            pages.append(address)
+            if len(pages) == 2:
+                raise Unavailable(address, "500")
+
+    bucket("b").faults = fail
+    await expect_no_plan(find, tmp_path, Unavailable, match="500")
+
+
+async def test_a_failing_mark_gives_no_plan(find, lake, tmp_path):
+    def fail():
+        raise Unreadable("s3://b/t/v1.meta", "cut")
+
+    lake.during_mark = [fail]
+    await expect_no_plan(find, tmp_path, Unreadable, match="cut")
+
+
+async def test_an_unreadable_expired_source_only_shrinks_the_work(find, lake):
+    live, freed = lake.put("s3://b/t/live.data"), lake.put("s3://b/t/freed.data", YOUNG)
+    lake.source([live])
+    lake.source([freed], retained=False, data=b"[")
+    lake.source(["relative"], retained=False)
+    lake.expired = ["relative"]
+    plan, rows = await find()
+    assert rows == []
+    assert plan.skipped_sources == 3
+    assert plan.verdicts[Verdict.YOUNG].files == 1
+
+
+async def test_a_listing_that_shows_an_object_twice_is_not_trusted(find, lake, tmp_path):
+    lake.roots = ("s3://b/t", "s3://b/t/x")
+    lake.put("s3://b/t/x/1.data")
+    await expect_no_plan(find, tmp_path, match="twice")
+
+
+# Cancelling.
+
+
+@pytest.mark.parametrize("where", ["list", "read", "stat"])
+async def test_a_cancelled_plan_leaves_nothing_behind(open_engine, lake, tmp_path, where):
+    lake.put("s3://b/t/x.data")
+    lake.source(["s3://b/t/y.data"])
+    storage = Stuck(where)
+    async with contextlib.aclosing(open_engine(storage, tmp_path / "scratch")) as engine:
+        task = asyncio.create_task(engine.find_orphans(lake.job(tmp_path / "plan.parquet")))
+        await storage.reached.wait()
+        assert leftovers(tmp_path)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert leftovers(tmp_path) == []
+    assert not (tmp_path / "plan.parquet").exists()
+
+
+# Reading references again.
+
+
+async def test_references_are_read_again_with_the_same_rules(open_engine, lake, tmp_path):
+    good = lake.source(["s3a://b/t/x.data", "bare"])
+    lake.source(["s3://b/t/y"], retained=False, data=b"[")
+    async with contextlib.aclosing(open_engine(MemoryStorage(), tmp_path / "scratch")) as engine:
+        found = [
+            (source, batch.column("path").to_pylist()) async for source, batch in engine.read_references(lake.sources)
+        ]
+        assert found == [(good, ["s3a://b/t/x.data", "bare"])]
+        lake.source([], data=b"[")
+        with pytest.raises(Unreadable):
+            assert [batch async for _, batch in engine.read_references(lake.sources)]
+
+
+# The oracle: plain Python sets.
+
+PREFIXES = ["s3://b/t/", "s3a://b/t/", "s3n://b//t/", "s3://c/ext/", "s3://b/u/", "hdfs://nn/t/", "s3://c/t/"]
+NAMES = ["1.data", "2.data", "p/1.data", "p//1.data", "1.meta", "1.lock", "strange"]
+
+references = st.lists(st.builds(str.__add__, st.sampled_from(PREFIXES), st.sampled_from(NAMES)), max_size=6)
+stored = st.dictionaries(
+    st.builds(str.__add__, st.sampled_from(["s3://b/t/", "s3://c/ext/"]), st.sampled_from(NAMES)),
+    st.sampled_from([OLD, YOUNG, None]),
+    max_size=12,
+)
+tables = st.fixed_dictionaries(
+    {
+        "stored": stored,
+        "named": references,
+        "read": st.lists(references, max_size=3),
+        "freed": st.lists(references, max_size=2),
+        "expired": references,
+        "released": references,
+        "match_by": st.sampled_from(MatchBy),
+    }
+)
+
+
+def oracle(table, roots):
+    """Verdict per listed path, and the missing match keys, by the rules as they are written down."""
+    match_by = table["match_by"]
+
+    def key(path):
+        return path.rpartition("/")[2] if match_by is MatchBy.NAME else Location.parse(path).match_key
+
+    def raw(path):
+        return Location.parse(path).raw
+
+    def behind_bucket(path):
+        return Location.parse(path).match_key.split("/", 3)[3]
+
+    released = {raw(path) for path in table["released"]}
+    held = table["named"] + [path for paths in table["read"] for path in paths if raw(path) not in released]
+    held_keys = {key(path) for path in held}
+    expired = {raw(path) for path in [*table["expired"], *(path for paths in table["freed"] for path in paths)]}
+    elsewhere = {behind_bucket(path) for path in held} if match_by is MatchBy.ADDRESS else set()
+    verdicts = {}
+    for path, modified_at in table["stored"].items():
+        judged = verdict.judge(
+            ListLayout().classify(path),
+            expired=path in expired,
+            elsewhere=behind_bucket(path) in elsewhere,
+            modified_at=modified_at,
+            cutoff=CUTOFF,
+        )
+        verdicts[path] = Verdict.LIVE if key(path) in held_keys else judged
+    bases = tuple(Location.parse(root).match_key + "/" for root in roots)
+    wanted = {key(path) for path in held if Location.parse(path).match_key.startswith(bases)}
+    return verdicts, wanted - {key(path) for path in table["stored"]}, len(held_keys)
+
+
+def build(table, roots):
+    lake = ListLake(roots=roots, match_by=table["match_by"])
+    for path, modified_at in table["stored"].items():
+        lake.put(path, modified_at, data=path.encode())
+    lake.named, lake.expired, lake.released = table["named"], table["expired"], table["released"]
+    for paths in table["read"]:
+        lake.source(paths)
+    for paths in table["freed"]:
+        lake.source(paths, retained=False)
+    return lake
+
+
+def plan_with(open_engine, folder, lake, storage):
+    async def run():
+        async with contextlib.aclosing(open_engine(storage, folder / "scratch")) as engine:
+            return await engine.find_orphans(lake.job(folder / "plan.parquet"))
+
+    return asyncio.run(run())
+
+
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=tables)
+def test_every_file_gets_the_verdict_that_plain_sets_give(open_engine, tmp_path, table):
+    roots = ("s3://b/t", "s3://c/ext")
+    plan = plan_with(open_engine, tmp_path, build(table, roots), MemoryStorage())
+    verdicts, missing, references_read = oracle(table, roots)
+    assert set(paths_of(rows_of(plan))) == {path for path, found in verdicts.items() if found is Verdict.ORPHAN}
+    for found in Verdict:
+        paths = [path for path, judged in verdicts.items() if judged is found]
+        assert plan.verdicts[found] == Tally(files=len(paths), bytes=sum(len(path) for path in paths))
+    assert plan.missing_count == len(missing) == len(plan.missing)
+    assert plan.references == references_read
+    assert plan.matched == plan.verdicts[Verdict.LIVE].files
+    going = {Path(path).name for path, found in verdicts.items() if found is Verdict.ORPHAN}
+    assert set(plan.missing_clash) == going & {Path(path).name for path in plan.missing}
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=tables, seed=st.integers(0, 99), page_rows=st.integers(1, 7))
+def test_the_plan_does_not_depend_on_the_order_of_the_listing(open_engine, tmp_path, table, seed, page_rows):
+    lake = build(table, ("s3://b/t", "s3://c/ext"))
+    one = plan_with(open_engine, tmp_path, lake, MemoryStorage())
+    other = plan_with(open_engine, tmp_path, lake, Shuffled(seed, page_rows))
+    one.timings.clear()
+    other.timings.clear()
+    assert one == other

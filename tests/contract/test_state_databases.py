@@ -1,0 +1,171 @@
+"""What only the stores with a database behind them must do: last, migrate, and fail in clear words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from tests.contract.state_child import child, outcomes
+
+from lakesweep.cleanup.ports import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
+from lakesweep.model.errors import LeaseLost, StateError
+from lakesweep.model.run import CleanupRun
+from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.state import schema
+
+TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
+NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+RUN = CleanupRun(id="r1", table=TABLE, location=None, started_at=NOON)
+
+# Lasting
+
+
+async def test_everything_survives_a_restart(durable_backend):
+    plan = PlanHeader(
+        run_id="r1", table=TABLE.label, head="h", digest="d", rows_path="p", candidates=1, bytes=2, created_at=NOON
+    )
+    due = DueTime(table=TABLE.label, next_due=NOON, last_finished=NOON, last_outcome="done", failures=1)
+    ledger = LedgerHeader(table=TABLE.label, rows_path="l", updated_at=NOON, run_id="r1")
+    first = await durable_backend.open()
+    await first.start_run(RUN)
+    await first.save_plan(plan)
+    lease = await first.acquire_lease(TABLE.label, "a", MINUTE)
+    intent = BatchRecord(run_id="r1", number=0, first=0, count=1, state=BatchState.INTENT, fencing_token=lease.token)
+    await first.begin_batch(intent)
+    await first.set_pending_expiry(TABLE.label, "h0", "r1")
+    await first.set_due(due)
+    await first.set_ledger(ledger)
+    document = await first.get_run("r1")
+    await first.aclose()
+
+    second = await durable_backend.open()
+    try:
+        assert await second.get_run("r1") == document
+        assert await second.get_plan("r1") == plan
+        assert await second.journal("r1") == [intent]
+        assert await second.pending_expiry(TABLE.label) == "h0"
+        assert await second.due_times() == [due]
+        assert await second.get_ledger(TABLE.label) == ledger
+        await second.check_lease(lease)
+        assert await second.acquire_lease(TABLE.label, "b", MINUTE) is None
+        await second.release_lease(lease)
+        assert (await second.acquire_lease(TABLE.label, "b", MINUTE)).token == lease.token + 1
+        with pytest.raises(LeaseLost):
+            await second.check_lease(lease)
+    finally:
+        await second.aclose()
+
+
+async def test_a_cancelled_caller_leaves_the_store_whole(durable_backend):
+    store = await durable_backend.open()
+    try:
+        await store.start_run(RUN)
+        for delay in range(30):
+            task = asyncio.create_task(store.acquire_lease(TABLE.label, "a", MINUTE))
+            await asyncio.sleep(delay / 5000)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        before = await store.acquire_lease(TABLE.label, "a", MINUTE)
+        after = await store.acquire_lease(TABLE.label, "a", MINUTE)
+        assert after.token == before.token + 1
+    finally:
+        await store.aclose()
+
+
+async def test_sqlite_keeps_a_write_ahead_log_and_checks_foreign_keys(sqlite_backend):
+    store = await sqlite_backend.open()
+    try:
+        found = {name: await pragma(store, name) for name in ("journal_mode", "foreign_keys", "synchronous")}
+    finally:
+        await store.aclose()
+    assert found == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 2}
+
+
+async def pragma(store, name):
+    async def ask(connection):
+        return (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+
+    return await store.database.run(ask)
+
+
+async def test_leases_on_postgres_follow_the_clock_of_the_server(postgres_backend):
+    """A replica whose own clock is years off neither steals nor loses a lease."""
+    mine, theirs = await postgres_backend.open(), await postgres_backend.open()
+    try:
+        lease = await mine.acquire_lease(TABLE.label, "a", MINUTE)
+        postgres_backend.clock.moment += timedelta(days=3650)
+        assert await theirs.acquire_lease(TABLE.label, "b", MINUTE) is None
+        await mine.check_lease(lease)
+    finally:
+        await mine.aclose()
+        await theirs.aclose()
+
+
+# Migrating
+
+
+async def test_the_migrations_lead_to_exactly_the_schema_of_the_code(durable_backend):
+    store = await durable_backend.open()
+
+    def differences(connection):
+        options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
+
+    try:
+        assert await store.database.run(lambda connection: connection.run_sync(differences)) == []
+    finally:
+        await store.aclose()
+
+
+async def test_four_stores_open_one_empty_database_at_once(durable_backend):
+    stores = await asyncio.gather(*(durable_backend.open() for _ in range(4)))
+    try:
+        await stores[0].start_run(RUN)
+        assert [len(await store.list_runs()) for store in stores] == [1, 1, 1, 1]
+    finally:
+        for store in stores:
+            await store.aclose()
+
+
+async def test_four_processes_open_one_empty_database_at_once(durable_backend):
+    body = """
+    async def work(store):
+        lease = await store.acquire_lease("acme/prod/events", str(os.getpid()), timedelta(minutes=1))
+        await store.aclose()
+        return lease and lease.token
+    """
+    found = outcomes([child(body, durable_backend.url) for _ in range(4)])
+    assert sorted(found, key=str) == [1, None, None, None]
+
+
+async def test_a_database_from_the_future_is_refused_and_left_alone(durable_backend):
+    store = await durable_backend.open()
+    await store.start_run(RUN)
+    await store.aclose()
+    await execute(durable_backend, "UPDATE lakesweep_version SET version_num = '9999'")
+    with pytest.raises(StateError, match=r"newer Lakesweep \(its schema is 9999"):
+        await durable_backend.open()
+    await execute(durable_backend, "UPDATE lakesweep_version SET version_num = '0001'")
+    store = await durable_backend.open()
+    assert await store.get_run("r1")
+    await store.aclose()
+
+
+async def execute(backend, statement):
+    if backend.url.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(sqlite_file(backend))) as connection, connection:
+            connection.execute(statement)
+    else:
+        await backend.execute(statement)
+
+
+def sqlite_file(backend):
+    return Path(backend.url.removeprefix("sqlite:///"))

@@ -1,0 +1,335 @@
+"""The laws of Storage, Deleter and Writer, on every store.
+
+`seaweedfs` is a real server over HTTP. It keeps objects as files in directories, so it cannot hold a key with an
+empty segment; `s3-stub` speaks the same protocol with AWS's own rules for keys, and closes that gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import uuid
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.servers.s3_stub import s3_stub
+
+from lakesweep.cleanup.deleter import Deleter, Fate
+from lakesweep.cleanup.ports import LISTING_SCHEMA, Storage, Writer
+from lakesweep.model.errors import AlreadyThere, NotFound, SettingsError
+from lakesweep.model.location import Location
+from lakesweep.storage import memory
+from lakesweep.storage.registry import open_deleter, open_storage, open_writer
+from lakesweep.storage.spec import S3Options, StorageSpec
+
+ODD_NAMES = [
+    "with space",
+    "trailing space ",
+    "hash#1",
+    "what?x=1",
+    "50%",
+    "a%20b",
+    "%2F",
+    "a+b",
+    "a&b",
+    "<tag>",
+    "&amp;",
+    "quote\"and'apostrophe",
+    "ünïcode-ß",
+    "日本語",
+    "emoji-😀",
+    ".hidden",
+    "..double",
+    "_under",
+    "k=v%3Dw",
+    "semi;colon:at@",
+    "tab\there",
+    "line\nbreak",
+    "~tilde~",
+    "\x01control",
+]
+
+
+@dataclass(kw_only=True)
+class Stores:
+    """The three sides of one store and a place of its own in it."""
+
+    kind: str
+    root: Location
+    spec: StorageSpec
+    storage: Storage
+    deleter: Deleter
+    writer: Writer
+
+    def at(self, name: str) -> Location:
+        return Location(self.root.scheme, self.root.authority, self.root.as_directory().path + name)
+
+    async def put(self, name: str, data: bytes = b"x") -> Location:
+        await self.writer.put(self.at(name), data, create_only=False)
+        return self.at(name)
+
+    async def put_many(self, names: list[str]) -> None:
+        limit = asyncio.Semaphore(32)
+
+        async def one(name: str) -> None:
+            async with limit:
+                await self.put(name)
+
+        await asyncio.gather(*map(one, names))
+
+    async def listed(self, root: Location | None = None) -> list[dict]:
+        rows: list[dict] = []
+        async with aclosing(self.storage.list(root or self.root)) as batches:
+            async for batch in batches:
+                assert batch.schema == LISTING_SCHEMA
+                rows += batch.to_pylist()
+        return rows
+
+    async def names(self, root: Location | None = None) -> list[str]:
+        base = self.root.as_directory().raw
+        return sorted(row["path"].removeprefix(base) for row in await self.listed(root))
+
+
+@pytest.fixture(params=["memory", "local", "seaweedfs", "s3-stub"])
+async def stores(request, tmp_path, s3_credentials):
+    name = f"lake-{uuid.uuid4().hex[:12]}"
+    async with AsyncExitStack() as stack:
+        root, s3 = Location("s3", name, "w/t1"), S3Options()
+        match request.param:
+            case "memory":
+                root = Location("memory", name, "w/t1")
+                stack.callback(memory.forget, name)
+            case "local":
+                root = Location("file", "", f"{tmp_path}/w/t1")
+            case "seaweedfs":
+                server = request.getfixturevalue("seaweedfs")
+                server.create_bucket(name)
+                s3 = S3Options(endpoint_url=server.endpoint_url, path_style=True)
+            case "s3-stub":
+                server = await stack.enter_async_context(s3_stub(name))
+                s3 = S3Options(endpoint_url=server.endpoint_url, path_style=True)
+        spec = StorageSpec(s3=s3)
+        opened = Stores(
+            kind=request.param,
+            root=root,
+            spec=spec,
+            storage=open_storage(spec),
+            deleter=open_deleter(spec),
+            writer=open_writer(spec),
+        )
+        for side in (opened.storage, opened.deleter, opened.writer):
+            stack.push_async_callback(side.aclose)
+        yield opened
+
+
+async def test_a_root_that_does_not_exist_lists_nothing(stores):
+    assert await stores.listed() == []
+
+
+async def test_an_object_is_listed_with_its_raw_address_size_and_time(stores):
+    place = await stores.put("data/a.parquet", b"12345")
+    (row,) = await stores.listed()
+    assert row["path"] == place.raw
+    assert row["size_bytes"] == 5
+    assert row["modified_at"] is not None
+    assert row["modified_at"].tzinfo is not None
+    if stores.kind != "s3-stub":  # whose objects all have one time
+        assert abs(row["modified_at"] - datetime.now(UTC)) < timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\xff" * 300_000], ids=["empty", "binary"])
+async def test_what_is_written_is_what_is_read(stores, data):
+    place = await stores.put("data/object", data)
+    assert await stores.storage.read(place) == data
+
+
+async def test_a_missing_object_is_not_found(stores):
+    await stores.put("data/a")
+    for name in ("data/b", "data", "data/a/b", "nothing/at/all"):
+        with pytest.raises(NotFound) as caught:
+            await stores.storage.read(stores.at(name))
+        assert stores.at(name).raw in str(caught.value)
+        with pytest.raises(NotFound):
+            await stores.storage.stat(stores.at(name))
+
+
+async def test_stat_and_list_agree(stores):
+    place = await stores.put("data/a", b"123")
+    (row,) = await stores.listed()
+    found = await stores.storage.stat(place)
+    assert (found.location, found.size_bytes, found.etag) == (place, row["size_bytes"], row["etag"])
+    assert found.modified_at is not None
+    assert abs(found.modified_at - row["modified_at"]) <= timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+async def test_a_root_never_lists_its_neighbours(stores, ending):
+    await stores.put("a")
+    for neighbour in ("w/t10/b", "w/t1.parquet", "w/t1-old/c", "w/t", "x/t1/d"):
+        place = Location(stores.root.scheme, stores.root.authority, stores.root.path[: -len("w/t1")] + neighbour)
+        await stores.writer.put(place, b"x", create_only=False)
+    root = Location(stores.root.scheme, stores.root.authority, stores.root.path + ending)
+    assert await stores.names(root) == ["a"]
+
+
+async def test_odd_names_survive_byte_for_byte(stores):
+    names = [f"data/{name}" for name in ODD_NAMES] + [f"dir {name}/f" for name in ODD_NAMES]
+    for name in names:
+        await stores.put(name, name.encode())
+    assert await stores.names() == sorted(names)
+    for name in names:
+        assert await stores.storage.read(stores.at(name)) == name.encode()
+        assert (await stores.storage.stat(stores.at(name))).size_bytes == len(name.encode())
+    fates = await stores.deleter.delete([row["path"] for row in await stores.listed()])
+    assert {one.fate for one in fates} == {Fate.DELETED}
+    assert await stores.names() == []
+
+
+async def test_empty_segments_are_names_of_their_own(stores):
+    if stores.kind in ("local", "seaweedfs"):
+        pytest.skip("keeps objects as files, so a//b is a/b")
+    names = ["a//b", "a/b", "/lead", "lead", "a///b"]
+    for name in names:
+        await stores.put(name, name.encode())
+    assert await stores.names() == sorted(names)
+    await stores.deleter.delete([stores.at("a//b").raw, stores.at("/lead").raw])
+    assert await stores.names() == ["a///b", "a/b", "lead"]
+    assert await stores.storage.read(stores.at("a/b")) == b"a/b"
+
+
+async def test_every_object_is_listed_once_across_pages(stores):
+    names = [f"data/dt={day:02d}/part-{file:05d}.parquet" for day in range(3) for file in range(700)]
+    names += [f"metadata/snap-{number:06d}.avro" for number in range(1100)] + ["top"]
+    await stores.put_many(names)
+    assert await stores.names() == sorted(names)
+    assert await stores.names(stores.at("data/dt=01")) == sorted(name for name in names if "dt=01" in name)
+
+
+async def test_a_listing_may_be_left_early(stores):
+    await stores.put_many([f"data/{number:04d}" for number in range(1200)])
+    async with aclosing(stores.storage.list(stores.root)) as batches:
+        assert (await anext(batches)).num_rows > 0
+    assert len(await stores.names()) == 1200
+
+
+async def test_deleting_reports_every_path_in_the_order_asked(stores):
+    await stores.put_many([f"data/{number:04d}" for number in range(1500)] + ["data/kept"])
+    paths = [stores.at(f"data/{number:04d}").raw for number in range(1500)]
+    paths = paths[::-1] + paths[:1]
+    fates = await stores.deleter.delete(paths)
+    assert [one.path for one in fates] == paths
+    assert Fate.FAILED not in {one.fate for one in fates}
+    assert await stores.names() == ["data/kept"]
+
+
+async def test_deleting_a_missing_object_never_fails_and_touches_nothing(stores):
+    # S3 itself answers success for a missing key, so "deleted" is allowed: either way it is not there.
+    await stores.put("data/a")
+    (fate,) = await stores.deleter.delete([stores.at("data/b").raw])
+    assert fate.fate in (Fate.ALREADY_GONE, Fate.DELETED)
+    assert await stores.names() == ["data/a"]
+
+
+async def test_deleting_nothing_answers_nothing(stores):
+    assert await stores.deleter.delete([]) == []
+
+
+async def test_deleting_a_directory_deletes_nothing_in_it(stores):
+    await stores.put("data/sub/a")
+    fates = await stores.deleter.delete([stores.at("data/sub").raw, stores.at("data").raw])
+    assert len(fates) == 2
+    assert await stores.names() == ["data/sub/a"]
+
+
+async def test_removing_empty_directories_removes_no_object(stores):
+    await stores.put("data/p=1/a")
+    await stores.put("data/p=2/b")
+    await stores.deleter.delete([stores.at("data/p=2/b").raw])
+    asked = [stores.at(name).raw for name in ("data", "data/p=1", "data/p=2", "data/p=3")]
+    removed = await stores.deleter.remove_empty_directories(stores.root, asked)
+    assert removed == (1 if stores.kind == "local" else 0)
+    assert await stores.names() == ["data/p=1/a"]
+
+
+async def test_a_plain_write_replaces(stores):
+    await stores.put("a", b"old")
+    await stores.put("a", b"new")
+    assert await stores.storage.read(stores.at("a")) == b"new"
+
+
+async def test_a_create_only_write_never_replaces(stores):
+    await stores.writer.put(stores.at("snapshot/1"), b"first", create_only=True)
+    with pytest.raises(AlreadyThere):
+        await stores.writer.put(stores.at("snapshot/1"), b"second", create_only=True)
+    assert await stores.storage.read(stores.at("snapshot/1")) == b"first"
+    assert await stores.names() == ["snapshot/1"]
+
+
+async def test_of_racing_create_only_writes_one_wins(stores):
+    async def write(number: int) -> int | None:
+        try:
+            await stores.writer.put(stores.at("snapshot/1"), f"writer {number}".encode(), create_only=True)
+        except AlreadyThere:
+            return None
+        return number
+
+    winners = [number for number in await asyncio.gather(*map(write, range(12))) if number is not None]
+    assert len(winners) == 1
+    assert await stores.storage.read(stores.at("snapshot/1")) == f"writer {winners[0]}".encode()
+
+
+async def test_directory_markers_are_not_listed(stores):
+    if stores.kind == "local":
+        pytest.skip("directories are no objects here")
+    await stores.put("data/", b"")
+    await stores.put("data/a")
+    assert await stores.names() == ["data/a"]
+
+
+async def test_the_stores_clock_is_aware_and_plausible(stores):
+    await stores.put("a")
+    await stores.storage.read(stores.at("a"))
+    now = await stores.storage.now()
+    assert now.tzinfo is not None
+    assert abs(now - datetime.now(UTC)) < timedelta(minutes=2)
+
+
+async def test_the_time_a_store_keeps_is_the_time_listed(stores, request):
+    when = datetime(2020, 2, 3, 4, 5, 6, tzinfo=UTC)
+    place = await stores.put("data/old")
+    match stores.kind:
+        case "memory":
+            memory.bucket(place.authority).set_modified(place.path, when)
+        case "local":
+            os.utime(place.path, (when.timestamp(), when.timestamp()))
+        case "seaweedfs":
+            request.getfixturevalue("seaweedfs").set_mtime(place.authority, place.path, when)
+        case "s3-stub":
+            when = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
+    (row,) = await stores.listed()
+    assert row["modified_at"] == when
+
+
+async def test_the_spec_opens_the_same_store_elsewhere(stores):
+    await stores.put("a", b"seen")
+    again = open_storage(pickle.loads(pickle.dumps(stores.spec)))
+    try:
+        assert await again.read(stores.at("a")) == b"seen"
+    finally:
+        await again.aclose()
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/x", "hdfs://host/x", "abfss://c@a/x"])
+async def test_an_unknown_scheme_is_named_together_with_what_is_supported(stores, address):
+    place = Location.parse(address)
+    for attempt in (
+        stores.storage.read(place),
+        anext(stores.storage.list(place)),
+        stores.deleter.delete([address]),
+        stores.writer.put(place, b"", create_only=True),
+    ):
+        with pytest.raises(SettingsError, match=f"{place.scheme}://.*supported: file://, s3://, memory://"):
+            await attempt

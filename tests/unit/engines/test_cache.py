@@ -1,0 +1,170 @@
+"""The cache saves work and is never believed."""
+
+import os
+import threading
+import time
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+import structlog
+
+from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
+from lakesweep.engines import cache as cache_module
+from lakesweep.engines.cache import DigestCache
+from lakesweep.model.location import Location
+from lakesweep.model.table import FormatName
+
+LIMIT = 10_000_000
+
+
+def source(name="m1", **changes):
+    fields = {"format": FormatName.ICEBERG, "kind": "manifest", "retained": True, "size_bytes": 7, **changes}
+    return ReferenceSource(location=Location.parse(f"s3://b/{name}"), **fields)
+
+
+def batch(*paths):
+    return pa.RecordBatch.from_arrays([pa.array(paths, pa.string())], schema=REFERENCE_SCHEMA)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return DigestCache(tmp_path, limit_bytes=LIMIT)
+
+
+def entries(folder):
+    return sorted(folder.glob("*/*"))
+
+
+def test_what_was_stored_is_loaded_also_by_another_process_on_the_same_directory(cache, tmp_path):
+    cache.store(source(), batch("s3://b/x", "s3://b/ü"))
+    assert DigestCache(tmp_path, limit_bytes=LIMIT).load(source()).column("path").to_pylist() == [
+        "s3://b/x",
+        "s3://b/ü",
+    ]
+    assert cache.load(source("m2")) is None
+
+
+def test_an_empty_source_is_remembered_as_empty(cache):
+    cache.store(source(), batch())
+    assert cache.load(source()).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        source(size_bytes=8),
+        source(entries=1),
+        source(kind="log"),
+        source(format=FormatName.DELTA),
+        source(context=(("etag", "e"),)),
+    ],
+)
+def test_another_length_count_kind_or_context_is_another_source(cache, other):
+    cache.store(source(), batch("s3://b/x"))
+    assert cache.load(other) is None
+
+
+def test_a_source_without_a_recorded_length_is_not_cached(cache, tmp_path):
+    cache.store(source(size_bytes=None), batch("s3://b/x"))
+    assert cache.load(source(size_bytes=None)) is None
+    assert entries(tmp_path) == []
+
+
+def test_another_version_decodes_for_itself(cache, monkeypatch):
+    cache.store(source(), batch("s3://b/x"))
+    monkeypatch.setattr(cache_module, "__version__", "99.0")
+    assert cache.load(source()) is None
+
+
+def test_every_flipped_byte_and_every_cut_is_noticed_and_removed(cache, tmp_path):
+    cache.store(source(), batch("s3://b/x", "s3://b/y"))
+    (path,) = entries(tmp_path)
+    whole = path.read_bytes()
+    damaged = [whole[:length] for length in range(len(whole))]
+    damaged += [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    for bytes_on_disk in damaged:
+        path.write_bytes(bytes_on_disk)
+        assert cache.load(source()) is None
+        assert not path.exists()
+    cache.store(source(), batch("s3://b/x"))
+    assert cache.load(source()) is not None
+
+
+def test_a_sound_entry_of_another_source_under_this_name_is_not_believed(cache, tmp_path):
+    cache.store(source("m2"), batch("s3://b/x"))
+    (foreign,) = entries(tmp_path)
+    content = foreign.read_bytes()
+    cache.store(source("m1"), batch("s3://b/y"))
+    (mine,) = set(entries(tmp_path)) - {foreign}
+    mine.write_bytes(content)
+    assert cache.load(source("m1")) is None
+    assert cache.load(source("m2")) is not None
+
+
+def test_the_least_recently_used_entry_goes_first(tmp_path):
+    cache = DigestCache(tmp_path, limit_bytes=LIMIT)
+    noise = os.urandom(2000).hex()
+    for number in range(10):
+        cache.store(source(f"m{number}"), batch(noise))
+    sizes = [path.stat().st_size for path in entries(tmp_path)]
+    day = 86_400
+    for number in range(10):
+        path = cache._path(cache_module._key(source(f"m{number}")))
+        os.utime(path, (time.time() - (20 - number) * day,) * 2)
+    assert cache.load(source("m0")) is not None  # used just now
+    small = DigestCache(tmp_path, limit_bytes=sum(sizes))
+    small.store(source("new"), batch(noise))
+    assert small.load(source("new")) is not None
+    assert small.load(source("m0")) is not None
+    assert small.load(source("m1")) is None
+    assert small.load(source("m9")) is not None
+    assert sum(path.stat().st_size for path in entries(tmp_path)) <= sum(sizes)
+
+
+def test_an_entry_larger_than_the_whole_cache_is_not_written(tmp_path):
+    cache = DigestCache(tmp_path, limit_bytes=100)
+    cache.store(source(), batch(os.urandom(500).hex()))
+    assert entries(tmp_path) == []
+
+
+def test_half_written_files_of_dead_writers_are_swept(cache, tmp_path):
+    (tmp_path / "ab").mkdir()
+    dead, fresh = tmp_path / "ab" / "x.partial", tmp_path / "ab" / "y.partial"
+    dead.write_bytes(b"1")
+    fresh.write_bytes(b"1")
+    os.utime(dead, (0, 0))
+    cache.store(source(), batch("s3://b/x"))
+    assert not dead.exists()
+    assert fresh.exists()
+
+
+def test_a_disk_that_cannot_be_written_turns_the_cache_off_with_one_line(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    cache = DigestCache(blocked, limit_bytes=LIMIT)
+    with structlog.testing.capture_logs() as logs:
+        cache.store(source(), batch("s3://b/x"))
+        cache.store(source("m2"), batch("s3://b/x"))
+    assert [line["event"] for line in logs] == ["cache_off"]
+    assert cache.load(source()) is None
+
+
+def test_threads_that_store_and_load_the_same_entries_see_all_or_nothing(cache):
+    rows = [f"s3://b/{number}" for number in range(500)]
+    wrong = []
+
+    def work():
+        for number in range(40):
+            cache.store(source(f"m{number % 5}"), batch(*rows))
+            found = cache.load(source(f"m{(number + 1) % 5}"))
+            if found is not None and found.column("path").to_pylist() != rows:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert cache.load(replace(source("m1"))) is not None

@@ -1,0 +1,152 @@
+"""A plan on disk is whole, ordered and read back exactly, or it is not read at all."""
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesweep.cleanup import planfile
+from lakesweep.model.errors import Indeterminate, Unreadable
+from lakesweep.model.files import Reason
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+
+
+def row(number, *, stage=0, **changes):
+    return {
+        "path": f"s3://b/t/{number:06d}",
+        "size_bytes": number,
+        "modified_at": AT + timedelta(milliseconds=number),
+        "etag": f"e{number}" if number % 2 else None,
+        "kind": "data",
+        "reason": "unreferenced",
+        "stage": stage,
+        **changes,
+    }
+
+
+def batch(rows):
+    return pa.RecordBatch.from_pylist(rows, schema=planfile.PLAN_SCHEMA)
+
+
+def write(path, *batches):
+    with planfile.PlanWriter(str(path)) as plan:
+        for rows in batches:
+            plan.write(batch(rows))
+    return plan.digest
+
+
+def read(path, start=0, size=1000):
+    return [one for rows in planfile.read_batches(str(path), start, size) for one in rows]
+
+
+def test_candidates_come_back_as_they_were_written(tmp_path):
+    rows = [row(1), row(2, modified_at=None), row(3, stage=1, reason="expired", kind="manifest")]
+    write(tmp_path / "deep" / "plan.parquet", rows)
+    found = read(tmp_path / "deep" / "plan.parquet")
+    assert [vars_of(one) for one in found] == rows
+    assert found[2].reason is Reason.EXPIRED
+
+
+def vars_of(candidate):
+    return {name: getattr(candidate, name) for name in planfile.PLAN_SCHEMA.names}
+
+
+@settings(deadline=None, max_examples=30)
+@given(count=st.integers(0, 40), start=st.integers(0, 50), size=st.integers(1, 15), cut=st.integers(1, 40))
+def test_reading_starts_at_any_row_and_gives_full_batches(tmp_path_factory, count, start, size, cut):
+    path = tmp_path_factory.mktemp("plan") / "plan.parquet"
+    rows = [row(number) for number in range(count)]
+    write(path, *(rows[at : at + cut] for at in range(0, count, cut)))
+    batches = list(planfile.read_batches(str(path), start, size))
+    assert [vars_of(one) for some in batches for one in some] == rows[start:]
+    assert all(len(some) == size for some in batches[:-1])
+
+
+@settings(deadline=None, max_examples=30)
+@given(cuts=st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_the_digest_does_not_depend_on_batches(tmp_path_factory, cuts):
+    folder = tmp_path_factory.mktemp("plan")
+    rows = [row(number) for number in range(30)]
+    digests = set()
+    for cut in cuts:
+        digests.add(write(folder / "plan.parquet", *(rows[at : at + cut] for at in range(0, 30, cut))))
+        digests.add(planfile.digest(str(folder / "plan.parquet")))
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "s3://b/t/000001x"},
+        {"size_bytes": 9},
+        {"modified_at": None},
+        {"etag": None},
+        {"etag": ""},
+        {"kind": "x"},
+        {"reason": "expired"},
+        {"stage": 1},
+    ],
+)
+def test_every_column_counts_in_the_digest(tmp_path, change):
+    assert write(tmp_path / "a", [row(1)]) != write(tmp_path / "b", [row(1, **change)])
+
+
+def test_texts_cannot_be_shifted_between_columns_without_changing_the_digest(tmp_path):
+    one = write(tmp_path / "a", [row(1, etag="ab", kind="c")])
+    assert one != write(tmp_path / "b", [row(1, etag="a", kind="bc")])
+
+
+def test_rows_out_of_order_or_listed_twice_are_refused_and_leave_no_file(tmp_path):
+    for batches in ([[row(2), row(1)]], [[row(1), row(1)]], [[row(1)], [row(1)]], [[row(1, stage=1)], [row(2)]]):
+        with pytest.raises(Indeterminate):
+            write(tmp_path / "plan.parquet", *batches)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_write_leaves_the_former_plan(tmp_path):
+    path = tmp_path / "plan.parquet"
+    write(path, [row(1)])
+    with pytest.raises(Indeterminate):
+        write(path, [row(2)], [row(2)])
+    assert [one.size_bytes for one in read(path)] == [1]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["plan.parquet"]
+
+
+def test_an_empty_plan_is_a_plan(tmp_path):
+    write(tmp_path / "plan.parquet")
+    assert read(tmp_path / "plan.parquet") == []
+
+
+def test_every_cut_of_a_plan_is_noticed(tmp_path):
+    path = tmp_path / "plan.parquet"
+    write(path, [row(number) for number in range(50)])
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 97):
+        path.write_bytes(whole[:length])
+        with pytest.raises(Unreadable):
+            read(path)
+
+
+def test_a_flipped_byte_never_gives_other_rows(tmp_path):
+    path = tmp_path / "plan.parquet"
+    digest = write(path, [row(number) for number in range(200)])
+    whole = path.read_bytes()
+    for at in range(4, len(whole), 31):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        try:
+            found = planfile.digest(str(path))
+        except Unreadable:
+            continue
+        assert found == digest or at > len(whole) * 0.5  # only the footer has no checksum: the digest tells
+
+
+def test_a_missing_plan_and_another_file_are_unreadable(tmp_path):
+    with pytest.raises(Unreadable):
+        read(tmp_path / "nothing")
+    pq.write_table(pa.table({"path": ["x"]}), tmp_path / "other.parquet")
+    with pytest.raises(Unreadable):
+        read(tmp_path / "other.parquet")

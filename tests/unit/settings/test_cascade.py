@@ -1,0 +1,122 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesweep.model.errors import SettingsError
+from lakesweep.settings.cascade import cleanup_for, policy_for, s3_for
+from lakesweep.settings.schema import Settings
+
+TABLE = ("acme", "prod", "orders")
+
+
+def settings(everywhere=None, tenant=None, dataset=None, table=None, **rest) -> Settings:
+    return Settings.model_validate(
+        {
+            "orphan_cleanup": everywhere or {},
+            "tenants": [
+                {
+                    "id": "acme",
+                    "root": "s3://lake/acme",
+                    "orphan_cleanup": tenant or {},
+                    "datasets": [
+                        {
+                            "id": "prod",
+                            "format": "iceberg",
+                            "catalog": {"type": "rest"},
+                            "orphan_cleanup": dataset or {},
+                            "tables": [{"name": "orders", "orphan_cleanup": table or {}}],
+                        }
+                    ],
+                }
+            ],
+            **rest,
+        }
+    )
+
+
+def dry(value):
+    return {} if value is None else {"dry_run": value}
+
+
+def test_the_narrowest_value_wins():
+    levels = [{"grace_period_hours": hours} for hours in (30, 40, 50, 60)]
+    cascade = settings(*levels)
+    assert policy_for(cascade).grace_period == timedelta(hours=30)
+    assert policy_for(cascade, "acme").grace_period == timedelta(hours=40)
+    assert policy_for(cascade, "acme", "prod").grace_period == timedelta(hours=50)
+    assert policy_for(cascade, *TABLE).grace_period == timedelta(hours=60)
+    assert policy_for(cascade, "acme", "prod", "other").grace_period == timedelta(hours=50)
+    assert policy_for(cascade, "nobody", "prod", "orders").grace_period == timedelta(hours=30)
+
+
+def test_ceilings_cascade_key_by_key():
+    cascade = settings({"ceilings": {"files": 5, "share": 0.1}}, {"ceilings": {"files": 7}})
+    ceilings = policy_for(cascade, *TABLE).ceilings
+    assert (ceilings.files, ceilings.share, ceilings.share_min_files) == (7, 0.1, 1000)
+
+
+def test_enabled_and_interval_cascade_too():
+    effective = cleanup_for(settings({"enabled": True}, {"cleanup_interval_hours": 6}, {"enabled": False}), *TABLE)
+    assert (effective.enabled, effective.cleanup_interval_hours) == (False, 6)
+
+
+@given(levels=st.tuples(st.booleans(), *[st.sampled_from([None, True, False])] * 3))
+def test_the_safer_dry_run_wins(levels):
+    everywhere, *narrower = levels
+    cascade = settings(dry(everywhere), *[dry(level) for level in narrower])
+    assert policy_for(cascade, *TABLE).dry_run is (everywhere or True in narrower)
+
+
+@given(levels=st.tuples(st.booleans(), *[st.sampled_from([None, True, False])] * 3))
+def test_execute_stands_over_the_global_dry_run_and_over_no_other(levels):
+    everywhere, *narrower = levels
+    cascade = settings(dry(everywhere), *[dry(level) for level in narrower])
+    assert policy_for(cascade, *TABLE, execute=True).dry_run is (True in narrower)
+
+
+@given(levels=st.tuples(*[st.sampled_from([None, True, False])] * 4))
+def test_without_execute_the_command_line_never_deletes(levels):
+    assert policy_for(settings(*[dry(level) for level in levels]), *TABLE, execute=False).dry_run is True
+
+
+def test_executing_without_revalidation_is_refused():
+    cascade = settings({"revalidate_before_delete": False})
+    assert policy_for(cascade, *TABLE).dry_run is True
+    with pytest.raises(SettingsError, match="revalidate_before_delete = false is allowed only in a dry run"):
+        policy_for(cascade, *TABLE, execute=True)
+
+
+def test_every_value_reaches_the_policy():
+    cascade = settings(
+        {
+            "grace_period_hours": 1,
+            "allow_short_grace": True,
+            "max_snapshot_age_hours": 2,
+            "min_snapshots_to_keep": 3,
+            "batch_size": 4,
+            "max_concurrent_deletions": 5,
+            "confirm_after_hours": 6,
+            "on_missing": "report",
+            "max_clock_skew_minutes": 7,
+        }
+    )
+    policy = policy_for(cascade, *TABLE)
+    assert (policy.grace_period, policy.max_snapshot_age) == (timedelta(hours=1), timedelta(hours=2))
+    assert (policy.min_snapshots_to_keep, policy.batch_size, policy.max_concurrent_deletions) == (3, 4, 5)
+    assert (policy.confirm_after, policy.max_clock_skew) == (timedelta(hours=6), timedelta(minutes=7))
+    assert policy.on_missing == "report"
+    assert policy.allow_short_grace
+
+
+def test_a_tenant_s_s3_inherits_what_it_does_not_give():
+    cascade = Settings.model_validate(
+        {
+            "storage": {"s3": {"region": "eu", "path_style": True}},
+            "tenants": [{"id": "a", "root": "s3://a", "storage": {"s3": {"region": "us", "path_style": False}}}],
+        }
+    )
+    assert (s3_for(cascade, "a").region, s3_for(cascade, "a").path_style) == ("us", False)
+    assert (s3_for(cascade, "b").region, s3_for(cascade).path_style) == ("eu", True)
+    assert s3_for(cascade, "a").max_connections == 64

@@ -1,0 +1,155 @@
+"""Addresses by the column must say exactly what `Location` says of each address."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesweep.cleanup import addresses
+from lakesweep.cleanup.addresses import Role
+from lakesweep.cleanup.ports import LISTING_SCHEMA, MatchBy
+from lakesweep.model.errors import Indeterminate
+from lakesweep.model.location import Location
+
+SCHEMES = ["s3://", "s3a://", "s3n://", "S3A://", "hdfs://", "gs://", "file:", "file://", "FILE:/", "file:///", "/", ""]
+SEGMENTS = ["", "a", "b=1", "x:", "://", "s3a://", ".hidden", "ü", "%2F", "#?", "\n", "localhost", "nn:8020", "file:"]
+
+texts = st.builds(
+    lambda scheme, parts, joint: scheme + joint.join(parts),
+    st.sampled_from(SCHEMES),
+    st.lists(st.sampled_from(SEGMENTS), max_size=5),
+    st.sampled_from(["/", "//", "///"]),
+)
+addresses_of_one_store = st.lists(st.text(alphabet="ab/:.", max_size=8), min_size=1, max_size=6).flatmap(
+    lambda tails: st.sampled_from(["s3://b/", "s3a://b/", "file:///", "file:/", "/"]).map(
+        lambda prefix: [prefix + tail for tail in tails]
+    )
+)
+
+
+def column(paths):
+    return pa.array(paths, pa.string())
+
+
+def expected(text, rule):
+    try:
+        return rule(Location.parse(text))
+    except ValueError:
+        return None
+
+
+def check_against_location(paths):
+    keys = [expected(path, lambda found: found.match_key) for path in paths]
+    raws = [expected(path, lambda found: found.raw) for path in paths]
+    if None in keys:
+        with pytest.raises(Indeterminate):
+            addresses.match_keys(column(paths), MatchBy.ADDRESS)
+        with pytest.raises(Indeterminate):
+            addresses.canonical(column(paths))
+    else:
+        assert addresses.match_keys(column(paths), MatchBy.ADDRESS).to_pylist() == keys
+        assert addresses.canonical(column(paths)).to_pylist() == raws
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(texts, max_size=6))
+def test_mixed_addresses_get_the_key_that_location_gives(paths):
+    check_against_location(paths)
+
+
+@settings(deadline=None, max_examples=300)
+@given(addresses_of_one_store)
+def test_addresses_of_one_store_get_the_key_that_location_gives(paths):
+    check_against_location(paths)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(texts, max_size=6))
+def test_a_name_is_what_stands_behind_the_last_slash(paths):
+    names = [path.rpartition("/")[2] for path in paths]
+    assert addresses.match_key_list(paths, MatchBy.NAME) == names
+
+
+def test_slices_are_read_from_their_own_rows():
+    rows = column(["s3a://b/x/1", "s3://b/x/2", "/x/3", "s3n://b//x/4"]).slice(1, 3)
+    assert addresses.match_keys(rows, MatchBy.ADDRESS).to_pylist() == ["s3://b/x/2", "file:///x/3", "s3://b/x/4"]
+    assert addresses.match_keys(rows, MatchBy.NAME).to_pylist() == ["2", "3", "4"]
+
+
+def test_addresses_that_need_no_change_are_not_copied():
+    rows = column(["s3://b/x/1", "s3://b/y"])
+    assert addresses.match_keys(rows, MatchBy.ADDRESS) is rows
+
+
+@pytest.mark.parametrize("bad", ["data/part-0.parquet", "", "file://other-host/x", "s3:///x", "s3:/x"])
+def test_a_reference_that_cannot_be_placed_is_doubt(bad):
+    with pytest.raises(Indeterminate):
+        addresses.place(column(["s3://b/t/ok", bad]), Role.READ, MatchBy.ADDRESS, [Location.parse("s3://b/t")])
+
+
+@pytest.mark.parametrize("match_by", list(MatchBy))
+@pytest.mark.parametrize("bad", ["s3://b/t/../u/x", "/t/./x", "/t/.."])
+def test_a_reference_with_a_dot_segment_is_doubt(bad, match_by):
+    with pytest.raises(Indeterminate, match="dot segment"):
+        addresses.place(column([bad]), Role.READ, match_by, [Location.parse("/t")])
+
+
+def test_a_null_reference_is_doubt():
+    with pytest.raises(Indeterminate):
+        addresses.place(pa.array([None], pa.string()), Role.NAMED, MatchBy.ADDRESS, [Location.parse("/t")])
+
+
+@pytest.mark.parametrize("bad", ["", "s3://b/t/dir/"])
+def test_a_name_reference_without_a_name_is_doubt(bad):
+    with pytest.raises(Indeterminate):
+        addresses.place(column([bad]), Role.READ, MatchBy.NAME, [Location.parse("s3://b/t")])
+
+
+def test_hidden_names_are_no_dot_segments():
+    placed = addresses.place(column(["/t/.x/..y"]), Role.READ, MatchBy.ADDRESS, [Location.parse("/t")])
+    assert placed.column("address").to_pylist() == ["file:///t/.x/..y"]
+
+
+def test_placed_addresses_say_whether_storage_should_show_them():
+    paths = ["s3a://b/t/x", "s3://b//t//x", "s3://b/t2/x", "s3://other/t/x", "hdfs://nn/t/x"]
+    placed = addresses.place(column(paths), Role.READ, MatchBy.ADDRESS, [Location.parse("s3://b/t")])
+    assert placed.column("inside").to_pylist() == [True, True, False, False, False]
+    assert placed.column("address").to_pylist() == [
+        "s3://b/t/x",
+        "s3://b//t//x",
+        "s3://b/t2/x",
+        "s3://other/t/x",
+        "hdfs://nn/t/x",
+    ]
+    assert placed.column("match_key").to_pylist() == [None, "s3://b/t/x", None, None, None]
+    assert placed.column("path_key").to_pylist() == [None, None, None, "t/x", "t/x"]
+    assert set(placed.column("role").to_pylist()) == {"read"}
+
+
+def test_with_roots_in_two_buckets_every_reference_guards_its_path():
+    roots = [Location.parse("s3://a/t"), Location.parse("s3://b/t")]
+    placed = addresses.place(column(["s3://a/t/x"]), Role.READ, MatchBy.ADDRESS, roots)
+    assert placed.column("path_key").to_pylist() == ["t/x"]
+
+
+def test_bare_names_have_no_address_and_are_expected_below_the_roots():
+    paths = ["data-1.orc", "s3a://b/t/bucket-0/data-2.orc", "s3://ext/data-3.orc"]
+    placed = addresses.place(column(paths), Role.READ, MatchBy.NAME, [Location.parse("s3://b/t")])
+    assert placed.column("match_key").to_pylist() == ["data-1.orc", "data-2.orc", "data-3.orc"]
+    assert placed.column("address").to_pylist() == [None, "s3://b/t/bucket-0/data-2.orc", "s3://ext/data-3.orc"]
+    assert placed.column("inside").to_pylist() == [True, True, False]
+
+
+def test_inventory_rows_keep_their_path_and_gain_a_key_where_it_differs():
+    listing = pa.RecordBatch.from_pylist(
+        [
+            {"path": "s3://b/t//x", "size_bytes": 1, "modified_at": None, "etag": None},
+            {"path": "s3://b/t/y", "size_bytes": 2, "modified_at": None, "etag": "e"},
+        ],
+        schema=LISTING_SCHEMA,
+    )
+    rows = addresses.inventory(listing, MatchBy.ADDRESS)
+    assert rows.column("path").to_pylist() == ["s3://b/t//x", "s3://b/t/y"]
+    assert rows.column("match_key").to_pylist() == ["s3://b/t/x", None]
+    names = addresses.inventory(listing, MatchBy.NAME)
+    assert names.column("match_key").to_pylist() == ["x", "y"]

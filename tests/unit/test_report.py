@@ -1,0 +1,175 @@
+"""The JSON documents: field names are a promise to other programs, so they are spelled out here."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from lakesweep.cleanup.report import FAILED_SHOWN, iso_utc, plan_document, run_document
+from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally, Verdict
+from lakesweep.model.run import CleanupRun, EngineChoice, Outcome, Phase, Refusal
+from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
+from lakesweep.model.table import FormatName, TableRef, TenantId
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
+FILE = Candidate(
+    path="s3://lake/acme/events/data/a b%20c.parquet",
+    size_bytes=7,
+    modified_at=NOON,
+    etag="e",
+    kind="data",
+    reason=Reason.UNREFERENCED,
+)
+PLAN = OrphanPlan(
+    head="m7",
+    cutoff=NOON,
+    verdicts={Verdict.LIVE: Tally(files=5, bytes=50), Verdict.ORPHAN: Tally(files=2, bytes=9)},
+    candidates=Tally(files=2, bytes=9),
+    by_kind={"data": Tally(files=2, bytes=9)},
+    by_reason={Reason.UNREFERENCED: Tally(files=2, bytes=9)},
+    missing=("s3://lake/acme/events/data/gone.parquet",),
+    missing_count=1,
+    references=6,
+    matched=5,
+    rows_path="/artifacts/r1.parquet",
+    digest="d",
+    engine="inprocess",
+)
+RUN = CleanupRun(
+    id="r1",
+    table=TABLE,
+    location="s3://lake/acme/events",
+    started_at=NOON,
+    finished_at=NOON,
+    phase=Phase.FINISHED,
+    outcome=Outcome.DONE,
+    head="m7",
+    expiry=ExpiryPlan(
+        head="m7",
+        expire=(Snapshot(id="9223372036854775807", committed_at=NOON),),
+        keep=(KeptSnapshot(id="12", why="branch main"),),
+        drop_refs=("tag old",),
+        partitions=("dt=1",),
+    ),
+    expired_snapshots=("9223372036854775807",),
+    expired_partitions=("dt=1",),
+    plan=PLAN,
+    engine=EngineChoice(kind="inprocess", why="1000 files"),
+    deletion=DeletionReport(
+        deleted=Tally(files=2, bytes=9),
+        already_gone=1,
+        failed=(FailedDelete(path="s3://lake/x", why="AccessDenied"),),
+        by_kind={"manifest": Tally(files=1, bytes=2), "data": Tally(files=1, bytes=7)},
+    ),
+    spared=3,
+)
+
+
+def test_a_run_document_is_spelled_like_this():
+    assert run_document(RUN) == {
+        "table": "acme/prod/events",
+        "format": "iceberg",
+        "location": "s3://lake/acme/events",
+        "run_id": "r1",
+        "phase": "finished",
+        "outcome": "done",
+        "reason": None,
+        "refused": None,
+        "started_at": "2026-03-01T12:00:00.000Z",
+        "finished_at": "2026-03-01T12:00:00.000Z",
+        "head": "m7",
+        "engine": {"kind": "inprocess", "why": "1000 files"},
+        "expired_snapshots": ["9223372036854775807"],
+        "expired_partitions": ["dt=1"],
+        "orphans": {"count": 2, "bytes": 9},
+        "deleted": {"count": 2, "bytes": 9, "by_kind": {"data": 1, "manifest": 1}},
+        "already_gone": 1,
+        "failed": {"count": 1, "files": [{"path": "s3://lake/x", "why": "AccessDenied"}]},
+        "spared": 3,
+        "kept": {"live": 5, "young": 0, "reserved": 0, "foreign": 0},
+        "kept_bytes": {"live": 50, "young": 0, "reserved": 0, "foreign": 0},
+        "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
+    }
+
+
+def test_a_plan_document_is_spelled_like_this():
+    files = [FILE, replace(FILE, modified_at=None, kind="manifest", reason=Reason.EXPIRED)]
+    assert plan_document(RUN, iter(files)) == {
+        "table": "acme/prod/events",
+        "format": "iceberg",
+        "location": "s3://lake/acme/events",
+        "run_id": "r1",
+        "head": "m7",
+        "expire": {
+            "snapshots": ["9223372036854775807"],
+            "partitions": ["dt=1"],
+            "refs": ["tag old"],
+            "kept": 1,
+            "kept_because": [{"id": "12", "why": "branch main"}],
+            "skipped": None,
+        },
+        "verdicts": {"live": 5, "young": 0, "reserved": 0, "foreign": 0, "orphan": 2},
+        "verdict_bytes": {"live": 50, "young": 0, "reserved": 0, "foreign": 0, "orphan": 9},
+        "orphans": {
+            "count": 2,
+            "bytes": 9,
+            "files": [
+                {
+                    "path": "s3://lake/acme/events/data/a b%20c.parquet",
+                    "size_bytes": 7,
+                    "modified_at": "2026-03-01T12:00:00.000Z",
+                    "kind": "data",
+                    "reason": "unreferenced",
+                },
+                {
+                    "path": "s3://lake/acme/events/data/a b%20c.parquet",
+                    "size_bytes": 7,
+                    "modified_at": None,
+                    "kind": "manifest",
+                    "reason": "expired",
+                },
+            ],
+        },
+        "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
+        "engine": {"kind": "inprocess", "why": "1000 files"},
+        "refused": None,
+    }
+
+
+def test_a_run_that_has_just_begun_has_the_whole_shape_and_no_outcome():
+    begun = CleanupRun(id="r1", table=TABLE, location=None, started_at=NOON)
+    document = run_document(begun)
+    assert document.keys() == run_document(RUN).keys()
+    assert document["kept"].keys() == run_document(RUN)["kept"].keys()
+    assert (document["outcome"], document["finished_at"], document["location"]) == (None, None, None)
+    plan = plan_document(begun, [])
+    assert plan.keys() == plan_document(RUN, []).keys()
+    assert plan["expire"].keys() == plan_document(RUN, [])["expire"].keys()
+    assert plan["refused"] is None
+
+
+@pytest.mark.parametrize("document", [run_document, lambda run: plan_document(run, [])])
+def test_a_refusal_and_a_failure_never_look_like_an_empty_success(document):
+    refused = replace(RUN, plan=None, outcome=Outcome.REFUSED, refusal=Refusal(code="gc_disabled", reason="gc.enabled"))
+    failed = replace(RUN, plan=None, outcome=Outcome.FAILED, reason="the catalog does not answer")
+    assert document(refused)["refused"] == {"code": "gc_disabled", "reason": "gc.enabled"}
+    assert document(failed)["refused"] == {"code": "failed", "reason": "the catalog does not answer"}
+
+
+def test_failed_deletes_are_all_counted_and_the_first_ones_named():
+    failed = tuple(FailedDelete(path=f"s3://lake/{number}", why="503") for number in range(FAILED_SHOWN + 5))
+    document = run_document(replace(RUN, deletion=DeletionReport(failed=failed)))
+    assert document["failed"]["count"] == FAILED_SHOWN + 5
+    assert len(document["failed"]["files"]) == FAILED_SHOWN
+
+
+def test_documents_are_plain_json():
+    for document in (run_document(RUN), plan_document(RUN, [FILE])):
+        assert json.loads(json.dumps(document)) == document
+
+
+def test_times_of_any_zone_are_written_in_utc():
+    assert iso_utc(datetime.fromisoformat("2026-03-01T21:00:00.123999+09:00")) == "2026-03-01T12:00:00.123Z"
+    assert iso_utc(None) is None
