@@ -41,7 +41,7 @@ test: setup lint  ## Everything: lint, unit, contract, flow, law, interop and en
 
 soak: setup $(VENV)/.test-installed  ## The same laws with many more examples, and the long fault campaigns
 	@.ci/need maven
-	LAKESWEEP_SOAK=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
 bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today
 	$(BIN)/python -m tests.bench

@@ -18,8 +18,22 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.builders.cycles import Bench, SetClock
+
+from lakesweep.cleanup import planfile
+from lakesweep.cleanup.ports import Clock, References, Storage, TableState
+from lakesweep.formats.delta.decode import decode
+from lakesweep.formats.delta.options import DeltaOptions
+from lakesweep.formats.delta.table import DeltaTable
+from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage import memory
+from lakesweep.storage.local import LocalStorage
+from lakesweep.storage.memory import MemoryStorage
 
 NOW = datetime(2026, 3, 15, 12, 0, tzinfo=UTC)
 FEATURES_READ = ("deletionVectors", "columnMapping", "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck")
@@ -244,9 +258,9 @@ class DeltaWriter:
 
     def checkpoint(self, kind: str = "classic", at: datetime = NOW, *, hint: bool = True, parts: int = 2) -> list[str]:
         """Write a checkpoint of the present version: classic, multipart, v2-json or v2-parquet."""
-        files = [{"add": add} for add in self.live.values()] + list(
+        files = [{"add": add} for add in self.live.values()] + [
             {"remove": remove} for remove in self.tombstones.values()
-        )
+        ]
         head = [{"protocol": self.protocol()}, {"metaData": self.metadata()}]
         stem = f"{self.version:020d}.checkpoint"
         match kind:
@@ -326,3 +340,96 @@ def inline_vector() -> dict[str, Any]:
 def stored_vector(text: str, offset: int = 1) -> dict[str, Any]:
     """A vector in a file that is named by an encoded UUID, with an optional prefix before it."""
     return {"storageType": "u", "pathOrInlineDv": text, "offset": offset, "sizeInBytes": 36, "cardinality": 2}
+
+
+@dataclass
+class Opened:
+    """A table as the product sees it, with everything that its references keep, decoded on the spot."""
+
+    table: DeltaTable
+    state: TableState
+    expiry: ExpiryPlan
+    references: References
+    live: set[str]
+    tolerated: set[str]
+
+    def relative(self, paths: set[str] | tuple[str, ...]) -> set[str]:
+        start = self.state.location.as_directory().raw
+        return {path.removeprefix(start) for path in paths}
+
+    @property
+    def live_data(self) -> set[str]:
+        return {name for name in self.relative(self.live) if not name.startswith("_delta_log/")}
+
+    @property
+    def tolerated_data(self) -> set[str]:
+        return {name for name in self.relative(self.tolerated) if not name.startswith("_delta_log/")}
+
+    @property
+    def expired(self) -> set[str]:
+        return {name.removeprefix("_delta_log/") for name in self.relative(self.references.expired)}
+
+
+def open_table(writer: DeltaWriter, storage: Storage, clock: Clock, options: DeltaOptions | None = None) -> DeltaTable:
+    ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name="t", format=FormatName.DELTA)
+    return DeltaTable(ref, writer.place.location, storage, clock, options)
+
+
+async def look(writer: DeltaWriter, *, now: datetime = NOW, policy: CleanupPolicy | None = None) -> Opened:
+    """Load, plan the expiry and read all references, as a cycle would."""
+    if isinstance(writer.place, MemoryPlace):
+        memory.bucket(writer.place.bucket).clock = lambda: now
+    storage: Storage = MemoryStorage() if isinstance(writer.place, MemoryPlace) else LocalStorage()
+    table = open_table(writer, storage, SetClock(now))
+    state = await table.load()
+    expiry = table.plan_expiry(state, policy or CleanupPolicy(), now)
+    references = await table.references(state, expiry)
+    live, tolerated = set(references.retained), set(references.tolerated)
+    for source in references.sources:
+        for row in decode(source, await storage.read(source.location)).to_pylist():
+            if row["path"] not in references.released:
+                (tolerated if row["tolerated"] else live).add(row["path"])
+    return Opened(table, state, expiry, references, live, tolerated)
+
+
+@dataclass
+class Swept:
+    """One whole cycle and what it planned, as names below the table."""
+
+    run: CleanupRun
+    planned: dict[str, Candidate]
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.planned)
+
+    @property
+    def data(self) -> set[str]:
+        return {name for name in self.planned if not name.startswith("_delta_log/")}
+
+    @property
+    def log(self) -> set[str]:
+        return {name.removeprefix("_delta_log/") for name in self.planned if name.startswith("_delta_log/")}
+
+
+async def sweep(
+    place: LocalPlace,
+    *,
+    now: datetime = NOW,
+    execute: bool = False,
+    policy: CleanupPolicy | None = None,
+    options: DeltaOptions | None = None,
+    bench: Bench | None = None,
+) -> Swept:
+    """One cycle over a table on the local disk, with the real engine and, if executed, the real deleter."""
+    home = place.path.parent
+    bench = bench or Bench(root=home, clock=SetClock(now), scratch=home.parent / f"{home.name}-scratch")
+    ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name=place.path.name, format=FormatName.DELTA)
+    table = DeltaTable(ref, place.location, bench.storage, bench.clock, options)
+    run = await bench.run(table, policy or CleanupPolicy(), execute=execute)
+    rows: list[Candidate] = []
+    if run.plan is not None:
+        for batch in planfile.read_batches(run.plan.rows_path):
+            rows += batch
+    start = place.location.as_directory().raw
+    return Swept(run, {row.path.removeprefix(start): row for row in rows})

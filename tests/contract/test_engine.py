@@ -158,13 +158,14 @@ async def test_a_listed_key_with_a_double_slash_is_deleted_by_that_very_key(find
     assert paths_of(rows) == ["s3://b/t//gone.data"]
 
 
-async def test_a_path_that_is_live_in_another_bucket_stays(find, lake):
+async def test_a_file_whose_name_is_live_outside_the_roots_stays(find, lake):
     lake.put("s3://b/t/x.data")
     lake.put("s3://b/t/y.data")
+    lake.put("s3://b/t/z.data")
     lake.source(["hdfs://nn:8020/t/x.data", "s3://other/u/y.data"])
     plan, rows = await find()
-    assert paths_of(rows) == ["s3://b/t/y.data"]
-    assert plan.verdicts[Verdict.FOREIGN].files == 1
+    assert paths_of(rows) == ["s3://b/t/z.data"]
+    assert plan.verdicts[Verdict.FOREIGN].files == 2
     assert plan.missing_count == 0  # nobody can tell what is in a store that is not listed
 
 
@@ -424,25 +425,30 @@ def oracle(table, roots):
     def raw(path):
         return Location.parse(path).raw
 
-    def behind_bucket(path):
-        return Location.parse(path).match_key.split("/", 3)[3]
+    def name(path):
+        return path.rpartition("/")[2]
+
+    bases = tuple(Location.parse(root).match_key + "/" for root in roots)
+    several_buckets = len({Location.parse(root).authority for root in roots}) > 1
+
+    def doubtful(path):
+        return several_buckets or not Location.parse(path).match_key.startswith(bases)
 
     released = {raw(path) for path in table["released"]}
     held = table["named"] + [path for paths in table["read"] for path in paths if raw(path) not in released]
     held_keys = {key(path) for path in held}
     expired = {raw(path) for path in [*table["expired"], *(path for paths in table["freed"] for path in paths)]}
-    elsewhere = {behind_bucket(path) for path in held} if match_by is MatchBy.ADDRESS else set()
+    elsewhere = {name(path) for path in held if doubtful(path)} if match_by is MatchBy.ADDRESS else set()
     verdicts = {}
     for path, modified_at in table["stored"].items():
         judged = verdict.judge(
             ListLayout().classify(path),
             expired=path in expired,
-            elsewhere=behind_bucket(path) in elsewhere,
+            elsewhere=name(path) in elsewhere,
             modified_at=modified_at,
             cutoff=CUTOFF,
         )
         verdicts[path] = Verdict.LIVE if key(path) in held_keys else judged
-    bases = tuple(Location.parse(root).match_key + "/" for root in roots)
     wanted = {key(path) for path in held if Location.parse(path).match_key.startswith(bases)}
     return verdicts, wanted - {key(path) for path in table["stored"]}, len(held_keys)
 

@@ -18,10 +18,12 @@ from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.state import schema
+from lakesweep.state.migrations import versions
 
 TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+NEWEST = max(step.stem[1:5] for step in Path(versions.__file__).parent.glob("v[0-9]*.py"))
 RUN = CleanupRun(id="r1", table=TABLE, location=None, started_at=NOON)
 
 # Lasting
@@ -153,7 +155,7 @@ async def test_a_database_from_the_future_is_refused_and_left_alone(durable_back
     await execute(durable_backend, "UPDATE lakesweep_version SET version_num = '9999'")
     with pytest.raises(StateError, match=r"newer Lakesweep \(its schema is 9999"):
         await durable_backend.open()
-    await execute(durable_backend, "UPDATE lakesweep_version SET version_num = '0001'")
+    await execute(durable_backend, f"UPDATE lakesweep_version SET version_num = '{NEWEST}'")
     store = await durable_backend.open()
     assert await store.get_run("r1")
     await store.aclose()

@@ -106,7 +106,8 @@ async def stores(request, tmp_path, s3_credentials):
                 root = Location("file", "", f"{tmp_path}/w/t1")
             case "seaweedfs":
                 server = request.getfixturevalue("seaweedfs")
-                server.create_bucket(name)
+                server.create_bucket("contract")
+                root = Location("s3", "contract", f"{name}/w/t1")
                 s3 = S3Options(endpoint_url=server.endpoint_url, path_style=True)
             case "s3-stub":
                 server = await stack.enter_async_context(s3_stub(name))

@@ -32,9 +32,7 @@ def reregistered(table, catalog, address):
 
 @pytest.mark.parametrize("root_scheme", ["s3", "s3a", "s3n"])
 @pytest.mark.parametrize("written", ["s3a", "s3"])
-async def test_s3_schemes_are_one_place(spark, s3, s3_access, product, tmp_path, monkeypatch, written, root_scheme):
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
+async def test_s3_schemes_are_one_place(spark, s3, s3_access, s3_store, product, tmp_path, written, root_scheme):
     number = next(_numbers)
     prefix = f"lake/addresses{number}"
     writer = sqlite_catalog(
@@ -54,8 +52,7 @@ async def test_s3_schemes_are_one_place(spark, s3, s3_access, product, tmp_path,
     past = datetime.now(UTC) - timedelta(days=10)
     for address in independent.stored_on_s3(client, f"s3://{prefix}", older_than=0).files:
         s3.set_mtime("lake", address.removeprefix("s3://lake/"), past)
-    store = {"s3": {"endpoint_url": s3_access.endpoint, "region": s3_access.region, "path_style": True}}
-    here = replace(product(table), root=f"{root_scheme}://{prefix}/ns", storage=store)
+    here = replace(product(table), root=f"{root_scheme}://{prefix}/ns", storage=s3_store)
 
     seen = await judge.check_run(
         table,

@@ -9,11 +9,7 @@ from lakesweep.model.run import Outcome
 pytestmark = pytest.mark.xdist_group("catalogs")
 
 
-async def test_a_nessie_table_is_refused_and_the_reason_names_its_own_cleaner(
-    nessie_server, s3, s3_access, tmp_path, monkeypatch
-):
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
+async def test_a_nessie_table_is_refused_and_the_reason_names_its_own_cleaner(nessie_server, s3, s3_store, tmp_path):
     catalog = nessie_server.python()
     catalog.create_namespace("cleaned")
     rows = pa.table({"id": [1, 2]})
@@ -26,7 +22,7 @@ async def test_a_nessie_table_is_refused_and_the_reason_names_its_own_cleaner(
         catalog_name="nessie",
         catalog=nessie_server.properties,
         namespace="cleaned",
-        storage={"s3": {"endpoint_url": s3_access.endpoint, "region": s3_access.region, "path_style": True}},
+        storage=s3_store,
     )
     before = [entry["Key"] for entry in s3.client().list_objects_v2(Bucket="lake")["Contents"]]
 

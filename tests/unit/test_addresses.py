@@ -122,14 +122,14 @@ def test_placed_addresses_say_whether_storage_should_show_them():
         "hdfs://nn/t/x",
     ]
     assert placed.column("match_key").to_pylist() == [None, "s3://b/t/x", None, None, None]
-    assert placed.column("path_key").to_pylist() == [None, None, None, "t/x", "t/x"]
+    assert placed.column("guarded_name").to_pylist() == [None, None, "x", "x", "x"]
     assert set(placed.column("role").to_pylist()) == {"read"}
 
 
-def test_with_roots_in_two_buckets_every_reference_guards_its_path():
+def test_with_roots_in_two_buckets_every_reference_guards_its_name():
     roots = [Location.parse("s3://a/t"), Location.parse("s3://b/t")]
     placed = addresses.place(column(["s3://a/t/x"]), Role.READ, MatchBy.ADDRESS, roots)
-    assert placed.column("path_key").to_pylist() == ["t/x"]
+    assert placed.column("guarded_name").to_pylist() == ["x"]
 
 
 def test_bare_names_have_no_address_and_are_expected_below_the_roots():

@@ -159,5 +159,5 @@ def test_a_table_outside_its_tenants_root_is_refused():
     ],
 )
 def test_an_unsafe_policy_cannot_be_built(unsafe):
-    with pytest.raises(ValueError, match="must|below"):
+    with pytest.raises(ValueError, match=r"must|below"):
         CleanupPolicy(**unsafe)

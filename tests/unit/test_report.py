@@ -90,6 +90,7 @@ def test_a_run_document_is_spelled_like_this():
         "spared": 3,
         "kept": {"live": 5, "young": 0, "reserved": 0, "foreign": 0},
         "kept_bytes": {"live": 50, "young": 0, "reserved": 0, "foreign": 0},
+        "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
     }
 
@@ -132,6 +133,7 @@ def test_a_plan_document_is_spelled_like_this():
                 },
             ],
         },
+        "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
         "engine": {"kind": "inprocess", "why": "1000 files"},
         "refused": None,

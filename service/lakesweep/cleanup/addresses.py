@@ -25,8 +25,8 @@ PLACED_SCHEMA = pa.schema(
         pa.field("role", pa.string(), nullable=False),  # a Role
         pa.field("address", pa.string()),  # normalised, slashes not collapsed; null for a bare name
         pa.field("match_key", pa.string()),  # null = the address itself
-        pa.field("inside", pa.bool_(), nullable=False),  # storage should show it below one of the roots
-        pa.field("path_key", pa.string()),  # the path behind the bucket, where the bucket is not a root's
+        pa.field("inside", pa.bool_(), nullable=False),  # storage should show it below one of the roots, and must
+        pa.field("guarded_name", pa.string()),  # keeps listed objects of that name; see _guarded_names
     ]
 )
 """What is referenced, as engines join it."""
@@ -85,8 +85,13 @@ def inventory(listing: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*listing.columns, keys], schema=INVENTORY_SCHEMA)
 
 
-def place(paths: pa.Array, role: Role, match_by: MatchBy, roots: Sequence[Location]) -> pa.RecordBatch:
-    """References of one role, made ready for the join. Raises Indeterminate if one of them cannot be placed."""
+def place(
+    paths: pa.Array, role: Role, match_by: MatchBy, roots: Sequence[Location], tolerated: pa.Array | bool = False
+) -> pa.RecordBatch:
+    """References of one role, made ready for the join. Raises Indeterminate if one of them cannot be placed.
+
+    Where `tolerated`, storage need not show the file: the reference keeps it, but never counts it as missing.
+    """
     paths = _present(paths)
     _refuse_dot_segments(paths)
     if match_by is MatchBy.NAME:
@@ -94,15 +99,16 @@ def place(paths: pa.Array, role: Role, match_by: MatchBy, roots: Sequence[Locati
         _refuse(pc.equal(keys, ""), paths, "it names a directory")
         addresses = _addresses_among(paths)
         inside = pc.or_(pc.is_null(addresses), pc.fill_null(_inside(_collapsed(addresses), roots), False))
-        path_keys = pa.nulls(len(paths), pa.string())
+        guarded = pa.nulls(len(paths), pa.string())
     else:
         addresses = canonical(paths)
         keys = _collapsed(addresses)
         inside = _inside(keys, roots)
-        path_keys = _path_keys(keys, roots)
+        guarded = _guarded_names(keys, inside, roots)
         keys = _or_null(keys, addresses)
     roles = pa.repeat(pa.scalar(role.value, pa.string()), len(paths))
-    return pa.RecordBatch.from_arrays([roles, addresses, keys, inside, path_keys], schema=PLACED_SCHEMA)
+    inside = pc.and_not(inside, tolerated)
+    return pa.RecordBatch.from_arrays([roles, addresses, keys, inside, guarded], schema=PLACED_SCHEMA)
 
 
 def _present(paths: pa.Array) -> pa.Array:
@@ -179,15 +185,18 @@ def _inside(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
     return inside
 
 
-def _path_keys(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
-    """The path behind the bucket, for references in another bucket than some root's. Such a reference keeps
-    every listed object of the same path: it may be the same file under another name of the store."""
-    prefixes = {f"{root.scheme}://{root.authority}/" for root in roots}
-    nothing = pa.scalar(None, pa.string())
-    at_home = pc.starts_with(keys, prefixes.pop()) if len(prefixes) == 1 else pa.repeat(pa.scalar(False), len(keys))
-    if pc.all(at_home).as_py():
+def _guarded_names(keys: pa.Array, inside: pa.Array, roots: Sequence[Location]) -> pa.Array:
+    """File names of references that storage cannot confirm where we look: outside the roots, or, with roots in
+    several buckets, anywhere. Such a reference keeps every listed object of that name: the table may have been
+    copied or renamed, or one bucket may have two names. File names are unique, so this keeps next to nothing else."""
+    doubtful = (
+        pc.invert(inside)
+        if len({(root.scheme, root.authority) for root in roots}) == 1
+        else pc.true_unless_null(inside)
+    )
+    if not pc.any(doubtful).as_py():
         return pa.nulls(len(keys), pa.string())
-    return pc.if_else(at_home, nothing, pc.replace_substring_regex(keys, r"^[^/]+://[^/]*/", ""))
+    return pc.if_else(doubtful, _last_segments(keys), pa.scalar(None, pa.string()))
 
 
 def _or_null(keys: pa.Array, same: pa.Array) -> pa.Array:

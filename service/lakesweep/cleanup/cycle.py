@@ -12,10 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from pathlib import Path
 
-from lakesweep.cleanup import guards, sweep
+from lakesweep.cleanup import guards, resume, sweep
+from lakesweep.cleanup.approval import Approvals
+from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.deleter import Deleter
+from lakesweep.cleanup.ledger import Ledger
+from lakesweep.cleanup.marking import Marking
 from lakesweep.cleanup.ports import (
     Clock,
     Engine,
@@ -31,7 +35,8 @@ from lakesweep.cleanup.ports import (
     TableState,
 )
 from lakesweep.cleanup.revalidate import Revalidator
-from lakesweep.model.errors import Indeterminate, LakesweepError, Refused
+from lakesweep.cleanup.stopping import STOPPED, unless_stopped
+from lakesweep.model.errors import Indeterminate, Interrupted, LakesweepError, Refused, StateError
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -63,18 +68,35 @@ class Cycle:
     fencing_token: int
     rows_path: str
     neighbours: Mapping[TableRef, tuple[Location, ...]]
+    artifacts: Artifacts | None = None
+    """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set from outside to end the run: planning at once, a sweep after its running batches."""
     progress: ReportProgress = _silent
     _latest: CleanupRun | None = field(init=False, default=None)
     _planned_by: Engine = field(init=False)
     _marked: Marked = field(init=False)
+    _kept: Artifacts = field(init=False)
+    _ledger: Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = self.artifacts or Artifacts(Path(self.rows_path).parent.parent)
+        self._ledger = Ledger(
+            table=self.table.ref.label,
+            run_id=self.run_id,
+            confirm_after=self.policy.confirm_after,
+            state=self.state,
+            artifacts=self._kept,
+            fence=self.fence,
+        )
 
     async def run(self) -> CleanupRun:
         """One table, whatever happens: trouble becomes the outcome, never an exception of the table's own."""
         run = CleanupRun(id=self.run_id, table=self.table.ref, location=None, started_at=self.clock.now())
+        await resume.close_interrupted(self.state, self.table.ref.label, run.started_at)
         await self.state.start_run(run)
         try:
-            run = await self._plan(run)
+            run = await unless_stopped(self.stop, self._plan(run), f"plan {self.table.ref}")
             run = await self._execute(run)
         except Refused as exc:
             run = self._refuse(self._last(run), Refusal(code=exc.code, reason=exc.reason))
@@ -83,9 +105,12 @@ class Cycle:
             run = replace(self._last(run), refusal=refusal, outcome=Outcome.FAILED, reason=str(exc))
         except LakesweepError as exc:
             run = replace(self._last(run), outcome=Outcome.FAILED, reason=str(exc))
-        run = replace(run, phase=Phase.FINISHED, finished_at=self.clock.now())
-        await self.state.update_run(run)
-        return run
+        return await self._finish(await self._settle_ledger(run))
+
+    async def abandon(self, why: LakesweepError) -> CleanupRun:
+        """Finish a run that was cancelled from outside, with everything known up to then."""
+        run = CleanupRun(id=self.run_id, table=self.table.ref, location=None, started_at=self.clock.now())
+        return await self._finish(replace(self._last(run), outcome=Outcome.FAILED, reason=str(why)))
 
     async def _plan(self, run: CleanupRun) -> CleanupRun:
         """Steps that change nothing: load, list, mark, judge, check, save."""
@@ -94,7 +119,7 @@ class Cycle:
         now, store_now = self.clock.now(), await self.storage.now()
         engine, choice = self.choose_engine(before_listing)
         run = self._note(run, engine=choice, phase=Phase.DETECTING)
-        marking = _Marking(cycle=self, now=now)
+        marking = Marking(table=self.table, state=self.state, policy=self.policy, now=now)
         plan = await engine.find_orphans(
             OrphanJob(
                 ref=self.table.ref,
@@ -106,6 +131,7 @@ class Cycle:
             )
         )
         marked, expiry = marking.result()
+        plan = await self._ledger.hold_back(plan, now, self.clock.now())
         run = self._note(run, plan=plan, expiry=expiry, head=marked.state.head, phase=Phase.CHECKING)
         self._planned_by, self._marked = engine, marked
         refusal = (
@@ -113,7 +139,7 @@ class Cycle:
             or guards.check_tenant_root(marked.state, self.tenant_root)
             or guards.check_overlap(marked.state, self.neighbours)
             or self._check_roots_stayed(before_listing, marked.state)
-            or guards.check_plan(plan, marked.state, self.policy, await self._foreign_owner(marked.state, plan))
+            or await self._check_plan(plan, marked.state)
         )
         await self._save(plan)
         if refusal:
@@ -129,8 +155,12 @@ class Cycle:
             return replace(run, outcome=Outcome.DRY_RUN, reason="nothing was changed")
         if not self.table.executable:
             raise Refused("plan_only", _PLAN_ONLY)
+        if self.stop.is_set():
+            raise Interrupted(STOPPED)
         run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)
-        run = await self._sweep(self._note(run, phase=Phase.SWEEPING), plan)
+        run = self._note(run, phase=Phase.SWEEPING)
+        await self.state.update_run(run)
+        run = await self._sweep(run, plan)
         if run.outcome is None:
             await self.table.after_sweep(self._marked.state, run.expiry or expiry)
             await self.state.set_pending_expiry(self.table.ref.label, None, self.run_id)
@@ -155,35 +185,62 @@ class Cycle:
 
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan) -> CleanupRun:
         deleter = self.open_deleter(self._marked.state)
+        sweeping = sweep.Sweep(
+            run_id=self.run_id,
+            plan=plan,
+            match_by=self._marked.state.layout.match_by,
+            policy=self.policy,
+            deleter=deleter,
+            journal=self.state,
+            fence=self.fence,
+            fencing_token=self.fencing_token,
+            revalidate=Revalidator(table=self.table, engine=self._planned_by, planned=self._marked),
+            stop=self.stop,
+            progress=self.progress,
+        )
         try:
-            result = await sweep.Sweep(
-                run_id=self.run_id,
-                plan=plan,
-                match_by=self._marked.state.layout.match_by,
-                policy=self.policy,
-                deleter=deleter,
-                journal=self.state,
-                fence=self.fence,
-                fencing_token=self.fencing_token,
-                revalidate=Revalidator(table=self.table, engine=self._planned_by, planned=self._marked),
-                stop=self.stop,
-                progress=self.progress,
-            ).run()
+            result = await sweeping.run()
         finally:
+            # A sweep that is cancelled has deleted what it has deleted.
+            run = self._note(run, deletion=sweeping.result.report, spared=sweeping.result.spared)
             await deleter.aclose()
-        run = self._note(run, deletion=result.report, spared=result.spared)
         if result.stopped_by is not None:
             raise result.stopped_by
         if result.interrupted:
-            return replace(run, outcome=Outcome.FAILED, reason="stopped from outside; the next cycle goes on")
+            raise Interrupted(STOPPED)
         if result.report.failed:
             first = result.report.failed[0]
             reason = f"{len(result.report.failed)} objects could not be deleted (first: {first.path}: {first.why})"
             return replace(run, outcome=Outcome.FAILED, reason=reason)
         return run
 
-    async def _foreign_owner(self, state: TableState, plan: OrphanPlan) -> str | None:
-        return await self.table.foreign_owner(state, plan.unreferenced_metadata)
+    async def _check_plan(self, plan: OrphanPlan, state: TableState) -> Refusal | None:
+        foreign_owner = await self.table.foreign_owner(state, plan.unreferenced_metadata)
+        refusal = guards.check_plan(plan, state, self.policy, foreign_owner)
+        if refusal is None or not refusal.code.startswith(guards.CEILING):
+            return refusal
+        approvals = Approvals(state=self.state, artifacts=self._kept)
+        approved = await approvals.covered(self.table.ref.label, plan, self.clock.now())
+        return guards.check_plan(plan, state, self.policy, foreign_owner, approved)
+
+    async def _settle_ledger(self, run: CleanupRun) -> CleanupRun:
+        try:
+            await self._ledger.settle(run, self.clock.now())
+        except LakesweepError as exc:
+            if run.outcome is not Outcome.FAILED:
+                reason = f"what was seen unreferenced could not be written down: {exc}"
+                return replace(run, outcome=Outcome.FAILED, reason=reason)
+        return run
+
+    async def _finish(self, run: CleanupRun) -> CleanupRun:
+        run = replace(run, phase=Phase.FINISHED, finished_at=self.clock.now())
+        try:
+            await self.state.update_run(run)
+        except StateError as exc:
+            # What was done is done and counts. The next cycle finds the run open and closes it.
+            reason = f"the outcome ({run.reason or run.outcome}) could not be recorded: {exc}"
+            return replace(run, outcome=Outcome.FAILED, reason=reason)
+        return run
 
     def _check_roots_stayed(self, listed: TableState, marked: TableState) -> Refusal | None:
         if listed.roots == marked.roots and listed.table_uuid == marked.table_uuid:
@@ -194,13 +251,14 @@ class Cycle:
         )
 
     async def _save(self, plan: OrphanPlan) -> None:
+        address = await self._kept.publish(Path(plan.rows_path))
         await self.state.save_plan(
             PlanHeader(
                 run_id=self.run_id,
                 table=self.table.ref.label,
                 head=plan.head,
                 digest=plan.digest,
-                rows_path=plan.rows_path,
+                rows_path=address,
                 candidates=plan.candidates.files,
                 bytes=plan.candidates.bytes,
                 created_at=self.clock.now(),
@@ -219,30 +277,6 @@ class Cycle:
 
     def _last(self, run: CleanupRun) -> CleanupRun:
         return self._latest or run
-
-
-@dataclass(kw_only=True)
-class _Marking:
-    """Reads the table again once the listing is complete: whatever was committed meanwhile counts as live."""
-
-    cycle: Cycle
-    now: datetime
-    _result: tuple[Marked, ExpiryPlan] | None = None
-
-    async def __call__(self) -> Marked:
-        table, store = self.cycle.table, self.cycle.state
-        state = await table.load()
-        expiry = table.plan_expiry(state, self.cycle.policy, self.now)
-        pending = await store.pending_expiry(table.ref.label)
-        before = await table.load_at(pending, state) if pending and pending != state.head else None
-        marked = Marked(state=state, references=await table.references(state, expiry, before))
-        self._result = (marked, expiry)
-        return marked
-
-    def result(self) -> tuple[Marked, ExpiryPlan]:
-        if self._result is None:
-            raise Indeterminate("the engine finished without reading any reference")
-        return self._result
 
 
 _PLAN_ONLY = (

@@ -98,7 +98,7 @@ class Explainer:
         wanted = location.name if match_by is MatchBy.NAME else location.match_key
         held: list[str] = []
         expired: list[str] = []
-        for paths, into in ((references.retained, held), (references.expired, expired)):
+        for paths, into in ((references.kept, held), (references.expired, expired)):
             if wanted in addresses.match_key_list(paths, match_by):
                 into.extend(await self.table.explain(state, location))
         if wanted in addresses.match_key_list(references.released, match_by):

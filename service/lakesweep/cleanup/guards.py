@@ -16,6 +16,10 @@ from lakesweep.model.policy import CleanupPolicy, OnMissing
 from lakesweep.model.run import Refusal
 from lakesweep.model.table import TableRef
 
+CEILING = "ceiling_"
+"""Begins the codes of refusals that a person may lift by approving the plan."""
+NOTHING = Tally()
+
 
 def cutoff(policy: CleanupPolicy, minimum_age: timedelta, now: datetime, store_now: datetime) -> datetime:
     """Unreferenced objects modified at or after this stay. The slower of the two clocks decides."""
@@ -61,13 +65,20 @@ def check_overlap(state: TableState, neighbours: Mapping[TableRef, Iterable[Loca
     return None
 
 
-def check_plan(plan: OrphanPlan, state: TableState, policy: CleanupPolicy, foreign_owner: str | None) -> Refusal | None:
-    """Everything that must hold of a finished plan, gravest first."""
+def check_plan(
+    plan: OrphanPlan,
+    state: TableState,
+    policy: CleanupPolicy,
+    foreign_owner: str | None,
+    approved: Tally = NOTHING,
+) -> Refusal | None:
+    """Everything that must hold of a finished plan, gravest first. The ceilings do not count what a person approved;
+    nothing else asks for it."""
     return (
         _check_view(plan, state)
         or _check_missing(plan, policy)
         or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))
-        or _check_ceilings(plan, policy)
+        or _check_ceilings(plan, policy, approved)
         or None
     )
 
@@ -113,8 +124,9 @@ def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
     return None
 
 
-def _check_ceilings(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
-    going, ceilings = plan.candidates, policy.ceilings
+def _check_ceilings(plan: OrphanPlan, policy: CleanupPolicy, approved: Tally) -> Refusal | None:
+    ceilings = policy.ceilings
+    going = Tally(files=plan.candidates.files - approved.files, bytes=plan.candidates.bytes - approved.bytes)
     if going.files > ceilings.files:
         return _above("files", f"{going.files} files", f"ceilings.files = {ceilings.files}")
     if going.bytes > ceilings.bytes:
@@ -128,9 +140,9 @@ def _check_ceilings(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
 
 def _above(which: str, found: str, allowed: str) -> Refusal:
     return Refusal(
-        code=f"ceiling_{which}",
-        reason=f"the plan would delete {found}, above {allowed}: look at the saved plan, "
-        "then raise the ceiling for this table if it is right",
+        code=f"{CEILING}{which}",
+        reason=f"the plan would delete {found}, above {allowed}: look at the saved plan; if it is right, "
+        "`lakesweep approve RUN` lets it go once, or raise the ceiling for this table",
     )
 
 

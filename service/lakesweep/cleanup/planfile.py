@@ -106,6 +106,11 @@ def read_batches(rows_path: str, start: int = 0, size: int = 1000) -> Iterator[l
         yield held
 
 
+def read_rows(rows_path: str) -> Iterator[pa.RecordBatch]:
+    """The same as batches of PLAN_SCHEMA, none of them empty."""
+    return _rows(rows_path, 0, _ROW_GROUP)
+
+
 def digest(rows_path: str) -> str:
     """The digest of a plan as it now stands on disk."""
     hasher = hashlib.sha256()

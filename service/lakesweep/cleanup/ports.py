@@ -5,7 +5,7 @@ The power to delete is not here: it lives in `cleanup.deleter`, and only the swe
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from lakesweep.model.access import ApiToken
 from lakesweep.model.files import OrphanPlan, StoredObject
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -141,6 +142,11 @@ class References:
     A source's mention of them does not count as retained; `retained` above always does."""
     tolerated: tuple[str, ...] = ()
     """Kept exactly like `retained`, but never `missing`: see TOLERATED."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Everything that metadata names directly and that therefore stays."""
+        return self.retained + self.tolerated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +377,43 @@ class LedgerHeader:
     run_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A person's word that a plan above its ceiling may go. It covers the rows with this digest and nothing else."""
+
+    run_id: str
+    table: str
+    digest: str
+    approved_by: str
+    approved_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A person's word that nothing is started for a while, by any replica."""
+
+    scope: str
+    """A target: `*`, `acme`, `acme/prod` or `acme/prod/orders`."""
+    since: datetime
+    by: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditHeader:
+    """Where a run's records stand in its table's audit trail; the records are objects under `artifacts`."""
+
+    run_id: str
+    table: str
+    first: int
+    """Number of the run's first segment."""
+    last: int
+    """Number of its last segment so far; others may stand in between."""
+    digest: str
+    """Of the last segment."""
+
+
 class StateStore(Protocol):
     """What survives a restart. Every method is one short transaction."""
 
@@ -386,12 +429,23 @@ class StateStore(Protocol):
         """A run as its JSON document (the shape of `run --json`)."""
         ...
 
-    async def list_runs(self, *, table: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """Newest first."""
+    async def list_runs(
+        self,
+        *,
+        table: str | None = None,
+        tenants: Collection[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """Newest first; only those of a table, of some tenants, and older than the run `before`."""
         ...
 
     async def open_runs(self, table: str) -> list[dict[str, Any]]:
         """Runs of a table that never finished."""
+        ...
+
+    async def close_run(self, document: dict[str, Any]) -> bool:
+        """Finish a run that its own process could not. False, and nothing changes, if it has an outcome already."""
         ...
 
     async def save_plan(self, header: PlanHeader) -> None:
@@ -442,6 +496,10 @@ class StateStore(Protocol):
         """Remember when a table is next looked at."""
         ...
 
+    async def get_due(self, table: str) -> DueTime | None:
+        """When one table is next looked at, if it was ever seen."""
+        ...
+
     async def due_times(self) -> list[DueTime]:
         """Of every table ever seen."""
         ...
@@ -452,6 +510,58 @@ class StateStore(Protocol):
 
     async def get_ledger(self, table: str) -> LedgerHeader | None:
         """Where a table's ledger is, if it has one."""
+        ...
+
+    async def add_approval(self, approval: Approval) -> None:
+        """Remember an approval; a run approved again has the newer one."""
+        ...
+
+    async def approvals(self, table: str) -> list[Approval]:
+        """Of a table, newest first, those that have expired too."""
+        ...
+
+    async def set_hold(self, hold: Hold) -> None:
+        """Start nothing inside the scope until it is cleared."""
+        ...
+
+    async def clear_hold(self, scope: str) -> bool:
+        """Whether there was one."""
+        ...
+
+    async def holds(self) -> list[Hold]:
+        """All of them, by scope."""
+        ...
+
+    async def set_audit(self, header: AuditHeader) -> None:
+        """Remember how far a run's audit records go. `last` never goes back, `first` is the first one given."""
+        ...
+
+    async def get_audit(self, run_id: str) -> AuditHeader | None:
+        """Where a run's audit records are, if it has any."""
+        ...
+
+    async def audit_head(self, table: str) -> AuditHeader | None:
+        """The header with the greatest `last` of a table."""
+        ...
+
+    async def audited_tables(self) -> list[str]:
+        """Every table that has audit records, by name."""
+        ...
+
+    async def add_token(self, token: ApiToken) -> None:
+        """Remember a new token."""
+        ...
+
+    async def get_token(self, token_id: str) -> ApiToken | None:
+        """One token, revoked or not."""
+        ...
+
+    async def list_tokens(self) -> list[ApiToken]:
+        """All tokens ever made, oldest first."""
+        ...
+
+    async def revoke_token(self, token_id: str, when: datetime) -> bool:
+        """End a token now; False if there is none of that id. The first revocation stands."""
         ...
 
     async def ping(self) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from lakesweep.model.files import Candidate, OrphanPlan, Tally, Verdict
-from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Tally, Verdict
+from lakesweep.model.run import CleanupRun, Outcome, Phase
 
 FAILED_SHOWN = 1000
 """How many failed deletes a document names; the count is always exact."""
@@ -50,6 +50,7 @@ def run_document(run: CleanupRun) -> dict[str, Any]:
         "spared": run.spared,
         "kept": {verdict.value: _tally(run.plan, verdict).files for verdict in _KEEPING},
         "kept_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in _KEEPING},
+        "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
     }
 
@@ -66,10 +67,27 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]
         "expire": _expire(run),
         "verdicts": {verdict.value: _tally(run.plan, verdict).files for verdict in Verdict},
         "verdict_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in Verdict},
-        "orphans": {"count": candidates.files, "bytes": candidates.bytes, "files": [_orphan(row) for row in files]},
+        "orphans": {"count": candidates.files, "bytes": candidates.bytes, "files": [orphan_document(row) for row in files]},
+        "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "engine": _engine(run),
         "refused": _refused(run),
+    }
+
+
+def interrupted_document(
+    open_run: dict[str, Any], *, reason: str, finished_at: datetime, deletion: DeletionReport, plan: Tally
+) -> dict[str, Any]:
+    """The document of a run whose process is gone, closed with what its journal tells. It does not tell kinds."""
+    return {
+        **open_run,
+        "phase": Phase.FINISHED.value,
+        "outcome": Outcome.FAILED.value,
+        "reason": reason,
+        "finished_at": iso_utc(finished_at),
+        "orphans": {"count": plan.files, "bytes": plan.bytes},
+        "deleted": {"count": deletion.deleted.files, "bytes": deletion.deleted.bytes, "by_kind": {}},
+        "already_gone": deletion.already_gone,
     }
 
 
@@ -87,6 +105,12 @@ def _tally(plan: OrphanPlan | None, verdict: Verdict) -> Tally:
     return plan.verdicts.get(verdict, Tally()) if plan else Tally()
 
 
+def _unconfirmed(plan: OrphanPlan | None) -> dict[str, int]:
+    """Files among the young that only wait for `confirm_after_hours`."""
+    tally = plan.unconfirmed if plan else Tally()
+    return {"count": tally.files, "bytes": tally.bytes}
+
+
 def _expire(run: CleanupRun) -> dict[str, Any]:
     expiry = run.expiry
     return {
@@ -99,7 +123,8 @@ def _expire(run: CleanupRun) -> dict[str, Any]:
     }
 
 
-def _orphan(row: Candidate) -> dict[str, Any]:
+def orphan_document(row: Candidate) -> dict[str, Any]:
+    """One file of a plan."""
     return {
         "path": row.path,
         "size_bytes": row.size_bytes,

@@ -21,7 +21,7 @@ class Revalidator:
         self._planned = planned
         self._head = planned.state.head
         self._read = _retained_sources(planned.references)
-        self._named = frozenset(planned.references.retained)
+        self._named = frozenset(planned.references.kept)
         self._referenced: frozenset[str] = frozenset()
 
     async def __call__(self) -> frozenset[str]:
@@ -40,7 +40,7 @@ class Revalidator:
 
     async def _new_keys(self, references: References) -> frozenset[str]:
         match_by = self._planned.state.layout.match_by
-        direct = [path for path in references.retained if path not in self._named]
+        direct = [path for path in references.kept if path not in self._named]
         keys = set(addresses.match_key_list(direct, match_by))
         released = set(addresses.match_key_list(references.released, match_by)) - keys
         # What the log had released at the plan's head and no longer does is alive again.

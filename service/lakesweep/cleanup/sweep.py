@@ -53,10 +53,12 @@ class Sweep:
     stop: asyncio.Event
     """Set from outside to end the sweep after the running batches."""
     progress: ReportProgress
+    result: SweepResult = field(default_factory=SweepResult)
+    """What was done so far, also of a sweep that is cancelled."""
 
     async def run(self) -> SweepResult:
         """Delete all stages in order. Trouble ends the sweep; what was done is always reported."""
-        result = SweepResult()
+        result = self.result
         slots = asyncio.Semaphore(self.policy.max_concurrent_deletions)
         running: set[asyncio.Task[None]] = set()
         stage = 0

@@ -4,7 +4,7 @@ The questions are asked in this order, and the first answer stands:
 
     named by a retained reference?                              LIVE      decided by the engine's join, before this
     a name the format keeps for itself or that is hidden?       RESERVED  whoever named it
-    the same path live under another bucket or host?            FOREIGN   it may be that very file
+    its name live outside the roots, where we do not look?      FOREIGN   it may be that very file, moved or copied
     named by a snapshot that this plan expires?                 ORPHAN    it was committed, so no writer holds it
     a name the format does not write?                           FOREIGN
     of unknown age, from the future, or inside the grace time?  YOUNG     a writer may be about to commit it
@@ -29,7 +29,7 @@ UNREFERENCED_SCHEMA = pa.schema(
     [
         *LISTING_SCHEMA,
         pa.field("expired", pa.bool_(), nullable=False),  # an expiring snapshot names exactly this address
-        pa.field("elsewhere", pa.bool_(), nullable=False),  # a retained reference names this path in another bucket
+        pa.field("elsewhere", pa.bool_(), nullable=False),  # a retained reference outside the roots has its name
     ]
 )
 """Listed objects that no retained reference names."""

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.expressions import EqualTo, LessThan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -109,7 +108,7 @@ def _orders(lake: DemoLake, catalog: Catalog) -> None:
             table.manage_snapshots().create_tag(_head(table), "year-end").commit()
         if batch == 3:
             table.manage_snapshots().create_branch(_head(table), "audit").commit()
-    table.delete(LessThan("id", 50))
+    table.delete("id < 50")
     table.overwrite(_rows(10_000, 80))
     table.append(_rows(20_000, 20))
     lake.planted["acme/shop/orders"] = _plant_old(table, "data/00000-0-failed-job-{}.parquet", 5)
@@ -134,7 +133,7 @@ def _sensors(lake: DemoLake, catalog: Catalog) -> None:
     for day in range(1, 8):
         table.append(_rows(day * 1000, 50, f"2026-03-0{day}"))
     for version in range(4):
-        table.overwrite(_rows(90_000 + version, 30, "2026-03-02"), overwrite_filter=EqualTo("day", "2026-03-02"))
+        table.overwrite(_rows(90_000 + version, 30, "2026-03-02"), overwrite_filter="day = '2026-03-02'")
     lake.planted["globex/iot/sensors"] = _plant_old(table, "data/day=2026-03-05/00000-2-failed-{}.parquet", 3)
 
 

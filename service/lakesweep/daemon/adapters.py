@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
 from lakesweep.cleanup.ports import Clock, Engine, Storage, Table, TableFormat, TableState, Writer
+from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
@@ -51,7 +52,11 @@ class Adapters:
                 location=Location.parse(dataset.location) if dataset.location else None,
             )
             self._formats[key] = formats.open_format(
-                spec, self.storage(tenant.id), self._clock, self._writer(tenant.id)
+                spec,
+                self.storage(tenant.id),
+                self._clock,
+                self._writer(tenant.id),
+                self._tidy(tenant.id, spec.tenant_root),
             )
         return self._formats[key]
 
@@ -81,6 +86,9 @@ class Adapters:
             self._closing.push_async_callback(writer.aclose)
             self._writers[tenant] = writer
         return self._writers[tenant]
+
+    def _tidy(self, tenant: str, tenant_root: Location) -> GatedTidy:
+        return GatedTidy(lambda: storages.open_deleter(self._storage_spec(tenant)), tenant_root)
 
     def deleter(self, tenant: str, tenant_root: Location, state: TableState) -> Deleter:
         """Deleting, shut in behind the gate of one tenant and one table."""
@@ -112,4 +120,12 @@ class Adapters:
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         """A table given as a location only."""
-        return await formats.open_location(location, format, self.storage(tenant), self._clock, root)
+        return await formats.open_location(
+            location,
+            format,
+            self.storage(tenant),
+            self._clock,
+            root,
+            writer=self._writer(tenant),
+            tidy=self._tidy(tenant, root),
+        )

@@ -22,7 +22,7 @@ import xxhash
 from pyarrow import ipc
 
 from lakesweep import __version__
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
+from lakesweep.cleanup.ports import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 _log = structlog.get_logger(__name__)
 
@@ -38,6 +38,9 @@ _ABANDONED_SECONDS = 3600.0
 _TRIM_EVERY = 0.05
 """Share of the limit that may be written between two looks at the total size."""
 _TRIM_TO = 0.9
+
+_SCHEMAS = (REFERENCE_SCHEMA, REFERENCE_SCHEMA.append(TOLERATED))
+"""What a decoder may return."""
 
 
 class DigestCache:
@@ -151,7 +154,7 @@ def _key(source: ReferenceSource) -> bytes:
 
 def _pack(batch: pa.RecordBatch, key: bytes) -> bytes:
     sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, REFERENCE_SCHEMA, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with ipc.new_stream(sink, batch.schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_batch(batch)
     body = _KEY_LENGTH.pack(len(key)) + key + sink.getvalue().to_pybytes()
     return b"".join((_MAGIC, xxhash.xxh3_128_digest(body), body))
@@ -169,6 +172,6 @@ def _unpack(entry: bytes, key: bytes) -> pa.RecordBatch:
         raise ValueError("entry of another source")
     with ipc.open_stream(pa.py_buffer(body[start + length :])) as reader:
         batch = reader.read_next_batch()
-    if batch.schema != REFERENCE_SCHEMA:
+    if batch.schema not in _SCHEMAS:
         raise ValueError("not references")
     return batch

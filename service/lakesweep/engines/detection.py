@@ -32,7 +32,7 @@ _BATCH_ROWS = 65_536
 _INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {file}"
 _REFS = """
 SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coalesce(match_key, address) AS match_key,
-       inside, path_key
+       inside, guarded_name
 FROM {file}
 """
 
@@ -59,7 +59,6 @@ class Detection:
         self.refs = scratch / "refs.parquet"
         self.seen = scratch / "seen.parquet"
         self._judged = scratch / "judged.parquet"
-        self._suspects = scratch / "suspects.parquet"
         self._stopped = threading.Event()
         self._db = duckdb.connect(
             config={
@@ -77,7 +76,9 @@ class Detection:
         self._execute(f"CREATE MACRO fingerprint(text) AS {FINGERPRINT}")
         self._view("inventory", _INVENTORY.format(file=_parquet(self.inventory)))
         self._view("refs", _REFS.format(file=_parquet(self.refs)))
+        self._table("released")
         self._view("held", statements()["held"])
+        self._table("prints")
         with scratch_writer(self._judged, verdict.JUDGED_SCHEMA) as writer:
             for rows in self._stream("unreferenced", verdict.UNREFERENCED_SCHEMA):
                 writer.write_batch(verdict.judge_batch(rows, layout, cutoff))
@@ -85,8 +86,8 @@ class Detection:
 
     def find_suspects(self) -> int:
         """How many references should have been listed and were not."""
-        self._execute(f"COPY ({statements()['suspects']}) TO '{_quoted(self._suspects)}' (FORMAT parquet)")
-        self._view("suspects", f"FROM {_parquet(self._suspects)}")
+        self._table("lost")
+        self._table("suspects")
         return int(self._one("SELECT count(*) FROM suspects")[0])
 
     def suspects(self) -> list[tuple[str, str]]:
@@ -135,6 +136,9 @@ class Detection:
     def close(self) -> None:
         """Give back memory and temporary files."""
         self._db.close()
+
+    def _table(self, name: str) -> None:
+        self._execute(f"CREATE TABLE {name} AS {statements()[name]}")
 
     def _view(self, name: str, query: str) -> None:
         self._execute(f"CREATE VIEW {name} AS {query}")

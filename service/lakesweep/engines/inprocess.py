@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import INVENTORY_SCHEMA, PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import Decode, Marked, MatchBy, OrphanJob, References, ReferenceSource, Storage
+from lakesweep.cleanup.ports import TOLERATED, Decode, Marked, MatchBy, OrphanJob, References, ReferenceSource, Storage
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.detection import SEEN_SCHEMA, Detection, Findings
 from lakesweep.engines.scratch import scratch
@@ -134,12 +134,14 @@ class InProcessEngine:
 
         def place(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
             role = Role.READ if source.retained else Role.EXPIRED
-            return addresses.place(batch.column("path"), role, match_by, roots)
+            tolerated = batch.column(TOLERATED.name) if TOLERATED.name in batch.schema.names else False
+            return addresses.place(batch.column("path"), role, match_by, roots, tolerated)
 
         async with Spill(target, PLACED_SCHEMA, self._workers) as spill:
-            for role, paths in _named_directly(references):
+            for role, paths, tolerated in _named_directly(references):
                 try:
-                    await spill.add(await self._in_thread(partial(addresses.place, paths, role, match_by, roots)))
+                    place_all = partial(addresses.place, paths, role, match_by, roots, tolerated)
+                    await spill.add(await self._in_thread(place_all))
                 except Indeterminate:
                     if role is Role.NAMED:
                         raise
@@ -191,8 +193,9 @@ class InProcessEngine:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            work.cancel()
-            await asyncio.wait([running])
+            while not running.done():
+                work.cancel()  # again and again: an interrupt that meets no running query goes unheard
+                await asyncio.wait([running], timeout=0.05)
             running.exception()
             raise
 
@@ -223,16 +226,18 @@ async def _together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> No
         raise failures.exceptions[0] from failures
 
 
-def _named_directly(references: References) -> Iterator[tuple[Role, pa.Array]]:
+def _named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
+    """Paths by role, in bounded pieces, and whether their absence is tolerated."""
     roles = (
-        (Role.NAMED, references.retained),
-        (Role.EXPIRED, references.expired),
-        (Role.RELEASED, references.released),
+        (Role.NAMED, references.retained, False),
+        (Role.NAMED, references.tolerated, True),
+        (Role.EXPIRED, references.expired, False),
+        (Role.RELEASED, references.released, False),
     )
-    for role, paths in roles:
+    for role, paths, tolerated in roles:
         rest = iter(paths)
         while chunk := list(islice(rest, _PATHS_AT_ONCE)):
-            yield role, pa.array(chunk, pa.string())
+            yield role, pa.array(chunk, pa.string()), tolerated
 
 
 def _keys_only(rows: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:

@@ -1,9 +1,10 @@
--- The relational plan, shared by every engine. Each statement is named; an engine registers the result of
--- `held` and `missing` as views of that name and streams the others.
+-- The relational plan, shared by every engine. Each statement is named. In the order of this file an engine
+-- materialises `released`, `prints`, `lost` and `suspects` under these names, registers `held` and `missing` as views,
+-- and streams the results of the others.
 --
 -- Relations an engine provides
 --   inventory(path, match_key, size_bytes, modified_at, etag)      every listed object; no column but the last two is null
---   refs(role, address, bare, match_key, inside, path_key)         every reference, see cleanup.addresses; exactly one of
+--   refs(role, address, bare, match_key, inside, guarded_name)         every reference, see cleanup.addresses; exactly one of
 --                                                                  address and bare is null
 --   judged(path, size_bytes, modified_at, etag, verdict, kind, reason, stage)    `unreferenced`, judged
 --   seen(match_key)                                                what a second look at the suspects found
@@ -13,19 +14,30 @@
 --   Joins that can only keep a file (held against inventory) compare fingerprints: a collision keeps an orphan or,
 --   with a chance of about one in a hundred thousand for ten million files, hides one missing file from the report.
 --   Joins that can let a file go (expired, released) compare exact addresses, slashes and all. Null keys never match,
---   so they stand only where not matching keeps: `bare`, `address` and `path_key`, never `match_key`.
+--   so they stand only where not matching keeps: `bare`, `address` and `guarded_name`, never `match_key`.
+
+-- name: released
+SELECT address, bare
+FROM refs
+WHERE role = 'released'
 
 -- name: held
 -- What keeps files: everything named directly, and what sources spell unless the format has released it.
-SELECT match_key, fingerprint(match_key) AS print, coalesce(address, bare) AS path, inside, path_key
+SELECT match_key, fingerprint(match_key) AS print, coalesce(address, bare) AS path, inside, guarded_name
 FROM refs
 WHERE role = 'named'
 UNION ALL
-SELECT r.match_key, fingerprint(r.match_key) AS print, coalesce(r.address, r.bare) AS path, r.inside, r.path_key
+SELECT r.match_key, fingerprint(r.match_key) AS print, coalesce(r.address, r.bare) AS path, r.inside, r.guarded_name
 FROM refs r
-ANTI JOIN (SELECT address FROM refs WHERE role = 'released') a ON a.address = r.address
-ANTI JOIN (SELECT bare FROM refs WHERE role = 'released') b ON b.bare = r.match_key
+ANTI JOIN released a ON a.address = r.address
+ANTI JOIN released b ON b.bare = r.match_key
 WHERE r.role = 'read'
+
+-- name: prints
+-- The same as fingerprints, once each: all that the big joins have to hold.
+SELECT print, max(inside) AS inside
+FROM held
+GROUP BY print
 
 -- name: unreferenced
 -- Listed objects that nothing keeps, and what else is said of them.
@@ -35,25 +47,32 @@ SELECT
     u.modified_at,
     u.etag,
     a.address IS NOT NULL OR b.bare IS NOT NULL AS expired,
-    e.path_key IS NOT NULL AS elsewhere
-FROM (SELECT i.* FROM inventory i ANTI JOIN held h ON h.print = fingerprint(i.match_key)) u
+    e.guarded_name IS NOT NULL AS elsewhere
+FROM (SELECT i.* FROM inventory i ANTI JOIN prints p ON p.print = fingerprint(i.match_key)) u
 LEFT JOIN (SELECT DISTINCT address FROM refs WHERE role = 'expired') a ON a.address = u.path
 LEFT JOIN (SELECT DISTINCT bare FROM refs WHERE role = 'expired') b ON b.bare = u.match_key
-LEFT JOIN (SELECT DISTINCT path_key FROM held) e ON e.path_key = regexp_replace(u.match_key, '^[^/]+://[^/]*/', '')
+LEFT JOIN (SELECT DISTINCT guarded_name FROM held WHERE guarded_name IS NOT NULL) e
+    ON e.guarded_name = regexp_replace(u.match_key, '(?s)^.*/', '')
 
 -- name: totals
 SELECT count(*) AS files, coalesce(sum(size_bytes), 0) AS bytes
 FROM inventory
 
 -- name: references
-SELECT count(DISTINCT print) AS files
-FROM held
+SELECT count(*) AS files
+FROM prints
+
+-- name: lost
+SELECT p.print
+FROM prints p
+ANTI JOIN inventory i ON fingerprint(i.match_key) = p.print
+WHERE p.inside
 
 -- name: suspects
 -- What is referenced and should be below the roots, yet was not listed. It may have been committed meanwhile.
 SELECT h.match_key, min(h.path) AS path
 FROM held h
-ANTI JOIN inventory i ON fingerprint(i.match_key) = h.print
+SEMI JOIN lost l ON l.print = h.print
 WHERE h.inside
 GROUP BY h.match_key
 

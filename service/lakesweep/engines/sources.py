@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,9 +27,12 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Use = Callable[[ReferenceSource, pa.RecordBatch], T]
 """What is made of a decoded source, off the event loop."""
+LookedUp = tuple[list[tuple[ReferenceSource, T | None]], list[ReferenceSource]]
+"""Which sources the cache knows, with what was made of them, and which it does not."""
 
 _CACHE_CHUNK = 64
 """Sources looked up in one go: a hit costs less than handing it to a thread."""
+_CHUNKS_AHEAD = 2
 _IN_FLIGHT_BYTES = 64 * 1024 * 1024
 """Source bytes being fetched or decoded at a time; a larger source is read alone."""
 _UNKNOWN_SIZE = 8 * 1024 * 1024
@@ -52,13 +56,11 @@ class SourceReader:
         waiting = deque(sources)
         if self.cache is not None:
             waiting.clear()
-            for first in range(0, len(sources), _CACHE_CHUNK):
-                hits, misses = await self._in_thread(
-                    self._look_up, self.cache, sources[first : first + _CACHE_CHUNK], use
-                )
-                waiting.extend(misses)
-                for hit in hits:
-                    yield hit
+            async with aclosing(self._look_up_all(self.cache, sources, use)) as chunks:
+                async for hits, misses in chunks:
+                    waiting.extend(misses)
+                    for hit in hits:
+                        yield hit
         running: dict[asyncio.Task[T | None], ReferenceSource] = {}
         try:
             while waiting or running:
@@ -102,9 +104,25 @@ class SourceReader:
             self.cache.store(source, batch)
         return made
 
-    def _look_up(
+    async def _look_up_all(
         self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]
-    ) -> tuple[list[tuple[ReferenceSource, T | None]], list[ReferenceSource]]:
+    ) -> AsyncGenerator[LookedUp[T], None]:
+        """All sources chunk by chunk, some chunks ahead of whoever consumes them."""
+        ahead: deque[asyncio.Future[LookedUp[T]]] = deque()
+        try:
+            for first in range(0, len(sources), _CACHE_CHUNK):
+                chunk = sources[first : first + _CACHE_CHUNK]
+                ahead.append(asyncio.ensure_future(self._in_thread(self._look_up, cache, chunk, use)))
+                if len(ahead) > _CHUNKS_AHEAD:
+                    yield await ahead.popleft()
+            while ahead:
+                yield await ahead.popleft()
+        finally:
+            for future in ahead:
+                future.cancel()
+            await asyncio.gather(*ahead, return_exceptions=True)
+
+    def _look_up(self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]) -> LookedUp[T]:
         """Which of these sources the cache knows, and which it does not."""
         hits: list[tuple[ReferenceSource, T | None]] = []
         misses = []

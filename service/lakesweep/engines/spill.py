@@ -1,6 +1,6 @@
 """Arrow batches from the event loop to a Parquet file, written by a thread while the next ones arrive.
 
-Memory stays bounded: at most two chunks exist, one being filled and one being written; `add` waits otherwise.
+Memory stays bounded: one chunk is being filled, one may wait and one is being written; `add` waits otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 CHUNK_ROWS = 131_072
-"""Rows of one chunk and one row group."""
+"""From how many rows on a chunk is written, as one row group."""
 
 
 class Spill:
@@ -70,8 +70,8 @@ class Spill:
             await asyncio.shield(self._writing)
 
     def _write(self, batches: list[pa.RecordBatch]) -> None:
-        whole = pa.concat_batches(batches)
-        self._writer.write_batch(self._prepare(whole), row_group_size=CHUNK_ROWS)
+        chunk = self._prepare(pa.concat_batches(batches))
+        self._writer.write_batch(chunk, row_group_size=chunk.num_rows)
 
 
 def scratch_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

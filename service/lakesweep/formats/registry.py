@@ -9,11 +9,18 @@ from contextlib import aclosing
 from typing import assert_never
 
 from lakesweep.cleanup.ports import Clock, Decode, Storage, Table, TableFormat, Writer
+from lakesweep.formats.delta import decode as delta_decode
+from lakesweep.formats.delta.format import DeltaFormat
+from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.formats.iceberg import decode as iceberg_decode
 from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
 from lakesweep.formats.iceberg.source import BareSource
 from lakesweep.formats.iceberg.table import IcebergTable
+from lakesweep.formats.paimon import decode as paimon_decode
+from lakesweep.formats.paimon.table import PaimonTable
+from lakesweep.formats.paimon.tidy import LeaveAll, Tidy
+from lakesweep.formats.paimon.warehouse import PaimonFormat
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
@@ -23,13 +30,17 @@ BARE_TENANT = TenantId("location")
 """The tenant of tables that are given as a location only."""
 
 
-def open_format(spec: DatasetSpec, storage: Storage, clock: Clock, writer: Writer | None = None) -> TableFormat:  # noqa: ARG001
+def open_format(
+    spec: DatasetSpec, storage: Storage, clock: Clock, writer: Writer | None = None, tidy: Tidy | None = None
+) -> TableFormat:
     """The way to one dataset's tables. Without a writer nothing can be committed by this process itself."""
     match spec.format:
         case FormatName.ICEBERG:
             return IcebergFormat(spec, storage, writer)
-        case FormatName.PAIMON | FormatName.DELTA:
-            raise _not_there(spec.format)
+        case FormatName.DELTA:
+            return DeltaFormat(spec, storage, clock)
+        case FormatName.PAIMON:
+            return PaimonFormat(spec, storage, writer, tidy)
         case _:
             assert_never(spec.format)
 
@@ -39,8 +50,10 @@ def decoder(format: FormatName) -> Decode:
     match format:
         case FormatName.ICEBERG:
             return iceberg_decode.decode
-        case FormatName.PAIMON | FormatName.DELTA:
-            raise _not_there(format)
+        case FormatName.DELTA:
+            return delta_decode.decode
+        case FormatName.PAIMON:
+            return paimon_decode.decode
         case _:
             assert_never(format)
 
@@ -49,8 +62,11 @@ async def open_location(
     location: Location,
     format: FormatName | None,
     storage: Storage,
-    clock: Clock,  # noqa: ARG001
+    clock: Clock,
     root: Location | None = None,
+    *,
+    writer: Writer | None = None,
+    tidy: Tidy | None = None,
 ) -> Table:
     """A table given as a place, its format detected unless it is named. Nothing outside `root` is touched."""
     found = format or await _detect(location, storage)
@@ -58,8 +74,17 @@ async def open_location(
     match found:
         case FormatName.ICEBERG:
             return IcebergTable(ref, BareSource(location=location, storage=storage), storage, root or location)
-        case FormatName.PAIMON | FormatName.DELTA:
-            raise _not_there(found)
+        case FormatName.DELTA:
+            return DeltaTable(ref, location, storage, clock)
+        case FormatName.PAIMON:
+            return PaimonTable(
+                ref=ref,
+                location=location,
+                storage=storage,
+                tenant_root=root or location,
+                writer=writer,
+                tidy=tidy or LeaveAll(),
+            )
         case _:
             assert_never(found)
 
@@ -85,7 +110,3 @@ async def _holds(storage: Storage, directory: Location, suffixes: tuple[str, ...
             if any(not suffixes or path.endswith(suffixes) for path in batch.column("path").to_pylist()):
                 return True
     return False
-
-
-def _not_there(format: FormatName) -> SettingsError:
-    return SettingsError(f"tables of format {format} are not supported by this version")

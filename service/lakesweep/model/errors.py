@@ -2,7 +2,8 @@
 
 LakesweepError
 ├── SettingsError          the operator must mend a file, an option or a name    exit 2
-│   └── UnknownTable       no configured table matches a target                  exit 2
+│   ├── UnknownTable       no configured table matches a target                  exit 2
+│   └── UnknownRun         the state store has no such run                       exit 2
 ├── Refused                a guard said no; a person reads `reason`              exit 3
 ├── Indeterminate          what must be kept could not be read: delete nothing   exit 4
 │   └── Unreadable         one named object could not be read or is damaged
@@ -10,8 +11,10 @@ LakesweepError
 ├── CommitConflict         somebody else committed first: load again and retry
 ├── CommitUnknown          the commit may or may not have happened: load and look
 ├── EngineFailed           the engine could not finish its work                  exit 4
+├── Interrupted            somebody asked the run to stop: nothing is wrong
 ├── LeaseLost              another worker owns the table now: stop at once
 ├── StateError             the state store does not answer or is too new         exit 4
+├── AuditFailed            what was done or is to be done cannot be recorded     exit 4
 └── StorageError           the object store said no
     ├── NotFound           the object is not there
     ├── Denied             the credentials do not allow it: retrying is useless
@@ -38,6 +41,10 @@ class SettingsError(LakesweepError):
 
 class UnknownTable(SettingsError):
     """A target names no configured table."""
+
+
+class UnknownRun(SettingsError):
+    """No run of that id was ever recorded, or it has been forgotten."""
 
 
 class Refused(LakesweepError):
@@ -78,12 +85,20 @@ class EngineFailed(LakesweepError):
     """The engine (a process pool, a Spark cluster) could not finish."""
 
 
+class Interrupted(LakesweepError):
+    """The run was asked to stop, by a shutdown or by a person. The next cycle goes on."""
+
+
 class LeaseLost(LakesweepError):
     """The lease on the table is no longer ours."""
 
 
 class StateError(LakesweepError):
     """The state store cannot be used."""
+
+
+class AuditFailed(LakesweepError):
+    """A record of the audit trail could not be stored. Nothing is deleted without one."""
 
 
 class StorageError(LakesweepError):

@@ -85,6 +85,8 @@ class OrphanPlan:
     unreferenced_metadata: tuple[str, ...] = ()
     """Listed objects of kind `metadata` that nothing refers to, newest first, whatever their verdict: another
     table's are evidence that it lives in these roots. At most `METADATA_SHOWN` of them."""
+    unconfirmed: Tally = field(default_factory=Tally)
+    """Files that would go if they had been seen unreferenced for long enough. Counted as YOUNG, not as candidates."""
     skipped_sources: int = 0
     """Sources of expiring snapshots that could not be read: what only they name waits for its age."""
     rows_path: str

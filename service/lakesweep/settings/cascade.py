@@ -23,6 +23,8 @@ def overlay(base: OrphanCleanupSettings, override: CleanupOverride) -> OrphanCle
     """One step of the cascade."""
     given = override.model_dump(exclude_none=True, exclude={"ceilings"})
     ceilings = base.ceilings.model_copy(update=override.ceilings.model_dump(exclude_none=True))
+    if "cleanup_interval_hours" in given:
+        given.setdefault("cron", None)  # the narrower schedule takes the place of the wider one, whatever its kind
     dry_run = base.dry_run or bool(override.dry_run)
     return base.model_copy(update={**given, "dry_run": dry_run, "ceilings": ceilings})
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lakesweep.model.policy import Ceilings, OnMissing
-from lakesweep.settings.values import Count, Group, Hours, Interval, Minutes, Share
+from lakesweep.settings.values import Count, Cron, Group, Hours, Interval, Minutes, Share
 
 _CEILINGS = Ceilings()
 BatchSize = Annotated[Count, Field(le=100_000)]
@@ -41,7 +41,10 @@ class OrphanCleanupSettings(Group):
     allow_short_grace: bool = False
     """Accept a `grace_period_hours` below 24. Only where no writer can hold uncommitted files for that long."""
     cleanup_interval_hours: Interval = 24.0
-    """Hours between two cycles of one table."""
+    """Hours between two cycles of one table. After a failure the next try comes sooner."""
+    cron: Cron | None = None
+    """When a table's cycles begin, in the five fields of cron, in UTC: "30 2 * * *" is half past two each night.
+    It takes the place of `cleanup_interval_hours` of the same or a wider level."""
     max_snapshot_age_hours: Hours = 720.0
     """Hours after which a snapshot may be expired, 30 days unless told otherwise. The table's own retention
     properties win, and every snapshot that stays protects all its files, whatever its age."""
@@ -56,7 +59,10 @@ class OrphanCleanupSettings(Group):
     together with `dry_run = true`."""
     confirm_after_hours: Hours = 0.0
     """Hours a file must have been seen unreferenced, from the cycle that first saw it so, before it may go.
-    0 deletes in the cycle that finds it; 24 with a daily cycle asks for two sightings."""
+    0 deletes in the cycle that finds it; 24 with a daily cycle asks for two sightings. Files of expired snapshots
+    wait as well, from the cycle that expired them, so that readers of those snapshots can finish."""
+    approval_hours: Interval = 24.0
+    """Hours for which `lakesweep approve` lets a plan above its ceilings go."""
     on_missing: OnMissing = OnMissing.REFUSE
     """What to do when live files are missing from storage: `refuse` to clean the table, or `report` them and
     clean all the same."""
@@ -84,12 +90,14 @@ class CleanupOverride(Group):
     grace_period_hours: Hours | None = None
     allow_short_grace: bool | None = None
     cleanup_interval_hours: Interval | None = None
+    cron: Cron | None = None
     max_snapshot_age_hours: Hours | None = None
     min_snapshots_to_keep: Count | None = None
     batch_size: BatchSize | None = None
     max_concurrent_deletions: Count | None = None
     revalidate_before_delete: bool | None = None
     confirm_after_hours: Hours | None = None
+    approval_hours: Interval | None = None
     on_missing: OnMissing | None = None
     max_clock_skew_minutes: Minutes | None = None
     ceilings: CeilingOverride = CeilingOverride()

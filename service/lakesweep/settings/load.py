@@ -41,8 +41,7 @@ class _Environment(Settings, BaseSettings):
 
 def load(config: Path | None = None) -> Settings:
     """The settings of this process. Raises SettingsError with every fault found."""
-    named = os.environ.get(CONFIG_VARIABLE)
-    file = config or (Path(named) if named else None)
+    file = settings_file(config)
     document = _read_file(file) if file else {}
     variables, told = _read_environment()
     merged = _merge(document, variables)
@@ -50,6 +49,12 @@ def load(config: Path | None = None) -> Settings:
     if told:
         raise SettingsError(told)
     return Settings.model_validate(merged)
+
+
+def settings_file(config: Path | None = None) -> Path | None:
+    """The one file that is read, if there is one."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    return config or (Path(named) if named else None)
 
 
 def _all_faults(document: dict[str, Any], source: Callable[[Key], str]) -> list[str]:

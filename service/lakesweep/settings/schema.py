@@ -114,6 +114,15 @@ class DaemonSettings(Group):
     """Tables worked on at one time."""
     lease_seconds: Annotated[Count, Field(ge=5, le=3600)] = 60
     """Seconds for which a worker owns a table without a heartbeat; after that another replica may take it over."""
+    max_listings: Count = 2
+    """Tables listed and judged at one time, of those worked on. Each may take `engine.memory_limit`."""
+    max_deletions: Count = 16
+    """Deletion batches under way at one time, over all tables."""
+    discovery_seconds: Count = 300
+    """Seconds between two looks at the catalogs and warehouses for new and dropped tables."""
+    shutdown_grace_seconds: Annotated[Count, Field(le=3600)] = 25
+    """Seconds that the service takes at most to end after SIGTERM. Below what the container's runtime grants, which
+    is 30 in Kubernetes unless told otherwise."""
 
 
 class LoggingSettings(Group):

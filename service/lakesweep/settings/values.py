@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
@@ -57,6 +59,16 @@ def _listen(text: str) -> str:
     return text
 
 
+def _cron(text: str) -> str:
+    try:
+        moments = CronSim(text, datetime(2000, 1, 1, tzinfo=UTC))
+        next(moments)
+    except (CronSimError, StopIteration) as exc:
+        why = str(exc) or "no such day"
+        raise _fault(f"must be five fields of cron, such as 30 2 * * * for half past two each night ({why})") from None
+    return text
+
+
 def _memory(text: str) -> str:
     if not re.fullmatch(r"[1-9]\d*(\.\d+)? ?(KB|MB|GB|TB|KiB|MiB|GiB|TiB)", text):
         raise _fault("must be a size with its unit, such as 512MB or 4GiB")
@@ -96,6 +108,7 @@ Share = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=1, allo
 Address = Annotated[str, AfterValidator(_address)]
 Identifier = Annotated[str, AfterValidator(_identifier)]
 Listen = Annotated[str, AfterValidator(_listen)]
+Cron = Annotated[str, AfterValidator(_cron)]
 MemorySize = Annotated[str, AfterValidator(_memory)]
 Directory = Annotated[Path, AfterValidator(_absolute)]
 Properties = Annotated[dict[str, str], BeforeValidator(_dotted)]

@@ -5,13 +5,26 @@ No method awaits anything, so each is one transaction of its own.
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Collection
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from lakesweep.cleanup.ports import BatchRecord, BatchState, Clock, DueTime, LedgerHeader, PlanHeader
+from lakesweep.cleanup.ports import (
+    Approval,
+    AuditHeader,
+    BatchRecord,
+    BatchState,
+    Clock,
+    DueTime,
+    Hold,
+    LedgerHeader,
+    PlanHeader,
+)
 from lakesweep.cleanup.report import run_document
+from lakesweep.model.access import ApiToken
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
 from lakesweep.state import laws
@@ -23,12 +36,17 @@ class MemoryStateStore:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._runs: dict[str, CleanupRun] = {}
+        self._closed: dict[str, dict[str, Any]] = {}
         self._plans: dict[str, PlanHeader] = {}
         self._batches: dict[tuple[str, int], BatchRecord] = {}
         self._leases: dict[str, Lease] = {}
         self._pending: dict[str, str] = {}
         self._due: dict[str, DueTime] = {}
         self._ledgers: dict[str, LedgerHeader] = {}
+        self._approvals: dict[str, Approval] = {}
+        self._holds: dict[str, Hold] = {}
+        self._audits: dict[str, AuditHeader] = {}
+        self._tokens: dict[str, ApiToken] = {}
 
     async def start_run(self, run: CleanupRun) -> None:
         """Record a new run."""
@@ -40,19 +58,43 @@ class MemoryStateStore:
         """Replace what is known of a run."""
         self._run(run.id)
         self._runs[run.id] = run
+        self._closed.pop(run.id, None)
 
     async def get_run(self, run_id: str) -> dict[str, Any] | None:
         """A run as its JSON document."""
-        return _document(self._runs[run_id]) if run_id in self._runs else None
+        return self._document(self._runs[run_id]) if run_id in self._runs else None
 
-    async def list_runs(self, *, table: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """Newest first."""
-        found = [run for run in self._newest_first() if table is None or run.table.label == table]
-        return [_document(run) for run in found[:limit]]
+    async def list_runs(
+        self,
+        *,
+        table: str | None = None,
+        tenants: Collection[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """Newest first. Nothing is older than a run that is not there."""
+        found = self._newest_first()
+        if before is not None:
+            found = found[found.index(self._runs[before]) + 1 :] if before in self._runs else []
+        matching = (
+            run
+            for run in found
+            if (table is None or run.table.label == table) and (tenants is None or run.table.tenant in tenants)
+        )
+        return [self._document(run) for run in itertools.islice(matching, limit)]
 
     async def open_runs(self, table: str) -> list[dict[str, Any]]:
         """Runs of a table that never finished, newest first."""
-        return [_document(run) for run in self._newest_first() if run.table.label == table and run.outcome is None]
+        found = [self._document(run) for run in self._newest_first() if run.table.label == table]
+        return [document for document in found if document["outcome"] is None]
+
+    async def close_run(self, document: dict[str, Any]) -> bool:
+        """Finish a run for a process that is gone; one that finished itself stays as it is."""
+        found = await self.get_run(document["run_id"])
+        if found is None or found["outcome"] is not None:
+            return False
+        self._closed[document["run_id"]] = _copy(document)
+        return True
 
     async def save_plan(self, header: PlanHeader) -> None:
         """A run has one plan for ever: its journal counts that plan's rows."""
@@ -119,6 +161,10 @@ class MemoryStateStore:
         """When a table is next looked at."""
         self._due[due.table] = due
 
+    async def get_due(self, table: str) -> DueTime | None:
+        """When one table is next looked at."""
+        return self._due.get(table)
+
     async def due_times(self) -> list[DueTime]:
         """All of them, the soonest first."""
         return sorted(self._due.values(), key=lambda due: (due.next_due, due.table))
@@ -131,11 +177,76 @@ class MemoryStateStore:
         """Where a table's ledger is, if it has one."""
         return self._ledgers.get(table)
 
+    async def add_approval(self, approval: Approval) -> None:
+        """Remember an approval."""
+        self._run(approval.run_id)
+        self._approvals[approval.run_id] = approval
+
+    async def approvals(self, table: str) -> list[Approval]:
+        """Of a table, newest first."""
+        found = [approval for approval in self._approvals.values() if approval.table == table]
+        return sorted(found, key=lambda approval: (approval.approved_at, approval.run_id), reverse=True)
+
+    async def set_hold(self, hold: Hold) -> None:
+        """Remember a hold, or replace the one of the same scope."""
+        self._holds[hold.scope] = hold
+
+    async def clear_hold(self, scope: str) -> bool:
+        """Forget a hold."""
+        return self._holds.pop(scope, None) is not None
+
+    async def holds(self) -> list[Hold]:
+        """All of them."""
+        return [self._holds[scope] for scope in sorted(self._holds)]
+
+    async def set_audit(self, header: AuditHeader) -> None:
+        """How far a run's audit records go now."""
+        known = self._audits.setdefault(header.run_id, header)
+        if header.last > known.last:
+            self._audits[header.run_id] = replace(header, first=known.first)
+
+    async def get_audit(self, run_id: str) -> AuditHeader | None:
+        """Where a run's audit records are, if it has any."""
+        return self._audits.get(run_id)
+
+    async def audit_head(self, table: str) -> AuditHeader | None:
+        """The header that reaches furthest."""
+        mine = (header for header in self._audits.values() if header.table == table)
+        return max(mine, key=lambda header: header.last, default=None)
+
+    async def audited_tables(self) -> list[str]:
+        """Every table with audit records."""
+        return sorted({header.table for header in self._audits.values()})
+
+    async def add_token(self, token: ApiToken) -> None:
+        """A new token."""
+        if token.id in self._tokens:
+            raise StateError(f"token {token.id} is already there")
+        self._tokens[token.id] = token
+
+    async def get_token(self, token_id: str) -> ApiToken | None:
+        """One token, revoked or not."""
+        return self._tokens.get(token_id)
+
+    async def list_tokens(self) -> list[ApiToken]:
+        """All of them, oldest first."""
+        return sorted(self._tokens.values(), key=lambda token: (token.created_at, token.id))
+
+    async def revoke_token(self, token_id: str, when: datetime) -> bool:
+        """End a token now, unless it already was."""
+        token = self._tokens.get(token_id)
+        if token is not None:
+            self._tokens[token_id] = replace(token, revoked_at=token.revoked_at or when)
+        return token is not None
+
     async def ping(self) -> None:
         """Always in reach."""
 
     async def aclose(self) -> None:
         """Nothing to give back."""
+
+    def _document(self, run: CleanupRun) -> dict[str, Any]:
+        return _copy(self._closed.get(run.id) or run_document(run))
 
     def _run(self, run_id: str) -> CleanupRun:
         if run_id not in self._runs:
@@ -149,7 +260,7 @@ class MemoryStateStore:
         return laws.require_valid(self._leases.get(table), table=table, token=token, now=self._clock.now())
 
 
-def _document(run: CleanupRun) -> dict[str, Any]:
+def _copy(document: dict[str, Any]) -> dict[str, Any]:
     """As a database would give it back: plain JSON, and the caller's own to change."""
-    document: dict[str, Any] = json.loads(json.dumps(run_document(run)))
-    return document
+    copied: dict[str, Any] = json.loads(json.dumps(document))
+    return copied

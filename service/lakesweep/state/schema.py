@@ -109,6 +109,30 @@ due_times = sa.Table(
     sa.Column("failures", sa.Integer, nullable=False),
 )
 
+audits = sa.Table(
+    "lakesweep_audits",
+    metadata,
+    # Not tied to the runs: the trail must stay checkable when old runs are forgotten.
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("table", sa.Text, nullable=False),
+    sa.Column("first", sa.BigInteger, nullable=False),
+    sa.Column("last", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Index(None, "table", "last"),
+)
+
+tokens = sa.Table(
+    "lakesweep_tokens",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("tenants", sa.JSON, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("expires_at", UtcTime),
+    sa.Column("revoked_at", UtcTime),
+)
+
 ledgers = sa.Table(
     "lakesweep_ledgers",
     metadata,
@@ -116,4 +140,25 @@ ledgers = sa.Table(
     sa.Column("rows_path", sa.Text, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("run_id", sa.Text, nullable=False),
+)
+
+approvals = sa.Table(
+    "lakesweep_approvals",
+    metadata,
+    sa.Column("run_id", sa.Text, sa.ForeignKey(runs.c.id), primary_key=True),
+    sa.Column("table", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("approved_by", sa.Text, nullable=False),
+    sa.Column("approved_at", UtcTime, nullable=False),
+    sa.Column("expires_at", UtcTime, nullable=False),
+    sa.Index(None, "table"),
+)
+
+holds = sa.Table(
+    "lakesweep_holds",
+    metadata,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
 )

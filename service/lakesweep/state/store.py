@@ -5,44 +5,36 @@ Decisions about leases and the journal are in `laws.py`; here rows are locked, r
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from lakesweep.cleanup.ports import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
+from lakesweep.cleanup.ports import Approval, BatchRecord, BatchState, DueTime, Hold, LedgerHeader, PlanHeader
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
 from lakesweep.state import laws
-from lakesweep.state.database import Database
-from lakesweep.state.schema import batches, due_times, leases, ledgers, pending_expiries, plans, runs
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def transaction(
-    method: Callable[Concatenate[SqlStateStore, AsyncConnection, P], Awaitable[T]],
-) -> Callable[Concatenate[SqlStateStore, P], Coroutine[Any, Any, T]]:
-    """Make a method one transaction, and give it the connection."""
-
-    @functools.wraps(method)
-    async def in_transaction(self: SqlStateStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.database.run(lambda connection: method(self, connection, *args, **kwargs))
-
-    return in_transaction
+from lakesweep.state.access import SqlAccess
+from lakesweep.state.schema import (
+    approvals,
+    batches,
+    due_times,
+    holds,
+    leases,
+    ledgers,
+    pending_expiries,
+    plans,
+    runs,
+)
+from lakesweep.state.transactions import transaction
 
 
-class SqlStateStore:
+class SqlStateStore(SqlAccess):
     """The StateStore port on SQLite or PostgreSQL."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     # Runs
 
@@ -67,12 +59,23 @@ class SqlStateStore:
 
     @transaction
     async def list_runs(
-        self, connection: AsyncConnection, *, table: str | None = None, limit: int = 50
+        self,
+        connection: AsyncConnection,
+        *,
+        table: str | None = None,
+        tenants: Collection[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> list[dict[str, Any]]:
-        """Newest first."""
+        """Newest first. Nothing is older than a run that is not there."""
         query = sa.select(runs.c.document).order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit)
         if table is not None:
             query = query.where(runs.c.table == table)
+        if tenants is not None:
+            query = query.where(runs.c.tenant.in_(tenants))
+        if before is not None:
+            seen = sa.select(runs.c.started_at, runs.c.id).where(runs.c.id == before)
+            query = query.where(sa.tuple_(runs.c.started_at, runs.c.id) < seen.scalar_subquery())
         return list((await connection.execute(query)).scalars())
 
     @transaction
@@ -84,6 +87,21 @@ class SqlStateStore:
             .order_by(runs.c.started_at.desc(), runs.c.id.desc())
         )
         return list((await connection.execute(query)).scalars())
+
+    @transaction
+    async def close_run(self, connection: AsyncConnection, document: dict[str, Any]) -> bool:
+        """Finish a run for a process that is gone; one that finished itself stays as it is."""
+        closed = await connection.execute(
+            sa.update(runs)
+            .where(runs.c.id == document["run_id"], runs.c.outcome.is_(None))
+            .values(
+                finished_at=datetime.fromisoformat(document["finished_at"]),
+                phase=document["phase"],
+                outcome=document["outcome"],
+                document=document,
+            )
+        )
+        return bool(closed.rowcount)
 
     # Plans and the journal of their batches
 
@@ -193,6 +211,13 @@ class SqlStateStore:
         await self.database.upsert(connection, due_times, asdict(due))
 
     @transaction
+    async def get_due(self, connection: AsyncConnection, table: str) -> DueTime | None:
+        """When one table is next looked at."""
+        row = (await connection.execute(sa.select(due_times).where(due_times.c.table == table))).mappings()
+        found = row.one_or_none()
+        return DueTime(**found) if found else None
+
+    @transaction
     async def due_times(self, connection: AsyncConnection) -> list[DueTime]:
         """All of them, the soonest first."""
         query = sa.select(due_times).order_by(due_times.c.next_due, due_times.c.table)
@@ -209,6 +234,38 @@ class SqlStateStore:
         query = sa.select(ledgers).where(ledgers.c.table == table)
         row = (await connection.execute(query)).mappings().one_or_none()
         return LedgerHeader(**row) if row else None
+
+    # What people said
+
+    @transaction
+    async def add_approval(self, connection: AsyncConnection, approval: Approval) -> None:
+        """Remember an approval."""
+        await _table_of_run(connection, approval.run_id)
+        await self.database.upsert(connection, approvals, asdict(approval))
+
+    @transaction
+    async def approvals(self, connection: AsyncConnection, table: str) -> list[Approval]:
+        """Of a table, newest first."""
+        query = sa.select(approvals).where(approvals.c.table == table)
+        newest_first = query.order_by(approvals.c.approved_at.desc(), approvals.c.run_id.desc())
+        return [Approval(**row) for row in (await connection.execute(newest_first)).mappings()]
+
+    @transaction
+    async def set_hold(self, connection: AsyncConnection, hold: Hold) -> None:
+        """Remember a hold, or replace the one of the same scope."""
+        await self.database.upsert(connection, holds, asdict(hold))
+
+    @transaction
+    async def clear_hold(self, connection: AsyncConnection, scope: str) -> bool:
+        """Forget a hold."""
+        cleared = await connection.execute(sa.delete(holds).where(holds.c.scope == scope))
+        return bool(cleared.rowcount)
+
+    @transaction
+    async def holds(self, connection: AsyncConnection) -> list[Hold]:
+        """All of them."""
+        query = sa.select(holds).order_by(holds.c.scope)
+        return [Hold(**row) for row in (await connection.execute(query)).mappings()]
 
     @transaction
     async def ping(self, connection: AsyncConnection) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from contextlib import AsyncExitStack
 from typing import Any
 
 from aiobotocore.config import AioConfig
 from aiobotocore.parsers import AioResponseParserFactory
 from aiobotocore.session import AioSession
-from botocore import handlers
+from botocore import handlers, loaders
 
 from lakesweep.model.errors import SettingsError
 from lakesweep.storage.s3_errors import translating
@@ -51,6 +52,7 @@ class S3Connection:
     async def _open(self) -> Any:
         with translating("s3", self.endpoint, "s3"):
             session = AioSession(profile=self._options.profile)
+            session.register_component("data_loader", _service_models())
             if self._lists:
                 session.register_component("response_parser_factory", _ListingParserFactory())
             try:
@@ -80,7 +82,8 @@ class S3Connection:
         options = self._options
         return AioConfig(
             s3={"addressing_style": "path" if options.path_style else "auto"},
-            retries={"mode": "adaptive", "total_max_attempts": self._attempts},
+            # Adaptive retries also slow the client down; whoever tries once only has a pace of its own.
+            retries={"mode": "adaptive" if self._attempts > 1 else "standard", "total_max_attempts": self._attempts},
             max_pool_connections=options.max_connections,
             connect_timeout=options.connect_timeout_seconds,
             read_timeout=options.read_timeout_seconds,
@@ -89,6 +92,12 @@ class S3Connection:
             response_checksum_validation="when_required",
             user_agent_extra="lakesweep",
         )
+
+
+@functools.cache
+def _service_models() -> Any:
+    """What the client knows of S3's requests, read from disk once per process: most of the cost of opening one."""
+    return loaders.create_loader()
 
 
 class _ListingParserFactory(AioResponseParserFactory):  # type: ignore[misc]  # the vendor's class is untyped

@@ -64,7 +64,8 @@ class Page:
 
     def is_ascending(self) -> bool:
         """Are the keys in order, none twice?"""
-        ascending: bool = pc.all(pc.less(self.keys.slice(0, len(self.keys) - 1), self.keys.slice(1))).as_py()
+        steps = pc.less(self.keys.slice(0, max(len(self.keys) - 1, 0)), self.keys.slice(1))
+        ascending: bool = pc.all(steps, min_count=0).as_py()
         return ascending
 
 
@@ -100,7 +101,7 @@ def _columns(body: bytes) -> dict[str, pa.StringArray]:
     if start < 0:
         return {name: pa.array([], pa.string()) for name in _COLUMNS}
     # Text cannot hold a bare "<", so every piece is one tag and the text behind it.
-    entries = body[start : body.rfind(b"</Contents>") + len(b"</Contents>")]
+    entries = body[start:]
     pieces = pc.split_pattern(pa.array([entries], pa.binary()), b"<").values
     opened = _places(pieces, b"Contents>")
     closed = _places(pieces, b"/Contents>")

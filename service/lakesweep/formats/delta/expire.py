@@ -46,22 +46,23 @@ def find_boundary(state: DeltaState, policy: CleanupPolicy, now: datetime) -> Bo
         inspected[boundary.checkpoint] = Inspected(usable=False, why="it was not opened in this cycle")
 
 
-def released(state: DeltaState, expiring: ExpiryPlan) -> list[LogFile]:
-    """The log files that leave with the versions of `expiring`."""
-    versions = [int(snapshot.id) for snapshot in expiring.expire]
-    if not versions:
-        return []
-    checkpoint = next((one for one in state.listing.checkpoints if one.complete and one.version > max(versions)), None)
-    if checkpoint is None:
-        return []
-    boundary = Boundary(version=checkpoint.version, checkpoint=checkpoint)
-    return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of))
+def boundary_of(state: DeltaState, expiring: ExpiryPlan) -> Boundary | None:
+    """The checkpoint that the log stands on once the versions of `expiring` are gone."""
+    newest = max((int(snapshot.id) for snapshot in expiring.expire), default=None)
+    if newest is None:
+        return None
+    above = (one for one in state.listing.checkpoints if one.complete and one.version > newest)
+    return next((Boundary(version=one.version, checkpoint=one) for one in above), None)
+
+
+def released(state: DeltaState, boundary: Boundary | None) -> list[LogFile]:
+    """The log files that leave with this boundary."""
+    return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of)) if boundary else []
 
 
 def releasable(state: DeltaState) -> list[LogFile]:
     """The log files that the walk would release at the moment of loading, whatever a plan says."""
-    boundary = find_boundary(state, CleanupPolicy(), state.as_of)
-    return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of)) if boundary else []
+    return released(state, find_boundary(state, CleanupPolicy(), state.as_of))
 
 
 def snapshots(state: DeltaState) -> tuple[Snapshot, ...]:

@@ -10,9 +10,10 @@ from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.formats.delta.options import DeltaOptions
 from lakesweep.formats.delta.table import DeltaTable
-from lakesweep.model.errors import UnknownTable
+from lakesweep.formats.spec import DatasetSpec
+from lakesweep.model.errors import SettingsError, UnknownTable
 from lakesweep.model.location import Location
-from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.model.table import FormatName, TableRef
 
 _MARKER = f"/{names.LOG_DIRECTORY}/"
 _HERE = "."
@@ -24,19 +25,11 @@ class DeltaFormat:
 
     name = FormatName.DELTA
 
-    def __init__(
-        self,
-        *,
-        tenant: TenantId,
-        dataset: str,
-        location: Location,
-        storage: Storage,
-        clock: Clock,
-        options: DeltaOptions | None = None,
-    ) -> None:
-        self._tenant = tenant
-        self._dataset = dataset
-        self._location = location
+    def __init__(self, spec: DatasetSpec, storage: Storage, clock: Clock, options: DeltaOptions | None = None) -> None:
+        if spec.location is None:
+            raise SettingsError(f"{spec.tenant}/{spec.dataset}: a delta dataset needs a location")
+        self._spec = spec
+        self._location = spec.location
         self._storage = storage
         self._clock = clock
         self._options = options or DeltaOptions()
@@ -55,8 +48,8 @@ class DeltaFormat:
 
     async def open(self, ref: TableRef) -> Table:
         """A handle for one cycle."""
-        if ref.format is not self.name or (ref.tenant, ref.dataset) != (self._tenant, self._dataset):
-            raise UnknownTable(f"{ref} is not a table of {self._tenant}/{self._dataset}")
+        if ref.format is not self.name or (ref.tenant, ref.dataset) != (self._spec.tenant, self._spec.dataset):
+            raise UnknownTable(f"{ref} is not a table of {self._spec.tenant}/{self._spec.dataset}")
         return DeltaTable(ref, self._root(ref), self._storage, self._clock, self._options)
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
@@ -67,4 +60,4 @@ class DeltaFormat:
         return self._location if ref.name == _HERE else self._location.join(ref.name)
 
     def _ref(self, name: str) -> TableRef:
-        return TableRef(tenant=self._tenant, dataset=self._dataset, name=name, format=self.name)
+        return TableRef(tenant=self._spec.tenant, dataset=self._spec.dataset, name=name, format=self.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
@@ -42,11 +42,12 @@ class LogReader:
         self._inspected: dict[Checkpoint, Inspected] = {}
         self._overruled: dict[Checkpoint, frozenset[str]] = {}
 
-    async def load(self, as_of: datetime) -> DeltaState:
-        """The newest state. Raises Refused or Unreadable."""
+    async def load(self, moment: Callable[[], Awaitable[datetime]]) -> DeltaState:
+        """The newest state. `moment` is asked once the store has been spoken to. Raises Refused or Unreadable."""
         for attempt in range(_ATTEMPTS):
             try:
-                return await self._load(await self.listing(), as_of)
+                listing = await self.listing()
+                return await self._load(listing, await moment())
             except (Unreadable, _HeadCommitMissing):
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -159,6 +160,19 @@ class LogReader:
                 held |= segment.tail.still_held(removed, naming, delete_before_ms)
             self._overruled[opened.checkpoint] = removed - held
         return self._overruled[opened.checkpoint] & removed
+
+    async def freed_by_commits(self, listing: LogListing) -> frozenset[str]:
+        """Addresses that commits still in the log have removed, and change data they wrote. A commit that cannot be
+        read frees nothing."""
+        freed: set[str] = set()
+        for _, file in sorted(listing.commits.items()):
+            try:
+                found = await self.commit(file)
+            except Unreadable:
+                continue
+            freed.update(a for action in found.files if action.removed_ms is not None for a in action.addresses)
+            freed.update(found.change_data)
+        return frozenset(freed)
 
     async def _open(self, one: Checkpoint, listing: LogListing) -> OpenedCheckpoint:
         """Read until protocol and metadata are found; parts of a checkpoint have them in no known order."""

@@ -9,9 +9,9 @@ from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, S
 from lakesweep.formats.delta import decode, expire, log, names, retention
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.load import LogReader
-from lakesweep.formats.delta.log import LogFile
+from lakesweep.formats.delta.log import Checkpoint, LogFile
 from lakesweep.formats.delta.names import LogKind
-from lakesweep.formats.delta.options import DeltaOptions
+from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.model.errors import Indeterminate, NotFound, Unreadable
 from lakesweep.model.location import Location
@@ -39,19 +39,21 @@ class DeltaTable:
         self._reader = LogReader(storage, root)
         self._as_of: datetime | None = None
         self._loaded: TableState | None = None
+        self._stands_on: Checkpoint | None = None
+        """What the log begins with after this cycle. While we delete what is below it, it must not go."""
 
     async def head(self) -> str:
-        """Two looks at single objects while nothing is committed."""
+        """A few looks at single objects while nothing is committed."""
+        await self._check_ground()
         if self._loaded is not None and await self._stands_still(self._loaded.native):
             return self._loaded.head
         return (await self.load()).head
 
     async def load(self) -> TableState:
         """The newest version."""
-        if self._as_of is None:
-            self._as_of = min(self._clock.now(), await self._storage.now())
-        native = await self._reader.load(self._as_of)
+        native = await self._reader.load(self._moment)
         metadata = native.segment.metadata
+        lite = self._options.vacuum_mode is VacuumMode.LITE
         self._loaded = TableState(
             ref=self.ref,
             head=f"{native.version}@{metadata.table_id}",
@@ -64,6 +66,7 @@ class DeltaTable:
                 partition_columns=metadata.partition_columns,
                 iceberg_metadata=native.properties.iceberg_metadata,
                 keep_data=self._options.has_shallow_clones,
+                only=await self._reader.freed_by_commits(native.listing) if lite else None,
             ),
             minimum_age=native.properties.deleted_file_retention,
             estimated_files=native.live_files,
@@ -95,7 +98,9 @@ class DeltaTable:
         """The checkpoint is decoded by engines; the commits behind it are replayed here."""
         native: DeltaState = state.native
         tail, delete_before_ms = native.segment.tail, native.delete_before_ms
-        going = expire.released(native, expiring)
+        boundary = expire.boundary_of(native, expiring)
+        self._stands_on = boundary.checkpoint if boundary else self._stands_on
+        going = expire.released(native, boundary)
         sidecars = await self._free_sidecars(native, going)
         newest = frozenset(file.path for file in native.segment.files)
         # What a walk of now would release is not called kept, so that a plan made from it outlives a new head.
@@ -144,6 +149,19 @@ class DeltaTable:
         if _names(native.segment.tail.tolerated(native.delete_before_ms), key):
             return ("a commit removed it, and delta.deletedFileRetentionDuration has not passed since",)
         return ()
+
+    async def _moment(self) -> datetime:
+        """The slower of the two clocks, asked once: a whole cycle judges at one moment."""
+        if self._as_of is None:
+            self._as_of = min(self._clock.now(), await self._storage.now())
+        return self._as_of
+
+    async def _check_ground(self) -> None:
+        for file in self._stands_on.files if self._stands_on else ():
+            try:
+                await self._storage.stat(Location.parse(file.path))
+            except NotFound as exc:
+                raise Indeterminate(f"{file.path} is gone, and the rest of the log was to stand on it") from exc
 
     async def _stands_still(self, native: DeltaState) -> bool:
         """Is the newest commit still the same, and the next one not there?"""

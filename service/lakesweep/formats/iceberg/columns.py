@@ -36,11 +36,11 @@ def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
     Raises avro.ContainerError or FieldMissing. The number of rows is exactly what the block headers promise.
     """
     container = avro.walk(data)
-    schema = _Plain(container.schema, wanted)
+    schema = Plain(container.schema, wanted)
     for field_id, field in wanted.items():
         if not field.nullable and field_id not in schema.found:
             raise FieldMissing(f"no field with id {field_id} ({field.name})")
-    table = _read_fast(data, container, schema) if container.rows >= FAST_FROM_ROWS else None
+    table = read_fast(data, container, schema) if container.rows >= FAST_FROM_ROWS else None
     if table is None:
         table = read_slowly(data, container, schema)
     if table.num_rows != container.rows:
@@ -48,7 +48,7 @@ def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
     return _typed(table, wanted)
 
 
-def read_slowly(data: bytes, container: avro.Container, schema: _Plain) -> pa.Table:
+def read_slowly(data: bytes, container: avro.Container, schema: Plain) -> pa.Table:
     """By fastavro, every field of every row."""
     plain = avro.reframe(data, container, schema.nested, inflate=True)
     columns: dict[str, list[Any]] = {name: [] for name in schema.paths}
@@ -69,7 +69,7 @@ def _dig(record: Any, path: tuple[str, ...]) -> Any:
     return record
 
 
-def _read_fast(data: bytes, container: avro.Container, schema: _Plain) -> pa.Table | None:
+def read_fast(data: bytes, container: avro.Container, schema: Plain) -> pa.Table | None:
     """By DataFusion, which reads files only: the bytes go through one in memory where there is such a place."""
     if schema.flat is None:
         return None
@@ -102,7 +102,7 @@ def _typed(table: pa.Table, wanted: Mapping[int, pa.Field]) -> pa.Table:
     return pa.table(columns, schema=pa.schema(list(wanted.values())))
 
 
-class _Plain:
+class Plain:
     """A writer's schema, rewritten: `nested` as it was, `flat` with records laid open where that is possible."""
 
     def __init__(self, schema: Any, wanted: Mapping[int, pa.Field]) -> None:

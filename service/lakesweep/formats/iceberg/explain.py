@@ -50,7 +50,7 @@ async def _lists_manifest(lists: ManifestLists, entry: SnapshotEntry, key: str) 
 
 def _snapshot(metadata: TableMetadata, entry: SnapshotEntry) -> str:
     pins = [str(ref) for ref in metadata.refs if ref.snapshot_id == entry.id]
-    held = f", head of {' and '.join(pins)}" if pins else ""
+    held = f", held by {' and '.join(pins)}" if pins else ""
     return f"snapshot {entry.id} of {entry.committed_at:%Y-%m-%d %H:%M} UTC{held}"
 
 

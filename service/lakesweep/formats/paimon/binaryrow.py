@@ -78,7 +78,7 @@ def _is_null(row: bytes, index: int) -> bool:
     return bool(row[bit // 8] & (1 << (bit % 8)))
 
 
-def _decode_field(row: bytes, slot: int, type_: FieldType) -> Value:
+def _decode_field(row: bytes, slot: int, type_: FieldType) -> Value:  # noqa: PLR0911 - one return per type
     match type_.kind:
         case Kind.BOOLEAN:
             return row[slot] != 0
@@ -180,7 +180,7 @@ def _decode_decimal(row: bytes, slot: int, type_: FieldType) -> Decimal:
 
 def _unscaled(value: Decimal, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + scale)
+    number: int = int("".join(map(str, digits))) * 10 ** (int(exponent) + scale)
     return -number if sign else number
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
+from lakesweep.cleanup.ports import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 from lakesweep.formats.paimon import manifests, names
 from lakesweep.model.errors import Refused, Unreadable
 
 MANIFEST = "manifest"
 """A source of which every added file counts."""
+IF_THERE = "if_there"
+"""The same, but nobody minds if a file is gone: other tools do not keep the changelogs of branches."""
 APPENDED = "appended"
-"""A source of which only files that writers appended count: the delta of a changelog without a producer."""
+"""A source of which only files that writers appended count, if they are there: the delta of a changelog whose
+table has no changelog producer."""
 INDEX = "index"
 """An index manifest."""
 
@@ -31,6 +36,9 @@ def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
         raise Unreadable(address, exc.reason) from exc
     except (ValueError, KeyError, TypeError, pa.ArrowException) as exc:
         raise Unreadable(address, str(exc)) from exc
+    if source.kind in (IF_THERE, APPENDED):
+        tolerated = pa.repeat(pa.scalar(value=True), len(found))
+        return pa.RecordBatch.from_arrays([found, tolerated], schema=REFERENCE_SCHEMA.append(TOLERATED))
     return pa.RecordBatch.from_arrays([found], schema=REFERENCE_SCHEMA)
 
 
@@ -51,7 +59,7 @@ def _added_names(source: ReferenceSource, data: bytes) -> pa.Array:
     if table.column("name").null_count:
         raise ValueError("an entry without a file name")
     if table.column("external").null_count < table.num_rows:
-        return pa.array([name for row in table.to_pylist() for name in _external_names(row)], pa.string())
+        return pa.array([name for row in table.to_pylist() for name in _addresses(row)], pa.string())
     found = pa.concat_arrays([*table.column("name").chunks, *_flat(table.column("extra")), pa.array([], pa.string())])
     if pc.any(pc.starts_with(found, "compacted-changelog-")).as_py():
         found = pa.array([names.stored_name(name) for name in found.to_pylist()], pa.string())
@@ -62,11 +70,8 @@ def _flat(lists: pa.ChunkedArray) -> list[pa.Array]:
     return [pc.list_flatten(chunk.drop_null()).drop_null() for chunk in lists.chunks]
 
 
-def _external_names(row: dict[str, object]) -> list[str]:
+def _addresses(row: dict[str, Any]) -> list[str]:
     """Extra files lie beside their data file."""
-    external = row["external"]
-    beside = f"{str(external).rpartition('/')[0]}/" if external else ""
-    extras: object = row["extra"] or []
-    assert isinstance(extras, list)
-    own = str(external) if external else names.stored_name(str(row["name"]))
-    return [own, *(f"{beside}{extra}" for extra in extras)]
+    external: str | None = row["external"]
+    beside = f"{external.rpartition('/')[0]}/" if external else ""
+    return [external or names.stored_name(row["name"]), *(f"{beside}{extra}" for extra in row["extra"] or ())]

@@ -6,11 +6,11 @@ Reads only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lakesweep.cleanup.ports import Storage
 from lakesweep.model.errors import StorageError, Unreadable
@@ -47,7 +47,7 @@ class TableFiles:
 
     def at(self, *parts: str) -> Location:
         """A place below the table's directory."""
-        return self.location.join(*parts)
+        return self.location.join(*filter(None, parts))
 
     def manifest(self, name: str) -> Location:
         """Where manifests, their lists and index manifests are, of every branch."""
@@ -57,7 +57,7 @@ class TableFiles:
         """Everything below one of the table's directories, sorted; empty when there is no such directory."""
         root = self.at(directory).as_directory()
         found = []
-        async with aclosing(_pages(self.storage, root)) as pages:
+        async with aclosing(self.storage.list(root)) as pages:
             async for page in pages:
                 found += [
                     Listed(
@@ -66,18 +66,13 @@ class TableFiles:
                         modified_at=row["modified_at"],
                         etag=row["etag"],
                     )
-                    for row in page
+                    for row in page.to_pylist()
                 ]
         return sorted(found, key=lambda listed: listed.name)
 
     async def read(self, location: Location) -> bytes:
         """One object that must be readable. NotFound passes through: the caller knows whether it may be gone."""
         return await self.storage.read(location)
-
-
-async def _pages(storage: Storage, root: Location) -> AsyncGenerator[list[dict[str, Any]], None]:
-    async for batch in storage.list(root):
-        yield batch.to_pylist()
 
 
 async def gather_bounded(

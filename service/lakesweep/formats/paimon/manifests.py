@@ -37,6 +37,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     "external": ("_FILE", "_EXTERNAL_PATH"),
     "source": ("_FILE", "_FILE_SOURCE"),
     "created": ("_FILE", "_CREATION_TIME"),
+    "rows": ("_FILE", "_ROW_COUNT"),
 }
 """What can be read of a manifest by `read_columns`: a short name, and where the file keeps it."""
 
@@ -56,6 +57,7 @@ _TYPES = {
     "external": pa.string(),
     "source": pa.int32(),
     "created": pa.timestamp("ms"),
+    "rows": pa.int64(),
 }
 
 
@@ -128,10 +130,7 @@ def read_entries(data: bytes, *, expected: int | None = None) -> list[dict[str, 
 def read_columns(data: bytes, columns: Sequence[str], *, expected: int | None = None) -> pa.Table:
     """Some columns of a manifest, fast. Version and kind of every entry are always checked."""
     wanted = {name: COLUMNS[name] for name in dict.fromkeys(("version", "kind", *columns))}
-    if data[:4] == avro.MAGIC:
-        table = avro.read_columns(data, wanted)
-    else:
-        table = _dig_columns(_columnar(data), wanted)
+    table = avro.read_columns(data, wanted) if data[:4] == avro.MAGIC else _dig_columns(_columnar(data), wanted)
     _check_count(table.num_rows, expected)
     table = table.cast(pa.schema([(name, _TYPES[name]) for name in wanted]))
     for version in pc.unique(table.column("version")).to_pylist():

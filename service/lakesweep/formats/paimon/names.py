@@ -55,7 +55,7 @@ def _text(value: Value, key: Field, *, legacy: bool) -> str | None:
     return text if text.strip() else None
 
 
-def _legacy_text(value: Value) -> str:
+def _legacy_text(value: Value) -> str:  # noqa: PLR0911 - one return per type
     """Java's toString of the internal value."""
     match value:
         case bool():

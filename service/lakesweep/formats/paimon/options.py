@@ -116,13 +116,24 @@ class TableOptions:
     consumer_changelog_only: bool
     clean_empty_directories: bool
     data_directory: str | None
-    external_roots: tuple[str, ...]
     default_partition: str
     legacy_partition_names: bool
-    data_prefix: str
-    changelog_prefix: str
+
+    @property
+    def decoupled(self) -> bool:
+        """Do changelogs outlive their snapshots? Judged as Java does, by the options and their defaults alone."""
+        snapshots, changelogs = self.retention, self.changelog
+        num_min = snapshots.num_min if snapshots.num_min is not None else _JAVA_NUM_MIN
+        time = snapshots.time if snapshots.time is not None else _JAVA_TIME
+        return (
+            (changelogs.num_max is not None and changelogs.num_max > snapshots.num_max)
+            or (changelogs.num_min is not None and changelogs.num_min > num_min)
+            or (changelogs.time is not None and changelogs.time > time)
+        )
 
 
+_JAVA_NUM_MIN = 10
+_JAVA_TIME = timedelta(hours=1)
 DEFAULT_LIMIT = 10
 """Snapshots expired in one run; the reference documentation of the C++ implementation says 10, Java says 50."""
 
@@ -170,17 +181,15 @@ def read_options(options: Mapping[str, str]) -> TableOptions:
             get("snapshot.expire.clean-empty-directories", _parse_bool, False),
         ),
         data_directory=get.optional("data-file.path-directory", str),
-        external_roots=tuple(
-            root.strip()
-            for key in ("data-file.external-paths", "global-index.external-path")
-            for root in options.get(key, "").split(",")
-            if root.strip()
-        ),
         default_partition=get("partition.default-name", str, "__DEFAULT_PARTITION__"),
         legacy_partition_names=get("partition.legacy-name", _parse_bool, True),
-        data_prefix=get("data-file.prefix", str, "data-"),
-        changelog_prefix=get("changelog-file.prefix", str, "changelog-"),
     )
+
+
+def external_roots(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Other places than the table's directory that its files may be in."""
+    texts = [options.get(key, "") for key in ("data-file.external-paths", "global-index.external-path")]
+    return tuple(root.strip() for text in texts for root in text.split(",") if root.strip())
 
 
 def _check_retention(retention: Retention) -> None:

@@ -42,9 +42,7 @@ class Due:
     problem: str | None = None
 
 
-def find_due(
-    partitions: Sequence[Partition], keys: Sequence[Field], expiry: PartitionExpiry, now: datetime
-) -> Due:
+def find_due(partitions: Sequence[Partition], keys: Sequence[Field], expiry: PartitionExpiry, now: datetime) -> Due:
     """The expired partitions, smallest values first, at most `expiration-max-num`."""
     if expiry.time is None or not keys:
         return Due()

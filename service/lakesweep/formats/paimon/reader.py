@@ -82,15 +82,15 @@ async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset()) 
 async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str] = frozenset()) -> str:
     """Identity of what protects files. `without` names snapshot files whose going changes nothing."""
     digest = hashlib.sha256()
-    latest = max((_id(listed, "snapshot") for listed in listing["snapshot"]), default=-1)
-    if latest >= 0:
+    latest = max(numbers(listing["snapshot"], "snapshot"), default=None)
+    if latest is not None:
         digest.update(await files.read(files.at("snapshot", f"snapshot-{latest}")))
     for directory in _DIRECTORIES:
         for listed in listing[directory]:
             skipped = directory in ("snapshot", "changelog") and (listed.name in _HINTS or listed.name in without)
             if not skipped:
                 digest.update(f"{directory}/{listed.fingerprint}\n".encode())
-    return f"{max(latest, 0)}-{digest.hexdigest()[:24]}"
+    return f"{latest or 0}-{digest.hexdigest()[:24]}"
 
 
 async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str]) -> Log:
@@ -127,9 +127,7 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
     )
 
 
-async def _check_complete(
-    files: TableFiles, hints: Mapping[str, str], snapshots: tuple[PaimonSnapshot, ...]
-) -> None:
+async def _check_complete(files: TableFiles, hints: Mapping[str, str], snapshots: tuple[PaimonSnapshot, ...]) -> None:
     """A hint may lie, but it may also know of a snapshot that the listing did not show."""
     hint = hints.get("snapshot/LATEST")
     if hint is None:
@@ -146,32 +144,32 @@ async def _check_complete(
 
 
 async def _snapshots(files: TableFiles, below: str, listing: Listing, branch: str | None) -> list[PaimonSnapshot]:
-    """Snapshots, tags and changelogs of the main table or of one branch."""
-    wanted: list[tuple[Location, Role, str | None, int | None]] = []
-    for role, directory in ((Role.SNAPSHOT, "snapshot"), (Role.CHANGELOG, "changelog")):
-        for number in sorted(number for listed in listing[directory] if (number := _id(listed, directory)) >= 0):
-            wanted.append((files.at(below, directory, f"{directory}-{number}"), role, None, number))
-    for listed in listing["tag"]:
-        if listed.name.startswith("tag-") and not _UNFINISHED.search(listed.name):
-            wanted.append((files.at(below, "tag", listed.name), Role.TAG, listed.name.removeprefix("tag-"), None))
+    """Snapshots, changelogs and tags of the main table or of one branch, each by id or by name."""
+    numbered = [(role, number) for role in (Role.SNAPSHOT, Role.CHANGELOG) for number in numbers(listing[role], role)]
+    tags = [one.name for one in listing["tag"] if one.name.startswith("tag-") and not _UNFINISHED.search(one.name)]
 
-    async def read(item: tuple[Location, Role, str | None, int | None]) -> PaimonSnapshot:
-        location, role, name, number = item
-        found = await _parse(files, location, lambda data: parse_snapshot(data, location, role=role, branch=branch, name=name))
-        if number is not None and found.id != number:
+    async def read_numbered(item: tuple[Role, int]) -> PaimonSnapshot:
+        role, number = item
+        location = files.at(below, role, f"{role}-{number}")
+        found = await _parse(files, location, lambda data: parse_snapshot(data, location, role=role, branch=branch))
+        if found.id != number:
             raise Unreadable(location.raw, f"it says that it is number {found.id}")
         return found
 
-    return await gather_bounded(wanted, read)
+    async def read_tag(file_name: str) -> PaimonSnapshot:
+        location, name = files.at(below, "tag", file_name), file_name.removeprefix("tag-")
+        return await _parse(
+            files, location, lambda data: parse_snapshot(data, location, role=Role.TAG, branch=branch, name=name)
+        )
+
+    return [*await gather_bounded(numbered, read_numbered), *await gather_bounded(tags, read_tag)]
 
 
 async def _schemas(files: TableFiles, directory: str, listed: list[Listed]) -> list[TableSchema]:
-    numbers = sorted(number for one in listed if (number := _id(one, "schema")) >= 0)
-
     async def read(number: int) -> TableSchema:
         return await _parse(files, files.at(directory, f"schema-{number}"), schema.parse_schema)
 
-    return await gather_bounded(numbers, read)
+    return await gather_bounded(numbers(listed, "schema"), read)
 
 
 async def _consumers(files: TableFiles, listed: list[Listed]) -> dict[str, int]:
@@ -226,9 +224,10 @@ async def _read(files: TableFiles, location: Location) -> bytes:
         raise unreadable(location, exc) from exc
 
 
-def _id(listed: Listed, prefix: str) -> int:
-    number = names.numbered(listed.name, prefix)
-    return -1 if number is None else number
+def numbers(listed: list[Listed], prefix: str) -> list[int]:
+    """The ids of files called `<prefix>-<id>`, ascending; temporary and foreign files are none."""
+    found = (names.numbered(one.name, prefix) for one in listed)
+    return sorted(number for number in found if number is not None)
 
 
 def _branches(listed: list[Listed]) -> dict[str, dict[str, list[Listed]]]:

@@ -60,15 +60,6 @@ def changelog_rules(options: TableOptions, snapshots: Rules) -> Rules:
     )
 
 
-def decoupled(snapshots: Rules, changelogs: Rules) -> bool:
-    """Do changelogs outlive their snapshots? Then an expired snapshot leaves its changelog behind."""
-    return (
-        changelogs.num_max > snapshots.num_max
-        or changelogs.num_min > snapshots.num_min
-        or changelogs.time > snapshots.time
-    )
-
-
 def decide(
     snapshots: Sequence[PaimonSnapshot],
     *,

@@ -101,7 +101,9 @@ def parse_schema(data: bytes) -> TableSchema:
         try:
             keys.append(Field(name=key, type=parse_type(types[key])))
         except (KeyError, ValueError) as exc:
-            raise Refused("unsupported_partition_key", f"partition key {key} has a type we cannot decode: {exc}") from exc
+            raise Refused(
+                "unsupported_partition_key", f"partition key {key} has a type we cannot decode: {exc}"
+            ) from exc
     return TableSchema(
         id=int(document["id"]),
         partition_keys=tuple(keys),

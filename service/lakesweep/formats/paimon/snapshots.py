@@ -58,6 +58,11 @@ class PaimonSnapshot:
         return datetime.fromtimestamp(self.time_millis / 1000, UTC)
 
     @property
+    def key(self) -> str:
+        """Tells it from every other one, also from a later one that uses the id again."""
+        return f"{self.branch or ''}/{self.role}-{self.name or self.id}@{self.identity}"
+
+    @property
     def label(self) -> str:
         """What people call it."""
         what = f"tag {self.name}" if self.role is Role.TAG else f"{self.role} {self.id}"

@@ -22,7 +22,7 @@ class PaimonState:
     """Live partitions of the latest snapshot; empty unless partitions expire."""
     partitions_checked_at: datetime | None
     given_up: frozenset[str]
-    """Identities of snapshots and changelogs whose expiry was committed and whose files are going."""
+    """Keys of snapshots and changelogs whose expiry was committed and whose files are going."""
 
     @property
     def latest(self) -> PaimonSnapshot | None:
@@ -44,12 +44,16 @@ class PaimonState:
         then = next((schema.options for schema in self.log.schemas if schema.id == snapshot.schema_id), {})
         return (_producer(then), self.options.changelog.producer)
 
+    @property
+    def _consumers_read_changelogs(self) -> bool:
+        return self.options.consumer_changelog_only and self.options.decoupled
+
     def _standing(self, snapshots: Iterable[PaimonSnapshot]) -> Iterable[PaimonSnapshot]:
         lowest = min(self.log.consumers.values(), default=None)
         for snapshot in snapshots:
             # A consumer that appeared meanwhile takes its snapshots back.
-            wanted = lowest is not None and lowest <= snapshot.id and not self.options.consumer_changelog_only
-            if wanted or snapshot.identity not in self.given_up:
+            wanted = lowest is not None and lowest <= snapshot.id and not self._consumers_read_changelogs
+            if wanted or snapshot.key not in self.given_up:
                 yield snapshot
 
 

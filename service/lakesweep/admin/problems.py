@@ -1,0 +1,92 @@
+"""Errors as `application/problem+json` (RFC 9457). What went wrong inside is logged, never told."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lakesweep.admin.auth import NotLocal, Unauthorized
+from lakesweep.model.errors import LakesweepError, Refused, UnknownTable
+
+MEDIA_TYPE = "application/problem+json"
+
+log = structlog.get_logger()
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+    type: str = Field("about:blank", description="Always about:blank: the status says what kind of problem it is.")
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The HTTP status.", ge=400, le=599)
+    detail: str = Field(description="A sentence for people.")
+    code: str | None = Field(None, description="A stable word for machines, where the service refused something.")
+
+
+def response(
+    status: int, detail: str, *, code: str | None = None, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """A problem as an answer."""
+    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, code=code)
+    return JSONResponse(problem.model_dump(), status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problems that a route can answer, for its OpenAPI document."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an app as a problem."""
+    app.add_exception_handler(Unauthorized, _unauthorized)
+    app.add_exception_handler(NotLocal, _not_local)
+    app.add_exception_handler(LakesweepError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _unauthorized(_: Request, __: Exception) -> Response:
+    return response(401, "a valid bearer token is required", headers={"WWW-Authenticate": "Bearer"})
+
+
+async def _not_local(_: Request, __: Exception) -> Response:
+    return response(403, "without tokens this API answers this machine only: make one with `lakesweep token new`")
+
+
+async def _ours(request: Request, exc: Exception) -> Response:
+    if isinstance(exc, UnknownTable):
+        # The same words whether it does not exist or belongs to another tenant.
+        return response(404, "there is no such table or run")
+    if isinstance(exc, Refused):
+        return response(409, exc.reason, code=exc.code)
+    log.warning("request_failed", path=request.url.path, reason=str(exc))
+    return response(503, "something that this needs does not answer; the service's log says what")
+
+
+async def _invalid(_: Request, exc: Exception) -> Response:
+    faults = exc.errors() if isinstance(exc, RequestValidationError) else ()
+    told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:10])
+    return response(422, told or "the request cannot be read")
+
+
+async def _http(_: Request, exc: Exception) -> Response:
+    if not isinstance(exc, HTTPException):
+        raise exc
+    return response(exc.status_code, exc.detail, headers=dict(exc.headers or {}))
+
+
+async def _unexpected(request: Request, exc: Exception) -> Response:
+    log.error("request_crashed", path=request.url.path, exc_info=exc)
+    return response(500, "an unexpected error; the service's log says more")

@@ -1,0 +1,214 @@
+"""What can be asked. Every answer is limited to the tenants of whoever asks.
+
+Another tenant's table or run and one that does not exist get the same answer; a role that does not suffice is told
+before anything is looked up, so that it tells nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from lakesweep.admin import documents
+from lakesweep.admin.auth import Gatekeeper
+from lakesweep.admin.backend import AdminBackend
+from lakesweep.admin.problems import documented
+from lakesweep.cleanup import report
+from lakesweep.cleanup.audit import tenant_of
+from lakesweep.cleanup.ports import Hold
+from lakesweep.model.access import EVERY_TENANT, Principal
+from lakesweep.model.errors import UnknownRun, UnknownTable
+
+router = APIRouter(prefix="/api/v1", responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
+
+_bearer = HTTPBearer(auto_error=False, description="A token made by `lakesweep token new`.")
+
+
+def _backend(request: Request) -> AdminBackend:
+    return cast("AdminBackend", request.app.state.backend)
+
+
+async def reader(
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
+) -> Principal:
+    """Anybody with a valid token. The scheme is asked for only to be in the OpenAPI document."""
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    return await gatekeeper.admit(request)
+
+
+async def operator(principal: Annotated[Principal, Depends(reader)]) -> Principal:
+    """Somebody who may change things."""
+    if not principal.operates:
+        raise HTTPException(403, "this needs a token with the role operate")
+    return principal
+
+
+Backend = Annotated[AdminBackend, Depends(_backend)]
+Reader = Annotated[Principal, Depends(reader)]
+Operator = Annotated[Principal, Depends(operator)]
+RunId = Annotated[documents.RunId, Path()]
+PageSize = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
+
+
+@router.get("/tables", response_model=documents.Tables)
+async def tables(
+    backend: Backend,
+    principal: Reader,
+    after: Annotated[str | None, Query(max_length=1000, description="Only those behind this name.")] = None,
+    limit: PageSize = 100,
+) -> JSONResponse:
+    """The known tables by name, with the last run of each."""
+    found = await backend.tables(_tenants(principal))
+    rest = [table for table in found if after is None or table["table"] > after]
+    page = rest[:limit]
+    return JSONResponse({"tables": page, "next": page[-1]["table"] if len(rest) > limit else None})
+
+
+@router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))
+async def start_run(backend: Backend, principal: Operator, wanted: documents.RunRequest) -> JSONResponse:
+    """Begin a run of one table. `execute` stands over the global dry_run, never over a tenant's or table's own."""
+    if not principal.sees(tenant_of(wanted.target)):
+        raise UnknownTable(wanted.target)
+    run_id = await backend.start_run(wanted.target, execute=wanted.execute, who=principal.name)
+    return JSONResponse({"run_id": run_id}, 202, headers={"Location": f"/api/v1/runs/{run_id}"})
+
+
+@router.get("/runs", response_model=documents.Runs)
+async def runs(
+    backend: Backend,
+    principal: Reader,
+    table: Annotated[str | None, Query(max_length=1000, description="Only this table's.")] = None,
+    before: Annotated[documents.RunId | None, Query(description="Only those older than this run.")] = None,
+    limit: PageSize = 50,
+) -> JSONResponse:
+    """Runs, newest first."""
+    found = await backend.runs(tenants=_tenants(principal), table=table, before=before, limit=limit + 1)
+    page = found[:limit]
+    return JSONResponse({"runs": page, "next": page[-1]["run_id"] if len(found) > limit else None})
+
+
+@router.get("/runs/{run_id}", response_model=documents.Run, responses=documented(404))
+async def run(backend: Backend, principal: Reader, run_id: RunId) -> JSONResponse:
+    """One run."""
+    return JSONResponse(await _seen(backend, principal, run_id))
+
+
+@router.get("/runs/{run_id}/plan", response_model=documents.Plan, responses=documented(404))
+async def plan(
+    backend: Backend,
+    principal: Reader,
+    run_id: RunId,
+    offset: Annotated[int, Query(ge=0, le=10**12, description="Leave out so many files.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="At most so many files.")] = 100,
+) -> JSONResponse:
+    """The files that a run planned to delete, in the order in which they go."""
+    await _seen(backend, principal, run_id)
+    page = await backend.plan(run_id, offset=offset, limit=limit)
+    if page is None:
+        raise UnknownRun(run_id)
+    header, shown = page.header, offset + len(page.files)
+    return JSONResponse(
+        {
+            "run_id": run_id,
+            "table": header.table,
+            "head": header.head,
+            "digest": header.digest,
+            "created_at": report.iso_utc(header.created_at),
+            "orphans": {
+                "count": header.candidates,
+                "bytes": header.bytes,
+                "files": [report.orphan_document(row) for row in page.files],
+            },
+            "next": shown if page.files and shown < header.candidates else None,
+        }
+    )
+
+
+@router.post("/runs/{run_id}/approve", response_model=documents.Approved, responses=documented(404, 409))
+async def approve(
+    backend: Backend, principal: Operator, run_id: RunId, wanted: documents.ApprovalRequest | None = None
+) -> JSONResponse:
+    """Let a plan above its ceilings go. The next cycle checks everything else again all the same."""
+    await _seen(backend, principal, run_id)
+    approval = await backend.approve(run_id, digest=wanted.digest if wanted else None, who=principal.name)
+    return JSONResponse(
+        {
+            "run_id": approval.run_id,
+            "table": approval.table,
+            "digest": approval.digest,
+            "approved_by": approval.approved_by,
+            "approved_at": report.iso_utc(approval.approved_at),
+            "expires_at": report.iso_utc(approval.expires_at),
+        }
+    )
+
+
+@router.post("/runs/{run_id}/cancel", status_code=202, response_model=documents.Started, responses=documented(404, 409))
+async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONResponse:
+    """End a run after its running batches."""
+    await _seen(backend, principal, run_id)
+    await backend.cancel(run_id, who=principal.name)
+    return JSONResponse({"run_id": run_id}, 202)
+
+
+@router.post("/pause", response_model=documents.Pauses, responses=documented(404))
+async def pause(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
+    """Start nothing more, in the whole service or in a part of it. What runs, runs on."""
+    for scope in _scopes(principal, wanted):
+        await backend.pause(scope, who=principal.name, reason=wanted.reason if wanted else None)
+    return await _pauses(backend, principal)
+
+
+@router.post("/resume", response_model=documents.Pauses, responses=documented(404))
+async def resume(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
+    """Go on with what was paused."""
+    for scope in _scopes(principal, wanted):
+        await backend.resume(scope, who=principal.name)
+    return await _pauses(backend, principal)
+
+
+def _tenants(principal: Principal) -> Collection[str] | None:
+    return None if principal.sees_all else principal.tenants
+
+
+async def _seen(backend: AdminBackend, principal: Principal, run_id: str) -> dict[str, Any]:
+    """A run that is the principal's business."""
+    found = await backend.run(run_id)
+    if found is None or not principal.sees(tenant_of(found["table"])):
+        raise UnknownRun(run_id)
+    return found
+
+
+def _scopes(principal: Principal, wanted: documents.ScopeRequest | None) -> Collection[str]:
+    """The scopes that a request means. One of another tenant is unknown."""
+    if wanted is None or wanted.scope is None:
+        return [EVERY_TENANT] if principal.sees_all else principal.tenants
+    if not principal.sees(wanted.scope.partition("/")[0]):
+        raise UnknownTable(wanted.scope)
+    return [wanted.scope]
+
+
+async def _pauses(backend: AdminBackend, principal: Principal) -> JSONResponse:
+    return JSONResponse(
+        {"paused": [_pause(hold, principal) for hold in await backend.holds() if _told(hold, principal)]}
+    )
+
+
+def _told(hold: Hold, principal: Principal) -> bool:
+    return hold.scope == EVERY_TENANT or principal.sees(hold.scope.partition("/")[0])
+
+
+def _pause(hold: Hold, principal: Principal) -> dict[str, Any]:
+    """A hold on everything concerns everybody; who said it and why may name another tenant."""
+    whole = principal.sees(hold.scope.partition("/")[0])
+    return {
+        "scope": hold.scope,
+        "since": report.iso_utc(hold.since),
+        "by": hold.by if whole else None,
+        "reason": hold.reason if whole else None,
+    }

@@ -1,0 +1,190 @@
+"""Read the audit trail and check it: every segment there, unchanged, in its place, up to the newest one known.
+
+What is wrong is a fault; what an interrupted run left open is a remark. Reads only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from lakesweep.cleanup import audit
+from lakesweep.cleanup.audit import Broken, Record, Segment
+from lakesweep.cleanup.ports import AuditHeader, StateStore, Storage
+from lakesweep.model.errors import NotFound, UnknownTable, Unreadable
+from lakesweep.model.location import Location
+
+_READ_AHEAD = 16
+"""Segments read at one time."""
+
+_FATES = ("deleted", "already_gone", "failed")
+
+
+@dataclass(kw_only=True)
+class Findings:
+    """What a check of one table's trail found."""
+
+    table: str
+    segments: int = 0
+    runs: int = 0
+    faults: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspector:
+    """The trails of all tables in one store."""
+
+    artifacts: Location
+    storage: Storage
+    state: StateStore
+
+    async def verify(self, table: str | None = None) -> AsyncIterator[Findings]:
+        """Check one table's trail, or all of them by name. Raises UnknownTable if there is nothing to check."""
+        stored = await self._stored(table)
+        known = {table} if table else await self.state.audited_tables()
+        tables = sorted({*stored, *known})
+        for name in tables:
+            head = await self.state.audit_head(name)
+            if table and head is None and not stored.get(name):
+                raise UnknownTable(f"there are no audit records of {table!r}")
+            yield await self._verify(name, stored.get(name, []), head)
+
+    async def records(self, run_id: str, table: str | None = None) -> AsyncIterator[tuple[Segment, Record]]:
+        """The records of one run in order. With `table` they are found without the help of the state store."""
+        header = await self.state.get_audit(run_id)
+        if header is None and table is None:
+            raise UnknownTable(f"there are no audit records of run {run_id!r}")
+        label = header.table if header else table or ""
+        numbers: Sequence[int] = (
+            range(header.first, header.last + 1) if header else (await self._stored(label)).get(label, [])
+        )
+        async for number, data in self._read(label, numbers):
+            segment = self._decoded(label, number, data)
+            if segment.run_id == run_id:
+                for record in segment.records:
+                    yield segment, record
+
+    async def _verify(self, table: str, stored: Sequence[int], head: AuditHeader | None) -> Findings:
+        findings = Findings(table=table)
+        last = max(stored[-1] if stored else 0, head.last if head else 0)
+        chain = _Chain(findings)
+        async for number, data in self._read(table, range(1, last + 1)):
+            chain.see(number, data)
+            if head and number == head.last and data is not None and audit.digest(data) != head.digest:
+                findings.faults.append(f"segment {number} is not the one that the state store remembers")
+        chain.close()
+        return findings
+
+    def _decoded(self, table: str, number: int, data: bytes | None) -> Segment:
+        place = audit.segment_place(self.artifacts, table, number).raw
+        if data is None:
+            raise Unreadable(place, "this segment of the audit trail is missing")
+        try:
+            return Segment.decode(data)
+        except Broken as exc:
+            raise Unreadable(place, str(exc)) from exc
+
+    async def _stored(self, table: str | None) -> dict[str, list[int]]:
+        """Numbers of the segments there are, ascending, by table."""
+        place = audit.directory(self.artifacts, table) if table else self.artifacts.join("audit")
+        found: dict[str, list[int]] = {}
+        async with aclosing(self.storage.list(place)) as batches:
+            async for batch in batches:
+                for path in batch.column("path").to_pylist():
+                    directory, _, name = path.rpartition("/")
+                    number = audit.segment_number(name)
+                    if number is not None:
+                        found.setdefault(directory, []).append(number)
+        return {table or await self._table_in(place): sorted(numbers) for place, numbers in found.items()}
+
+    async def _table_in(self, place: str) -> str:
+        """Whose directory this is. A segment says it best, if its word agrees with where it is."""
+        directory = Location.parse(place)
+        try:
+            claimed = Segment.decode(await self.storage.read(directory.join(audit.segment_name(1)))).table
+        except (NotFound, Broken):
+            claimed = ""
+        if claimed and audit.directory(self.artifacts, claimed) == directory:
+            return claimed
+        return audit.table_at(self.artifacts, directory)
+
+    async def _read(self, table: str, numbers: Sequence[int]) -> AsyncIterator[tuple[int, bytes | None]]:
+        """Segments in order, some read ahead; None for one that is not there."""
+        for start in range(0, len(numbers), _READ_AHEAD):
+            some = numbers[start : start + _READ_AHEAD]
+            read = await asyncio.gather(*(self._segment(table, number) for number in some))
+            for number, data in zip(some, read, strict=True):
+                yield number, data
+
+    async def _segment(self, table: str, number: int) -> bytes | None:
+        try:
+            return await self.storage.read(audit.segment_place(self.artifacts, table, number))
+        except NotFound:
+            return None
+
+
+class _Chain:
+    """Follows one table's chain, segment by segment."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._previous: str | None = None
+        self._gap = False
+        self._runs: dict[str, _Run] = {}
+
+    def see(self, number: int, data: bytes | None) -> None:
+        """The next segment by number."""
+        if data is None:
+            self._findings.faults.append(f"segment {number} is missing")
+            self._gap = True
+            return
+        self._findings.segments += 1
+        self._findings.faults += (f"segment {number}: {fault}" for fault in self._faults(number, data))
+        self._previous, self._gap = audit.digest(data), False
+
+    def close(self) -> None:
+        """The end of the chain: what did interrupted runs leave open?"""
+        self._findings.runs = len(self._runs)
+        for run_id, run in self._runs.items():
+            self._findings.remarks += (f"run {run_id}: {remark}" for remark in run.remarks())
+
+    def _faults(self, number: int, data: bytes) -> Iterator[str]:
+        try:
+            segment = Segment.decode(data)
+        except Broken as exc:
+            yield str(exc)
+            return
+        if segment.number != number:
+            yield f"it is segment {segment.number} in another's place"
+        if segment.table != self._findings.table:
+            yield f"it belongs to {segment.table}"
+        if not self._gap and segment.previous != self._previous:
+            yield "it does not follow the segment before it"
+        self._runs.setdefault(segment.run_id, _Run()).see(segment.records)
+
+
+class _Run:
+    """What one run's records leave open."""
+
+    def __init__(self) -> None:
+        self._ended = False
+        self._open: dict[int, None] = {}
+
+    def see(self, records: Iterable[Record]) -> None:
+        for record in records:
+            kind = record.get("record")
+            if kind == "delete":
+                self._open[record["batch"]] = None
+            elif kind in _FATES:
+                self._open.pop(record["batch"], None)
+            elif kind == "end":
+                self._ended = True
+
+    def remarks(self) -> Iterator[str]:
+        if not self._ended:
+            yield "it has no end: it was interrupted or is still under way"
+        for batch in self._open:
+            yield f"batch {batch} has no outcome: its files may be gone or not"

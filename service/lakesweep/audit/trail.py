@@ -1,0 +1,150 @@
+"""Write one run's part of a table's audit trail. Creates segments, never overwrites or deletes one.
+
+The state store says where the chain ends; what stands behind that (a crash came between a segment and its header)
+is read and taken up. A segment's place is taken by a create-only write, so of two writers one goes behind the other
+and the chain never forks. An answer that was lost is no trouble: a place that holds our own bytes is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from lakesweep.cleanup import audit
+from lakesweep.cleanup.audit import Circumstances, FileFate, Record, Segment
+from lakesweep.cleanup.ports import AuditHeader, BatchRecord, Clock, StateStore, Storage, Writer
+from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError, Unavailable
+from lakesweep.model.files import Candidate
+from lakesweep.model.location import Location
+from lakesweep.model.run import CleanupRun
+from lakesweep.model.snapshot import ExpiryPlan
+
+_ATTEMPTS = 3
+"""Tries of one write. A batch waits meanwhile, so a store that is away is soon told."""
+_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """The last segment of a chain; number 0 of an empty one."""
+
+    number: int
+    digest: str | None
+
+
+@dataclass(kw_only=True)
+class Trail:
+    """The Audit port over a store. One per run; may be used by several tasks at once."""
+
+    artifacts: Location
+    table: str
+    run_id: str
+    about: Circumstances
+    storage: Storage
+    writer: Writer
+    state: StateStore
+    clock: Clock
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _end: _End | None = field(init=False, default=None)
+    _begun: bool = field(init=False, default=False)
+
+    async def begin(self, run: CleanupRun) -> None:
+        """Who, why and on which plan."""
+        await self._append((audit.begin_record(run, self.about),))
+        self._begun = True
+
+    async def expiring(self, plan: ExpiryPlan) -> None:
+        """Before the commit."""
+        await self._append((audit.expiry_record("expiring", plan),))
+
+    async def expired(self, plan: ExpiryPlan) -> None:
+        """After the commit."""
+        await self._append((audit.expiry_record("expired", plan),))
+
+    async def deleting(self, batch: BatchRecord, going: Sequence[Candidate], spared: Sequence[Candidate]) -> None:
+        """Before a batch."""
+        await self._append(await asyncio.to_thread(audit.deleting_records, batch, going, spared))
+
+    async def deleted(self, batch: BatchRecord, fates: Sequence[FileFate]) -> None:
+        """After a batch."""
+        await self._append(await asyncio.to_thread(audit.deleted_records, batch, fates))
+
+    async def end(self, run: CleanupRun) -> None:
+        """The end, together with the beginning if the run came no further."""
+        begin = () if self._begun else (audit.begin_record(run, self.about),)
+        await self._append((*begin, audit.end_record(run)))
+
+    async def _append(self, records: tuple[Record, ...]) -> None:
+        async with self._lock:
+            try:
+                await self._write(records)
+            except StorageError as exc:
+                raise AuditFailed(f"{exc.address}: the audit trail cannot be written ({exc.why}): {_LAW}") from exc
+
+    async def _write(self, records: tuple[Record, ...]) -> None:
+        end = self._end or await self._find_end()
+        while True:
+            segment = Segment(
+                table=self.table,
+                number=end.number + 1,
+                previous=end.digest,
+                run_id=self.run_id,
+                at=self.clock.now(),
+                records=records,
+            )
+            # Many rows take longer to write down than the event loop may be held.
+            data = await asyncio.to_thread(segment.encode)
+            written = _End(number=segment.number, digest=audit.digest(data))
+            taken_by = await self._take(segment.number, data)
+            if taken_by is None:
+                break
+            end = _End(number=segment.number, digest=audit.digest(taken_by))
+        self._end = written
+        await self.state.set_audit(
+            AuditHeader(
+                run_id=self.run_id,
+                table=self.table,
+                first=written.number,
+                last=written.number,
+                digest=written.digest or "",
+            )
+        )
+
+    async def _take(self, number: int, data: bytes) -> bytes | None:
+        """Create a segment; what stands in its place instead, if it is another's."""
+        place = audit.segment_place(self.artifacts, self.table, number)
+        failures = 0
+        while True:
+            try:
+                await self.writer.put(place, data, create_only=True)
+            except AlreadyThere:
+                found = await self.storage.read(place)
+                return None if found == data else found
+            except Unavailable:
+                failures += 1
+                if failures >= _ATTEMPTS:
+                    raise
+                await self.sleep(_PAUSE_SECONDS * failures)
+            else:
+                return None
+
+    async def _find_end(self) -> _End:
+        """Where the chain ends as far as the state store knows, or, if it knows nothing, the store itself."""
+        header = await self.state.audit_head(self.table)
+        if header is not None:
+            return _End(number=header.last, digest=header.digest)
+        number = 0
+        async with aclosing(self.storage.list(audit.directory(self.artifacts, self.table))) as batches:
+            async for batch in batches:
+                names = (path.rpartition("/")[2] for path in batch.column("path").to_pylist())
+                number = max([number, *(audit.segment_number(name) or 0 for name in names)])
+        if not number:
+            return _End(number=0, digest=None)
+        newest = await self.storage.read(audit.segment_place(self.artifacts, self.table, number))
+        return _End(number=number, digest=audit.digest(newest))
+
+
+_LAW = "nothing is deleted without its record"

@@ -1,0 +1,39 @@
+"""Read the table again once the listing is complete: whatever was committed meanwhile counts as live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakesweep.cleanup.ports import Marked, StateStore, Table
+from lakesweep.model.errors import Indeterminate
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan
+
+
+@dataclass(kw_only=True)
+class Marking:
+    """What an engine calls when it has listed everything."""
+
+    table: Table
+    state: StateStore
+    policy: CleanupPolicy
+    now: datetime
+    _result: tuple[Marked, ExpiryPlan] | None = None
+
+    async def __call__(self) -> Marked:
+        """Load, decide what expires, and collect what names files."""
+        table = self.table
+        state = await table.load()
+        expiry = table.plan_expiry(state, self.policy, self.now)
+        pending = await self.state.pending_expiry(table.ref.label)
+        before = await table.load_at(pending, state) if pending and pending != state.head else None
+        marked = Marked(state=state, references=await table.references(state, expiry, before))
+        self._result = (marked, expiry)
+        return marked
+
+    def result(self) -> tuple[Marked, ExpiryPlan]:
+        """What was read, and the expiry that it was read for."""
+        if self._result is None:
+            raise Indeterminate("the engine finished without reading any reference")
+        return self._result

@@ -1,0 +1,53 @@
+"""The little deleting that formats may ask for, behind the tenant's gate: unpublished files, empty directories."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+
+from lakesweep.cleanup.deleter import Deleter, Fate, GatedDeleter
+from lakesweep.model.errors import LakesweepError
+from lakesweep.model.location import Location
+
+log = structlog.get_logger()
+
+
+class GatedTidy:
+    """Opens a deleter for each call and never raises: what is left behind is found again as an orphan."""
+
+    def __init__(self, open_deleter: Callable[[], Deleter], tenant_root: Location) -> None:
+        self._open_deleter = open_deleter
+        self._tenant_root = tenant_root
+
+    async def discard(self, paths: Sequence[str]) -> None:
+        """Remove files that this process wrote just now and that nothing can refer to."""
+        if not paths:
+            return
+        try:
+            async with self._deleter() as deleter:
+                outcomes = await deleter.delete(paths)
+        except LakesweepError as exc:
+            log.warning("unpublished_files_left", files=len(paths), why=str(exc))
+            return
+        failed = [outcome for outcome in outcomes if outcome.fate is Fate.FAILED]
+        if failed:
+            log.warning("unpublished_files_left", files=len(failed), why=failed[0].why)
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
+        """Remove those directories below `root` that are empty."""
+        try:
+            async with self._deleter() as deleter:
+                return await deleter.remove_empty_directories(root, directories)
+        except LakesweepError as exc:
+            log.warning("empty_directories_left", directories=len(directories), why=str(exc))
+            return 0
+
+    @asynccontextmanager
+    async def _deleter(self) -> AsyncIterator[Deleter]:
+        gate = GatedDeleter(self._open_deleter(), tenant_root=self._tenant_root, table_roots=(self._tenant_root,))
+        try:
+            yield gate
+        finally:
+            await gate.aclose()

@@ -1,0 +1,48 @@
+"""Whose turn it is: fair between tenants, then the table that has waited longest. Pure, and remembers only turns.
+
+The tenant with the fewest tables under way goes first; of several, the one whose last turn is longest ago. So a
+tenant with three tables waits for one turn of each other tenant, however many tables those have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """One table that could be started now."""
+
+    tenant: str
+    table: str
+    since: datetime
+
+
+class Turns:
+    """Gives out turns. One instance lives as long as the scheduler."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._last_turn: dict[str, int] = {}
+
+    def choose(self, due: Iterable[Due], running: Mapping[str, int], free: int) -> list[Due]:
+        """At most `free` of the due tables, in the order in which they are to start. `running` counts by tenant."""
+        waiting: dict[str, list[Due]] = {}
+        for one in due:
+            waiting.setdefault(one.tenant, []).append(one)
+        for tables in waiting.values():
+            tables.sort(key=lambda one: (one.since, one.table), reverse=True)
+        busy = Counter(running)
+        chosen: list[Due] = []
+        while waiting and len(chosen) < free:
+            tenant = min(waiting, key=lambda name: (busy[name], self._last_turn.get(name, 0), name))
+            chosen.append(waiting[tenant].pop())
+            self._last_turn[tenant] = next(self._numbers)
+            busy[tenant] += 1
+            if not waiting[tenant]:
+                del waiting[tenant]
+        return chosen

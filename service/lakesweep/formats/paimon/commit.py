@@ -1,0 +1,252 @@
+"""Writing a new snapshot: merge manifests, write lists, publish atomically, then the LATEST hint.
+
+A snapshot is published by an atomic create of its file, so of several committers one wins. What was written
+before that goes again if the commit fails before publishing. Once publishing was tried nothing is removed: the
+snapshot may be there although nobody could say so, and then it needs every one of those files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from lakesweep.cleanup.ports import Writer
+from lakesweep.formats.paimon import manifests, merge, shapes
+from lakesweep.formats.paimon.draft import Draft
+from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon.lists import ListReader
+from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
+from lakesweep.formats.paimon.schema import FieldType, TableSchema
+from lakesweep.formats.paimon.shapes import Shape
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
+from lakesweep.formats.paimon.tidy import Tidy
+from lakesweep.model.errors import AlreadyThere, CommitConflict, CommitUnknown, Indeterminate, NotFound, StorageError
+
+_log = structlog.get_logger(__name__)
+
+BATCH_IDENTIFIER = 2**63 - 1
+"""The commit identifier of commits that belong to no stream."""
+
+_CARRIED = ("indexManifest", "watermark", "statistics", "nextRowId")
+KNOWN_FIELDS = frozenset(
+    [
+        *("version", "id", "schemaId", "commitUser", "commitIdentifier", "commitKind", "timeMillis", "logOffsets"),
+        *("baseManifestList", "baseManifestListSize", "deltaManifestList", "deltaManifestListSize"),
+        *("changelogManifestList", "changelogManifestListSize", "totalRecordCount", "deltaRecordCount"),
+        *("changelogRecordCount", "properties", "uuid", "writerVersion", "operation"),
+        *_CARRIED,
+    ]
+)
+"""What we know whether to carry over. A snapshot with other fields is not committed on top of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a commit is about."""
+
+    kind: str
+    """OVERWRITE or COMPACT."""
+    delta: tuple[Entry, ...] = ()
+    delta_shape: Shape | None = None
+    """The shape of the manifests that the delta's entries come from."""
+    bytes_per_entry: float = 1.0
+    index_entries: tuple[dict[str, Any], ...] | None = None
+    """All index entries from now on; None when they stay as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOptions:
+    """How a commit is written."""
+
+    schema: TableSchema
+    rules: MergeRules
+    compression: str
+
+    @property
+    def types(self) -> list[FieldType]:
+        """The types of the partition keys."""
+        return [field.type for field in self.schema.partition_keys]
+
+
+class Committer:
+    """Commits to one table, on top of the snapshot it is given."""
+
+    def __init__(self, files: TableFiles, lists: ListReader, writer: Writer, tidy: Tidy) -> None:
+        self._files = files
+        self._lists = lists
+        self._writer = writer
+        self._tidy = tidy
+
+    async def commit(
+        self, latest: PaimonSnapshot, changes: Changes, options: CommitOptions, now: datetime
+    ) -> PaimonSnapshot | None:
+        """Publish the snapshot after `latest`. Raises CommitConflict if somebody else was first, CommitUnknown if
+        nobody can tell. Returns None when there is nothing to publish: no change, and no manifest to merge."""
+        before = await self._lists.manifests_of(latest)
+        plan = await self._plan_merge(before, options)
+        if not changes.delta and plan.empty:
+            return None
+        draft = Draft(
+            self._files,
+            self._writer,
+            types=options.types,
+            list_shape=await self._list_shape(latest),
+            target_size=options.rules.target_size,
+            compression=options.compression,
+        )
+        try:
+            document = await self._prepare(draft, latest, plan=plan, changes=changes, options=options, now=now)
+        except BaseException:
+            await self._tidy.discard(draft.written)
+            raise
+        published = await self._publish(latest.id + 1, document)
+        await self._write_hint(published.id)
+        return published
+
+    async def _plan_merge(self, before: Sequence[ManifestMeta], options: CommitOptions) -> MergePlan:
+        rules = options.rules
+        if merge.wants_full(before, rules):
+            deleted: set[bytes] = set()
+            for meta in before:
+                if meta.deleted:
+                    rows = (await self._lists.table(meta, ("kind", "partition"))).to_pylist()
+                    deleted.update(row["partition"] for row in rows if row["kind"] == manifests.DELETE)
+            plan = merge.plan_full(before, rules, deleted, options.types)
+            if plan is not None:
+                return plan
+        return merge.plan_minor(before, rules)
+
+    async def _prepare(
+        self,
+        draft: Draft,
+        latest: PaimonSnapshot,
+        *,
+        plan: MergePlan,
+        changes: Changes,
+        options: CommitOptions,
+        now: datetime,
+    ) -> dict[str, Any]:
+        base = [record for group in plan.groups for record in await self._merge(draft, group, options.rules)]
+        delta: list[dict[str, Any]] = []
+        if changes.delta_shape is not None:
+            entries = _stream(changes.delta)
+            delta = await draft.write_manifests(changes.delta_shape, entries, bytes_per_entry=changes.bytes_per_entry)
+        document = _new_document(latest, changes, options.schema, draft.token, now)
+        document["baseManifestList"], document["baseManifestListSize"] = await draft.write_list(base)
+        document["deltaManifestList"], document["deltaManifestListSize"] = await draft.write_list(delta)
+        if changes.index_entries is not None:
+            del document["indexManifest"]
+            if changes.index_entries:
+                shape = shapes.shape_of(await self._files.read(self._files.manifest(str(latest.index_manifest))))
+                document["indexManifest"] = await draft.write_index(shape, changes.index_entries)
+        if latest.statistics and not await self._statistics_stay(latest.statistics, options.schema):
+            del document["statistics"]
+        return document
+
+    async def _merge(self, draft: Draft, group: Sequence[ManifestMeta], rules: MergeRules) -> list[dict[str, Any]]:
+        """The list records that stand for one group afterwards."""
+        if len(group) == 1:
+            return [dict(group[0].document)]
+        standing, found = Standing(), []
+        try:
+            for meta in group:
+                data = await self._lists.read_manifest(meta)
+                found.append(shapes.shape_of(data))
+                columns = ("kind", *manifests.IDENTITY)
+                table = await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
+                standing.feed(meta.name, (_change(row) for row in table.to_pylist()))
+            shape = shapes.joined(found)
+        except ValueError as exc:
+            raise Indeterminate(f"manifests of {self._files.location} cannot be merged: {exc}") from exc
+        whole = [
+            meta for meta in group if not merge.must_change(meta, rules) and standing.left_of(meta.name) == meta.added
+        ]
+        rewritten = [meta for meta in group if meta not in whole]
+        size = sum(meta.size_bytes for meta in rewritten) / max(1, sum(meta.entries for meta in rewritten))
+        merged = await draft.write_manifests(shape, self._left(rewritten, standing), bytes_per_entry=size)
+        return [*(dict(meta.document) for meta in whole), *merged]
+
+    async def _left(self, metas: Sequence[ManifestMeta], standing: Standing) -> AsyncIterator[Entry]:
+        for meta in metas:
+            data = await self._lists.read_manifest(meta)
+            for entry in await asyncio.to_thread(manifests.read_entries, data, expected=meta.entries):
+                if standing.take(entry):
+                    yield entry
+
+    async def _list_shape(self, latest: PaimonSnapshot) -> Shape:
+        locations = [self._files.manifest(name) for name in (latest.delta_list, latest.base_list)]
+        return shapes.joined([shapes.shape_of(await self._files.read(location)) for location in locations])
+
+    async def _statistics_stay(self, name: str, schema: TableSchema) -> bool:
+        """Statistics of another schema are not those of the new snapshot."""
+        try:
+            document = json.loads(await self._files.read(self._files.at("statistics", name)))
+        except (StorageError, ValueError):
+            return False
+        return isinstance(document, dict) and document.get("schemaId") == schema.id
+
+    async def _publish(self, snapshot_id: int, document: dict[str, Any]) -> PaimonSnapshot:
+        """Create the snapshot file, then look whether it is ours."""
+        location = self._files.at("snapshot", f"snapshot-{snapshot_id}")
+        data = json.dumps(document, indent=2).encode()
+        trouble: StorageError | None = None
+        try:
+            await self._writer.put(location, data, create_only=True)
+        except StorageError as exc:
+            trouble = exc
+        try:
+            stored = await self._files.read(location)
+        except NotFound as exc:
+            raise CommitUnknown(f"{location} is not there after it was written: {trouble or exc}") from exc
+        except StorageError as exc:
+            raise CommitUnknown(f"whether {location} was committed cannot be seen: {exc}") from exc
+        if stored == data:
+            return parse_snapshot(data, location)
+        if trouble is None or isinstance(trouble, AlreadyThere):
+            raise CommitConflict(f"{location} was committed by somebody else")
+        raise CommitUnknown(f"{location} is another one than ours, and our write failed: {trouble}") from trouble
+
+    async def _write_hint(self, snapshot_id: int) -> None:
+        """For other readers. A hint that cannot be written is no failed commit."""
+        try:
+            await self._writer.put(self._files.at("snapshot", "LATEST"), str(snapshot_id).encode(), create_only=False)
+        except StorageError as exc:
+            _log.warning("hint_not_written", hint="LATEST", why=str(exc))
+
+
+def _new_document(
+    latest: PaimonSnapshot, changes: Changes, schema: TableSchema, token: str, now: datetime
+) -> dict[str, Any]:
+    """Everything but the lists. `operation` stays unset: TRUNCATE on a part of a table misleads later readers."""
+    carried = (*_CARRIED, *(("properties",) if changes.kind == "COMPACT" else ()))
+    document = {field: latest.document[field] for field in carried if latest.document.get(field) is not None}
+    rows = sum(entry["_FILE"]["_ROW_COUNT"] * (1 if entry["_KIND"] == manifests.ADD else -1) for entry in changes.delta)
+    return document | {
+        "version": 3,
+        "id": latest.id + 1,
+        "schemaId": schema.id,
+        "commitUser": f"lakesweep-{token}",
+        "commitIdentifier": BATCH_IDENTIFIER,
+        "commitKind": changes.kind,
+        "timeMillis": int(now.timestamp() * 1000),
+        "totalRecordCount": (latest.document.get("totalRecordCount") or 0) + rows,
+        "deltaRecordCount": rows,
+        "uuid": token,
+    }
+
+
+def _change(row: dict[str, Any]) -> tuple[int, merge.Identity]:
+    values = (row[column] for column in manifests.IDENTITY)
+    return row["kind"], tuple(tuple(value) if isinstance(value, list) else value for value in values)
+
+
+async def _stream(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
+    for entry in entries:
+        yield entry

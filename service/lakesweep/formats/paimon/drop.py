@@ -1,0 +1,140 @@
+"""Dropping partitions and compacting manifests: what to commit, tried again when somebody else commits first.
+
+Dropping marks every live file of the partitions as deleted in a new snapshot; the files themselves go when the
+snapshots before it expire. A partition is found by its bytes in the manifests and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+from typing import Any
+
+from lakesweep.cleanup.ports import Fence
+from lakesweep.formats.paimon import manifests, merge, shapes
+from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
+from lakesweep.formats.paimon.lists import ListReader
+from lakesweep.formats.paimon.merge import Entry, MergeRules
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot
+from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.model.errors import CommitConflict, Indeterminate
+
+Reload = Callable[[], Awaitable[PaimonState]]
+_FIRST_WAIT_SECONDS = 0.01
+_LONGEST_WAIT_SECONDS = 10.0
+
+
+def commit_options(state: PaimonState) -> CommitOptions:
+    """As the table's options say."""
+    manifest = state.options.manifest
+    rules = MergeRules(
+        target_size=manifest.target_size, full_threshold=manifest.full_threshold, min_count=manifest.merge_min_count
+    )
+    return CommitOptions(schema=state.log.schemas[-1], rules=rules, compression=manifest.compression)
+
+
+async def drop_partitions(
+    committer: Committer,
+    lists: ListReader,
+    reload: Reload,
+    partitions: Collection[bytes],
+    *,
+    fence: Fence,
+    now: datetime,
+) -> PaimonSnapshot | None:
+    """One OVERWRITE snapshot without these partitions, or None when they have no live files."""
+
+    async def attempt(state: PaimonState, latest: PaimonSnapshot) -> PaimonSnapshot | None:
+        changes = await _deletes(lists, latest, frozenset(partitions))
+        if not changes.delta:
+            return None
+        return await committer.commit(latest, changes, commit_options(state), now)
+
+    return await _retried(attempt, reload, fence)
+
+
+async def compact_manifests(
+    committer: Committer, reload: Reload, *, fence: Fence, now: datetime
+) -> PaimonSnapshot | None:
+    """One COMPACT snapshot with as few manifests as can be, or None when there is nothing to merge."""
+
+    async def attempt(state: PaimonState, latest: PaimonSnapshot) -> PaimonSnapshot | None:
+        options = commit_options(state)
+        schema = next((one for one in state.log.schemas if one.id == latest.schema_id), options.schema)
+        rules = MergeRules(target_size=options.rules.target_size, full_threshold=1, min_count=1)
+        all_of_them = CommitOptions(schema=schema, rules=rules, compression=options.compression)
+        return await committer.commit(latest, Changes(kind="COMPACT"), all_of_them, now)
+
+    return await _retried(attempt, reload, fence)
+
+
+async def _retried(
+    attempt: Callable[[PaimonState, PaimonSnapshot], Awaitable[PaimonSnapshot | None]], reload: Reload, fence: Fence
+) -> PaimonSnapshot | None:
+    """Each time from a fresh look at the table: what was live a moment ago may not be."""
+    wait, tries = _FIRST_WAIT_SECONDS, 0
+    while True:
+        state = await reload()
+        if state.latest is None:
+            return None
+        await fence.check()
+        try:
+            return await attempt(state, state.latest)
+        except CommitConflict:
+            tries += 1
+            if tries > state.options.manifest.max_retries:
+                raise
+        await asyncio.sleep(wait * (1 + 0.2 * random.random()))  # noqa: S311 - spreads racing committers, no secret
+        wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+
+
+async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozenset[bytes]) -> Changes:
+    """A DELETE for every live file of the partitions, and the index entries that are left."""
+    live: dict[merge.Identity, Entry] = {}
+    found: list[shapes.Shape] = []
+    size = entries = 0
+    for meta in await lists.manifests_of(latest):
+        data = await lists.read_manifest(meta)
+        wanted = await asyncio.to_thread(_entries_of, data, partitions, meta.entries)
+        if wanted:
+            found.append(shapes.shape_of(data))
+            size, entries = size + meta.size_bytes, entries + meta.entries
+        for entry in wanted:
+            if entry["_KIND"] == manifests.ADD:
+                live[merge.identity(entry)] = entry
+            else:
+                live.pop(merge.identity(entry), None)
+    if not live:
+        return Changes(kind="OVERWRITE")
+    try:
+        shape = shapes.joined(found)
+    except ValueError as exc:
+        raise Indeterminate(f"no manifest can be written for {latest.label}: {exc}") from exc
+    return Changes(
+        kind="OVERWRITE",
+        delta=tuple({**entry, "_KIND": manifests.DELETE} for entry in live.values()),
+        delta_shape=shape,
+        bytes_per_entry=size / entries,
+        index_entries=await _index_left(lists, latest, partitions),
+    )
+
+
+def _entries_of(data: bytes, partitions: frozenset[bytes], expected: int) -> list[Entry]:
+    """Full entries of some partitions. Most manifests hold none, and then only one column is read."""
+    table = manifests.read_columns(data, ("partition",), expected=expected)
+    if not any(raw in partitions for raw in table.column("partition").unique().to_pylist()):
+        return []
+    return [entry for entry in manifests.read_entries(data, expected=expected) if entry["_PARTITION"] in partitions]
+
+
+async def _index_left(
+    lists: ListReader, latest: PaimonSnapshot, partitions: frozenset[bytes]
+) -> tuple[dict[str, Any], ...] | None:
+    """None when no index entry goes."""
+    if latest.index_manifest is None:
+        return None
+    entries = await lists.read_index(latest.index_manifest)
+    left = [dict(entry.document) for entry in entries if entry.partition not in partitions]
+    return None if len(left) == len(entries) else tuple(left)

@@ -1,0 +1,131 @@
+"""Manifest lists and manifests of one table, read from storage and checked. Reads only.
+
+Both are immutable, so what was learnt of them is remembered while the table is open. Lengths and counts must be
+as recorded. What is gone raises Vanished: whether that is damage or somebody else's expiry shows only when the
+table is looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.formats import avro
+from lakesweep.formats.paimon import manifests
+from lakesweep.formats.paimon.files import TableFiles, gather_bounded, unreadable
+from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot
+from lakesweep.model.errors import NotFound, StorageError, Unreadable
+from lakesweep.model.location import Location
+
+DECODERS = 2
+"""Manifests decoded at one time besides what the engine does."""
+
+
+class Vanished(Unreadable):
+    """Something that a snapshot needs is gone. Look at the table again: the snapshot may have gone as well."""
+
+
+class ListReader:
+    """Reads lists and manifests."""
+
+    def __init__(self, files: TableFiles) -> None:
+        self._files = files
+        self._lists: dict[str, tuple[ManifestMeta, ...]] = {}
+        self._unmeasured: set[str] = set()
+        self._net_rows: dict[str, int] = {}
+
+    async def manifests_of(self, snapshot: PaimonSnapshot) -> tuple[ManifestMeta, ...]:
+        """The manifests of a snapshot that stays, base before delta, in order."""
+        base = await self.manifest_list(snapshot, snapshot.base_list)
+        found = (*base, *await self.manifest_list(snapshot, snapshot.delta_list))
+        await self._check_rows(snapshot, found)
+        return found
+
+    async def manifest_list(self, snapshot: PaimonSnapshot, name: str) -> tuple[ManifestMeta, ...]:
+        """A list that must be readable as long as its snapshot stands."""
+        try:
+            return await self._read(name, snapshot.sizes.get(name))
+        except NotFound as exc:
+            raise Vanished(exc.address, f"{exc.why}, but {snapshot.label} needs it") from exc
+
+    async def list_if_there(self, name: str | None) -> tuple[ManifestMeta, ...]:
+        """A list that may be gone. If it is there, it must be readable all the same."""
+        try:
+            return await self._read(name, None) if name else ()
+        except NotFound:
+            return ()
+
+    async def table(self, meta: ManifestMeta, columns: Sequence[str]) -> pa.Table:
+        """Some columns of a manifest that must be readable."""
+        data = await self.read_manifest(meta)
+        try:
+            return await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
+        except (ValueError, pa.ArrowException) as exc:
+            raise unreadable(self._files.manifest(meta.name), exc) from exc
+
+    async def read_manifest(self, meta: ManifestMeta) -> bytes:
+        """The bytes of a manifest, as many as its list records."""
+        return await self._bytes(self._files.manifest(meta.name), meta.size_bytes)
+
+    async def read_index(self, name: str) -> list[manifests.IndexEntry]:
+        """The entries of an index manifest that must be readable."""
+        location = self._files.manifest(name)
+        data = await self._bytes(location, None)
+        try:
+            return manifests.read_index(data)
+        except (ValueError, KeyError, TypeError) as exc:
+            raise unreadable(location, exc) from exc
+
+    async def _bytes(self, location: Location, size: int | None) -> bytes:
+        try:
+            data = await self._files.read(location)
+        except NotFound as exc:
+            raise Vanished(location.raw, exc.why) from exc
+        except StorageError as exc:
+            raise unreadable(location, exc) from exc
+        if size is not None and len(data) != size:
+            raise Unreadable(location.raw, f"it has {len(data)} bytes, but {size} are recorded")
+        return data
+
+    async def _read(self, name: str, size: int | None) -> tuple[ManifestMeta, ...]:
+        if name in self._lists:
+            return self._lists[name]
+        location = self._files.manifest(name)
+        try:
+            data = await self._files.read(location)
+            if size is not None and len(data) != size:
+                raise Unreadable(location.raw, f"it has {len(data)} bytes, but {size} are recorded")
+            found = tuple(manifests.read_list(data))
+        except NotFound:
+            raise
+        except (StorageError, ValueError, KeyError, TypeError) as exc:
+            raise unreadable(location, exc) from exc
+        if size is None and data[:4] == avro.MAGIC:
+            self._unmeasured.add(name)
+        else:
+            self._unmeasured.discard(name)
+        self._lists[name] = found
+        return found
+
+    async def _check_rows(self, snapshot: PaimonSnapshot, found: Sequence[ManifestMeta]) -> None:
+        """Older writers record no length for their lists, and a list cut behind a block looks whole. The snapshot's
+        row count tells: it is the sum over its manifests."""
+        total = snapshot.document.get("totalRecordCount")
+        if total is None or not self._unmeasured & {snapshot.base_list, snapshot.delta_list}:
+            return
+        unread = [meta for meta in found if meta.name not in self._net_rows]
+        self._net_rows.update(await gather_bounded(unread, self._rows_of, limit=DECODERS))
+        rows = sum(self._net_rows[meta.name] for meta in found)
+        if rows != total:
+            raise Unreadable(
+                snapshot.location.raw, f"it counts {total} rows, its manifests {rows}: a manifest list is cut off"
+            )
+
+    async def _rows_of(self, meta: ManifestMeta) -> tuple[str, int]:
+        table = await self.table(meta, ("kind", "rows"))
+        signs = pc.if_else(pc.equal(table.column("kind"), manifests.ADD), 1, -1)
+        return meta.name, pc.sum(pc.multiply(table.column("rows"), signs)).as_py() or 0

@@ -1,0 +1,103 @@
+"""From a log to a TableState: options, roots, layout, and what is needed to decide. Reads manifests only where
+partitions expire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from lakesweep.cleanup.ports import TableState
+from lakesweep.formats.paimon import expiry, scan
+from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
+from lakesweep.formats.paimon.lists import ListReader
+from lakesweep.formats.paimon.options import TableOptions, external_roots, read_options
+from lakesweep.formats.paimon.partitions import Partition
+from lakesweep.formats.paimon.reader import Log
+from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.model.errors import Refused
+from lakesweep.model.location import Location
+from lakesweep.model.table import TableRef
+
+
+def native_state(
+    log: Log,
+    *,
+    partitions: tuple[Partition, ...] = (),
+    checked_at: datetime | None = None,
+    given_up: frozenset[str] = frozenset(),
+) -> PaimonState:
+    """The log with the options in force. Raises Refused when those are wrong."""
+    return PaimonState(
+        log=log,
+        options=read_options(log.schemas[-1].options),
+        partitions=partitions,
+        partitions_checked_at=checked_at,
+        given_up=given_up,
+    )
+
+
+async def live_partitions(native: PaimonState, lists: ListReader) -> tuple[Partition, ...]:
+    """The partitions that may have to go; none are looked for unless partitions expire."""
+    schema = native.log.schemas[-1]
+    if native.latest is None or native.options.partitions.time is None or not schema.partition_keys:
+        return ()
+    return await scan.live_partitions(lists, native.latest, schema, native.options)
+
+
+async def table_state(
+    ref: TableRef, files: TableFiles, lists: ListReader, native: PaimonState, tenant_root: Location
+) -> TableState:
+    """What the algorithm sees of a table."""
+    outside = external_places(native.log, files.location, tenant_root)
+    return TableState(
+        ref=ref,
+        head=native.log.head,
+        table_uuid=native.log.table_id,
+        location=files.location,
+        roots=(files.location.as_directory(), *outside),
+        snapshots=tuple(expiry.as_model(snapshot, native) for snapshot in native.snapshots),
+        layout=_layout(native.log, native.options, files.location, outside),
+        estimated_files=await _live_files(native, lists),
+        native=native,
+    )
+
+
+def external_places(log: Log, location: Location, tenant_root: Location) -> tuple[Location, ...]:
+    """Other directories with files of this table, of every schema it ever had, none inside another. Places outside
+    the tenant's root are left out: they are never listed, and what is referenced there is not missed."""
+    found: list[Location] = []
+    for schema in (*log.schemas, *log.other_schemas):
+        for text in external_roots(schema.options):
+            try:
+                place = Location.parse(text).as_directory()
+            except ValueError as exc:
+                raise Refused("bad_table_options", f"an external path of schema {schema.id}: {exc}") from exc
+            inside = tenant_root.contains(place)
+            if inside and not any(place.overlaps(other) for other in (location, *found)):
+                found.append(place)
+    return tuple(found)
+
+
+def _layout(log: Log, options: TableOptions, location: Location, outside: tuple[Location, ...]) -> PaimonLayout:
+    schemas = (*log.schemas, *log.other_schemas)
+    return make_layout(
+        location,
+        external_roots=outside,
+        data_directory=options.data_directory,
+        partition_levels=len(log.schemas[-1].partition_keys),
+        data_prefixes=_values((schema.options for schema in schemas), "data-file.prefix"),
+        changelog_prefixes=_values((schema.options for schema in schemas), "changelog-file.prefix"),
+    )
+
+
+def _values(options: Iterable[Mapping[str, str]], key: str) -> tuple[str, ...]:
+    """Everything an option was ever set to."""
+    return tuple(dict.fromkeys(one[key] for one in options if one.get(key)))
+
+
+async def _live_files(native: PaimonState, lists: ListReader) -> int | None:
+    """Files live in the latest snapshot, by the counts in its lists."""
+    if native.latest is None:
+        return None
+    return sum(meta.added - meta.deleted for meta in await lists.manifests_of(native.latest))

@@ -1,0 +1,164 @@
+"""Merging manifests: which ones, and what becomes of their entries. Pure.
+
+    full    when small manifests and those with deletes add up to the threshold: everything but large manifests
+            that no delete can concern is written anew, without the deleted files
+    minor   otherwise: neighbours are merged whenever they add up to the target size, and the rest when it is many
+
+In a merge an ADD and the DELETE of the same identity cancel. A DELETE whose ADD is not among the merged manifests
+stays, in its place behind the ADD: to drop it would bring the file back. A second ADD of one identity is damage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakesweep.formats.paimon import manifests
+from lakesweep.formats.paimon.binaryrow import decode_row, sort_key
+from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.schema import FieldType
+
+Entry = dict[str, Any]
+Identity = tuple[Any, ...]
+_NAME = manifests.IDENTITY.index("name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRules:
+    """`manifest.target-file-size`, `manifest.full-compaction-threshold-size`, `manifest.merge-min-count`."""
+
+    target_size: int
+    full_threshold: int
+    min_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePlan:
+    """The manifests of a new base list: each group in order, a single one is kept as it is."""
+
+    groups: tuple[tuple[ManifestMeta, ...], ...]
+
+    @property
+    def empty(self) -> bool:
+        """Nothing would be written anew."""
+        return all(len(group) == 1 for group in self.groups)
+
+
+def must_change(meta: ManifestMeta, rules: MergeRules) -> bool:
+    """Small, or with deletes: a full merge is for these."""
+    return meta.deleted > 0 or meta.size_bytes < rules.target_size
+
+
+def wants_full(metas: Sequence[ManifestMeta], rules: MergeRules) -> bool:
+    """Is there enough to be merged for a full merge?"""
+    return sum(meta.size_bytes for meta in metas if must_change(meta, rules)) >= rules.full_threshold
+
+
+def plan_full(
+    metas: Sequence[ManifestMeta],
+    rules: MergeRules,
+    deleted_partitions: Iterable[bytes],
+    types: Sequence[FieldType],
+) -> MergePlan | None:
+    """Large manifests that no deleted file can be in first, as they are; then all others as one. None if nothing
+    would be gained."""
+    may_hold = _partition_filter(list(deleted_partitions), types)
+    untouched = [meta for meta in metas if not must_change(meta, rules) and not may_hold(meta)]
+    names = {meta.name for meta in untouched}
+    merged = tuple(meta for meta in metas if meta.name not in names)
+    as_few_as_can_be = math.ceil(sum(meta.size_bytes for meta in merged) / rules.target_size)
+    if len(merged) <= 1 or (len(merged) <= as_few_as_can_be and not any(meta.deleted for meta in merged)):
+        return None
+    return MergePlan(groups=(*((meta,) for meta in untouched), merged))
+
+
+def plan_minor(metas: Sequence[ManifestMeta], rules: MergeRules) -> MergePlan:
+    """Neighbours up to the target size, and the remainder if there are enough of them."""
+    groups: list[tuple[ManifestMeta, ...]] = []
+    waiting: list[ManifestMeta] = []
+    size = 0
+    for meta in metas:
+        waiting.append(meta)
+        size += meta.size_bytes
+        if size >= rules.target_size:
+            groups.append(tuple(waiting))
+            waiting, size = [], 0
+    if len(waiting) >= rules.min_count:
+        groups += [tuple(waiting)] if waiting else []
+    else:
+        groups += [(meta,) for meta in waiting]
+    return MergePlan(groups=tuple(groups))
+
+
+def identity(entry: Mapping[str, Any]) -> Identity:
+    """What ADD and DELETE of one file agree in; see manifests.IDENTITY."""
+    file = entry["_FILE"]
+    return (
+        entry["_PARTITION"],
+        entry["_BUCKET"],
+        file["_LEVEL"],
+        file["_FILE_NAME"],
+        tuple(file.get("_EXTRA_FILES") or ()),
+        file.get("_EMBEDDED_FILE_INDEX"),
+        file.get("_EXTERNAL_PATH"),
+    )
+
+
+class Standing:
+    """What is left of the entries of neighbouring manifests. Fed once in order, then asked entry by entry."""
+
+    def __init__(self) -> None:
+        self._added: dict[Identity, str] = {}
+        self._deleted: set[Identity] = set()
+
+    def feed(self, manifest: str, changes: Iterable[tuple[int, Identity]]) -> None:
+        """The changes of the next manifest. Raises ValueError on a second ADD of one identity."""
+        for kind, key in changes:
+            if kind == manifests.ADD:
+                if key in self._added:
+                    raise ValueError(f"{key[_NAME]} is added twice")
+                self._added[key] = manifest
+            elif self._added.pop(key, None) is None:
+                self._deleted.add(key)
+
+    def left_of(self, manifest: str) -> int:
+        """How many files that this manifest adds are left."""
+        return sum(origin == manifest for origin in self._added.values())
+
+    def take(self, entry: Entry) -> bool:
+        """Is this entry left? Each is taken once."""
+        key = identity(entry)
+        if entry["_KIND"] == manifests.ADD:
+            return self._added.pop(key, None) is not None
+        if key in self._deleted:
+            self._deleted.remove(key)
+            return True
+        return False
+
+
+def _partition_filter(deleted: Sequence[bytes], types: Sequence[FieldType]) -> Callable[[ManifestMeta], bool]:
+    """May a manifest hold a file of one of these partitions? By its statistics; doubt means yes."""
+    if not deleted:
+        return lambda _: False
+    try:
+        rows = [decode_row(raw, types) for raw in deleted]
+    except ValueError:
+        return lambda _: True
+
+    def may_hold(meta: ManifestMeta) -> bool:
+        stats = meta.document.get("_PARTITION_STATS") or {}
+        try:
+            low, high = decode_row(stats["_MIN_VALUES"], types), decode_row(stats["_MAX_VALUES"], types)
+        except (ValueError, KeyError, TypeError):
+            return True
+        return any(all(map(_between, low, row, high)) for row in rows)
+
+    return may_hold
+
+
+def _between(low: Any, value: Any, high: Any) -> bool:
+    if None in (low, value, high):
+        return True
+    return bool(sort_key(low) <= sort_key(value) <= sort_key(high))

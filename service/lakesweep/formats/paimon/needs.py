@@ -1,0 +1,82 @@
+"""How much of each snapshot, tag, branch and changelog must stay readable. Pure.
+
+What other tools may already have taken is kept if it is there and not missed if it is not: a tag keeps no
+changelog; nobody but us keeps a branch's changelogs; a long-lived changelog keeps its changelog files or, where
+the table has no changelog producer, the files that were appended with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
+from lakesweep.formats.paimon.state import PaimonState
+
+
+class Presence(Enum):
+    """What a part of a snapshot means to it."""
+
+    REQUIRED = "required"
+    IF_THERE = "if there"
+    UNUSED = "unused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The parts of one root. `data` covers base and delta, index and statistics."""
+
+    data: Presence
+    changelog: Presence
+    appended: bool = False
+    """The delta serves as the changelog."""
+    itself: bool = False
+    """Its own file can be a candidate, so it has to be named. Tags and branches are reserved anyway."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """One thing that protects files."""
+
+    snapshot: PaimonSnapshot
+    need: Need
+
+
+def retained_roots(state: PaimonState, expiring: Sequence[PaimonSnapshot], *, decoupled: bool) -> Iterator[Root]:
+    """Everything that stays, in order of commit within the main table and within each branch."""
+    going = {snapshot.key for snapshot in expiring}
+    for snapshot in state.snapshots:
+        if snapshot.key not in going:
+            yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=Presence.REQUIRED, itself=True))
+    for snapshot in state.log.branched:
+        yield Root(snapshot=snapshot, need=_branch_need(snapshot, state))
+    for snapshot in state.log.tags:
+        yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=Presence.UNUSED))
+    for snapshot in state.changelogs:
+        if snapshot.key not in going:
+            yield Root(snapshot=snapshot, need=_changelog_need(snapshot, state, itself=True))
+    if decoupled:  # an expired snapshot leaves its changelog behind
+        for snapshot in expiring:
+            if snapshot.role is Role.SNAPSHOT:
+                yield Root(snapshot=snapshot, need=_changelog_need(snapshot, state, itself=False))
+
+
+def _branch_need(snapshot: PaimonSnapshot, state: PaimonState) -> Need:
+    match snapshot.role:
+        case Role.SNAPSHOT:
+            return Need(data=Presence.REQUIRED, changelog=Presence.IF_THERE)
+        case Role.TAG:
+            return Need(data=Presence.REQUIRED, changelog=Presence.UNUSED)
+        case Role.CHANGELOG:
+            return _changelog_need(snapshot, state, itself=False)
+
+
+def _changelog_need(snapshot: PaimonSnapshot, state: PaimonState, *, itself: bool) -> Need:
+    without_producer = "none" in state.producer_of(snapshot)
+    return Need(
+        data=Presence.UNUSED,
+        changelog=Presence.REQUIRED,
+        appended=without_producer and snapshot.changelog_list is None,
+        itself=itself,
+    )

@@ -1,0 +1,261 @@
+"""What names files at one state: direct names, manifests to be decoded, and names proven dead. Reads only.
+
+Failing to read a part of something that stays raises; failing to read what only expires shrinks the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import structlog
+
+from lakesweep.cleanup.ports import References, ReferenceSource
+from lakesweep.formats.paimon import decode, liveness
+from lakesweep.formats.paimon.files import TableFiles, gather_bounded
+from lakesweep.formats.paimon.lists import DECODERS, ListReader
+from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.needs import Presence, Root, retained_roots
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
+from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.model.errors import LakesweepError
+from lakesweep.model.location import Location
+from lakesweep.model.table import FormatName
+
+_log = structlog.get_logger(__name__)
+
+Metas = tuple[ManifestMeta, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The manifests of one root, by what they are needed for."""
+
+    snapshot: PaimonSnapshot
+    itself: bool = False
+    whole: bool = False
+    """All of it is needed, index and statistics too."""
+    data: Metas = ()
+    """Base, then delta, in order."""
+    changelog: Metas = ()
+    optional_changelog: Metas = ()
+    appended: Metas = ()
+    shadow: Metas = ()
+    """The base of a changelog: kept if there, its files are not."""
+    lists: tuple[str, ...] = ()
+    optional_lists: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the walk over all roots adds up to. Dicts, because order is stable and nothing counts twice."""
+
+    retained: dict[str, None] = field(default_factory=dict)
+    tolerated: dict[str, None] = field(default_factory=dict)
+    expired: dict[str, None] = field(default_factory=dict)
+    sources: dict[tuple[str, str], ReferenceSource] = field(default_factory=dict)
+
+
+class ReferenceReader:
+    """Reads one table's references. What it learnt of immutable manifests serves the next time as well."""
+
+    def __init__(self, files: TableFiles, lists: ListReader) -> None:
+        self._files = files
+        self._lists = lists
+        self._suspects: frozenset[str] = frozenset()
+        self._changes: dict[str, tuple[liveness.Change, ...]] = {}
+
+    async def collect(self, state: PaimonState, expiring: Sequence[PaimonSnapshot], *, decoupled: bool) -> References:
+        """Everything that names files. Raises lists.Vanished when the table should be looked at again."""
+        kept = await gather_bounded(retained_roots(state, expiring, decoupled=decoupled), self._kept_parts)
+        going = await gather_bounded(expiring, self._going_parts)
+        gathered = _Gathered()
+        for parts in kept:
+            self._add_retained(gathered, parts)
+        for parts in going:
+            self._add_expired(gathered, parts)
+        released = await self._released(kept)
+        spelled = liveness.spelled_names((meta.name for parts in going for meta in parts.data), self._changes)
+        return References(
+            retained=tuple(gathered.retained),
+            expired=(*gathered.expired, *sorted(released & spelled)),
+            sources=tuple(gathered.sources.values()),
+            released=tuple(sorted(released)),
+            tolerated=tuple(gathered.tolerated),
+        )
+
+    async def leads(self, root: Root, source: Location) -> bool:
+        """Does this root need a manifest, a list or another file that it names directly?"""
+        parts, name = await self._kept_parts(root), source.name
+        metas = (*parts.data, *parts.changelog, *parts.optional_changelog, *parts.appended, *parts.shadow)
+        direct = {*parts.lists, *parts.optional_lists, *(meta.name for meta in metas)}
+        if parts.whole:
+            direct |= {root.snapshot.index_manifest or "", root.snapshot.statistics or ""}
+        return name in direct or source == root.snapshot.location
+
+    async def going_manifests(self, expiring: Sequence[PaimonSnapshot]) -> tuple[ManifestMeta, ...]:
+        """Every manifest that can still be found of what expires."""
+        going = await gather_bounded(expiring, self._going_parts)
+        return tuple({meta.name: meta for parts in going for meta in (*parts.data, *parts.changelog)}.values())
+
+    async def _kept_parts(self, root: Root) -> _Parts:
+        snapshot, need = root.snapshot, root.need
+        data: Metas = ()
+        changelog: Metas = ()
+        required: list[str] = []
+        optional: list[str] = []
+        if need.data is Presence.REQUIRED:
+            data = await self._lists.manifests_of(snapshot)
+            required += [snapshot.base_list, snapshot.delta_list]
+        if snapshot.changelog_list and need.changelog is Presence.REQUIRED:
+            changelog = await self._lists.manifest_list(snapshot, snapshot.changelog_list)
+            required.append(snapshot.changelog_list)
+        loose = snapshot.changelog_list if need.changelog is Presence.IF_THERE else None
+        optional += [loose] if loose else []
+        optional += [snapshot.delta_list, snapshot.base_list] if need.appended else []
+        return _Parts(
+            snapshot=snapshot,
+            itself=need.itself,
+            whole=need.data is Presence.REQUIRED,
+            data=data,
+            changelog=changelog,
+            optional_changelog=await self._lists.list_if_there(loose),
+            appended=await self._lists.list_if_there(snapshot.delta_list if need.appended else None),
+            shadow=await self._lists.list_if_there(snapshot.base_list if need.appended else None),
+            lists=tuple(required),
+            optional_lists=tuple(optional),
+        )
+
+    async def _going_parts(self, snapshot: PaimonSnapshot) -> _Parts:
+        """As much as can still be read of something that expires."""
+        lists = tuple(filter(None, (snapshot.base_list, snapshot.delta_list, snapshot.changelog_list)))
+        found: dict[str, Metas] = {}
+        for name in lists:
+            try:
+                found[name] = await self._lists.list_if_there(name)
+            except LakesweepError as exc:
+                _log.warning("expired_list_skipped", list=name, why=str(exc))
+        return _Parts(
+            snapshot=snapshot,
+            itself=True,
+            whole=snapshot.role is Role.SNAPSHOT,
+            data=(*found.get(snapshot.base_list, ()), *found.get(snapshot.delta_list, ())),
+            changelog=found.get(snapshot.changelog_list or "", ()),
+            lists=lists,
+        )
+
+    def _add_retained(self, gathered: _Gathered, parts: _Parts) -> None:
+        self._add_direct(gathered, parts, gathered.retained, retained=True)
+        gathered.tolerated.update(dict.fromkeys(self._files.manifest(name).raw for name in parts.optional_lists))
+        optional = ((parts.optional_changelog, decode.IF_THERE), (parts.appended, decode.APPENDED))
+        for metas, kind in optional:
+            for meta in metas:
+                self._add_source(gathered, meta, kind, retained=True)
+        for meta in (*parts.optional_changelog, *parts.appended, *parts.shadow):
+            gathered.tolerated.update(dict.fromkeys(self._own_names(meta)))
+
+    def _add_expired(self, gathered: _Gathered, parts: _Parts) -> None:
+        self._add_direct(gathered, parts, gathered.expired, retained=False)
+
+    def _add_direct(self, gathered: _Gathered, parts: _Parts, names: dict[str, None], *, retained: bool) -> None:
+        snapshot = parts.snapshot
+        if parts.itself:
+            names[snapshot.location.raw] = None
+        names.update(dict.fromkeys(self._files.manifest(name).raw for name in parts.lists))
+        for meta in (*parts.data, *parts.changelog):
+            names.update(dict.fromkeys(self._own_names(meta)))
+            self._add_source(gathered, meta, decode.MANIFEST, retained=retained)
+        if parts.whole and snapshot.statistics:
+            names[self._files.at("statistics", snapshot.statistics).raw] = None
+        if parts.whole and snapshot.index_manifest:
+            location = self._files.manifest(snapshot.index_manifest)
+            names[location.raw] = None
+            key = (snapshot.index_manifest, decode.INDEX)
+            gathered.sources.setdefault(key, _source(location, decode.INDEX, retained=retained))
+
+    def _own_names(self, meta: ManifestMeta) -> list[str]:
+        return [self._files.manifest(name).raw for name in (meta.name, *meta.sidecars)]
+
+    def _add_source(self, gathered: _Gathered, meta: ManifestMeta, kind: str, *, retained: bool) -> None:
+        """Each manifest once for each reason to read it. Retained roots come first, and in full covers in part."""
+        full = gathered.sources.get((meta.name, decode.MANIFEST))
+        if full is not None and full.retained:
+            return
+        if kind == decode.MANIFEST and retained:
+            for part in (decode.IF_THERE, decode.APPENDED):
+                gathered.sources.pop((meta.name, part), None)
+        source = _source(self._files.manifest(meta.name), kind, retained=retained, meta=meta)
+        gathered.sources.setdefault((meta.name, kind), source)
+
+    async def _released(self, kept: Sequence[_Parts]) -> set[str]:
+        """Names that retained manifests still add although nothing retained has them live."""
+        metas = {
+            meta.name: meta
+            for parts in kept
+            for meta in (*parts.data, *parts.changelog, *parts.optional_changelog, *parts.appended)
+        }
+        bearing = {meta.name: meta for parts in _first_of_runs(kept) for meta in parts.data if meta.deleted}
+        tables = dict(
+            zip(bearing, await gather_bounded(bearing.values(), self._changes_table, limit=DECODERS), strict=True)
+        )
+        suspects = frozenset(name for table in tables.values() for name in liveness.mentioned_in_deletes(table))
+        if suspects != self._suspects:
+            self._suspects, self._changes = suspects, {}
+        if not suspects:
+            return set()
+        wanted = pa.array(sorted(suspects), pa.string())
+
+        async def concerning(meta: ManifestMeta) -> tuple[liveness.Change, ...]:
+            table = tables[meta.name] if meta.name in tables else await self._changes_table(meta)
+            return await asyncio.to_thread(liveness.concerning, table, wanted)
+
+        unread = [meta for name, meta in metas.items() if name not in self._changes]
+        found = await gather_bounded(unread, concerning, limit=DECODERS)
+        self._changes.update(zip((meta.name for meta in unread), found, strict=True))
+        live = liveness.live_names(
+            ([meta.name for meta in parts.data] for parts in kept if parts.data),
+            (adds for parts in kept for adds in _kept_adds(parts)),
+            self._changes,
+        )
+        return liveness.spelled_names((meta.name for parts in kept for meta in parts.data), self._changes) - live
+
+    async def _changes_table(self, meta: ManifestMeta) -> pa.Table:
+        return await self._lists.table(meta, liveness.COLUMNS)
+
+
+def _source(location: Location, kind: str, *, retained: bool, meta: ManifestMeta | None = None) -> ReferenceSource:
+    return ReferenceSource(
+        location=location,
+        format=FormatName.PAIMON,
+        kind=kind,
+        retained=retained,
+        size_bytes=meta.size_bytes if meta else None,
+        entries=meta.entries if meta else None,
+    )
+
+
+def _first_of_runs(kept: Sequence[_Parts]) -> Iterator[_Parts]:
+    """Where history begins: what a later snapshot of the same run deletes was live in the one before it."""
+    before: PaimonSnapshot | None = None
+    for parts in kept:
+        snapshot = parts.snapshot
+        if not parts.data:
+            continue
+        follows = (
+            before is not None
+            and before.role is snapshot.role is Role.SNAPSHOT
+            and (before.branch, before.id + 1) == (snapshot.branch, snapshot.id)
+        )
+        if not follows:
+            yield parts
+        before = snapshot
+
+
+def _kept_adds(parts: _Parts) -> Iterator[liveness.KeptAdds]:
+    changelog = (*parts.changelog, *parts.optional_changelog)
+    if changelog:
+        yield liveness.KeptAdds(manifests=tuple(meta.name for meta in changelog), appended_only=False)
+    if parts.appended:
+        yield liveness.KeptAdds(manifests=tuple(meta.name for meta in parts.appended), appended_only=True)

@@ -1,0 +1,224 @@
+"""One Paimon table behind the Table port. A handle serves one cycle.
+
+Expiring a snapshot is no commit in Paimon: it is the deletion of its files, the snapshot file last. So what
+`commit_expiry` commits is the handle's own decision: from then on this handle no longer counts those snapshots
+as retained, unless a consumer, tag or branch takes them back. If the cycle dies, the next one finds the snapshot
+files where they were and decides anew. Dropping partitions is a real commit, and comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import structlog
+
+from lakesweep.cleanup.ports import Fence, References, Storage, TableState, Writer
+from lakesweep.formats.paimon import directories, drop, expiry, load, reader
+from lakesweep.formats.paimon.commit import Committer
+from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon.lists import ListReader, Vanished
+from lakesweep.formats.paimon.needs import retained_roots
+from lakesweep.formats.paimon.references import ReferenceReader
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
+from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.formats.paimon.tidy import LeaveAll, Tidy
+from lakesweep.model.errors import AlreadyThere, NotFound, Refused, StorageError
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.table import TableRef
+
+_log = structlog.get_logger(__name__)
+_LOOKS = 5
+"""How often a table that somebody else is expiring is looked at again."""
+
+
+@dataclass(kw_only=True)
+class PaimonTable:
+    """A handle on one table directory."""
+
+    ref: TableRef
+    location: Location
+    storage: Storage
+    tenant_root: Location
+    writer: Writer | None = None
+    tidy: Tidy = field(default_factory=LeaveAll)
+    checked: MutableMapping[str, datetime] = field(default_factory=dict)
+    """When partitions were last dropped, by table: shared by all handles of one process."""
+    executable: bool = True
+
+    def __post_init__(self) -> None:
+        self._files = TableFiles(storage=self.storage, location=self.location)
+        self._lists = ListReader(self._files)
+        self._references = ReferenceReader(self._files, self._lists)
+        self._given_up: dict[str, str] = {}
+        """Snapshots and changelogs this handle has let go: key -> file name."""
+        self._offered: frozenset[str] | None = None
+        """What the last references let go of files for: nothing else may be given up."""
+        self._emptied: tuple[str, ...] = ()
+
+    async def head(self) -> str:
+        """Identity of everything that protects files, from listings and the latest snapshot."""
+        gone: NotFound | None = None
+        for _ in range(_LOOKS):
+            listing = await reader.list_log(self._files)
+            try:
+                return await reader.head_of(self._files, listing, without=frozenset(self._given_up.values()))
+            except NotFound as exc:
+                gone = exc  # the latest snapshot was rolled back between the listing and the read
+        raise Refused("table_changes_too_fast", f"{gone}: its latest snapshot cannot be held fast")
+
+    async def load(self) -> TableState:
+        """Read everything that protects files."""
+        looks = 0
+        while True:
+            looks += 1
+            native = await self._native()
+            try:
+                partitions = await load.live_partitions(native, self._lists)
+                native = replace(native, partitions=partitions)
+                return await load.table_state(self.ref, self._files, self._lists, native, self.tenant_root)
+            except Vanished:
+                if looks == _LOOKS:
+                    raise
+
+    async def load_at(self, head: str, now_state: TableState) -> TableState | None:  # noqa: ARG002
+        """Nothing is ever committed away: a snapshot that was to expire is there until its file is deleted."""
+        return None
+
+    def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+        """Which snapshots, changelogs and partitions go."""
+        return expiry.plan_expiry(state.native, state.head, policy, now)
+
+    async def commit_expiry(
+        self, state: TableState, policy: CleanupPolicy, now: datetime, fence: Fence
+    ) -> tuple[TableState, ExpiryPlan]:
+        """Drop partitions, leave changelogs behind where they outlive snapshots, and give the snapshots up."""
+        dropped = await self._drop_partitions(state.native, now, fence)
+        fresh = await self.load()
+        planned = expiry.plan_expiry(fresh.native, fresh.head, policy, now)
+        going = expiry.resolve(fresh.native, planned)
+        if self._offered is not None:
+            going = [snapshot for snapshot in going if snapshot.key in self._offered]
+        await fence.check()
+        if fresh.native.options.decoupled:
+            await self._leave_changelogs([snapshot for snapshot in going if snapshot.role is Role.SNAPSHOT])
+        expired = tuple(expiry.as_model(snapshot, fresh.native) for snapshot in going)
+        self._given_up |= {snapshot.key: snapshot.location.name for snapshot in going}
+        return await self.load(), replace(planned, expire=expired, partitions=dropped)
+
+    async def references(
+        self,
+        state: TableState,
+        expiring: ExpiryPlan,
+        before: TableState | None = None,  # noqa: ARG002 - see load_at
+    ) -> References:
+        """What names files. If a snapshot goes while it is being read, the table is looked at again."""
+        looks = 0
+        while True:
+            looks += 1
+            native: PaimonState = state.native
+            going = expiry.resolve(native, expiring)
+            try:
+                found = await self._references.collect(native, going, decoupled=native.options.decoupled)
+                if expiring.expire:
+                    self._offered = frozenset(snapshot.key for snapshot in going)
+                    self._emptied = await self._directories(native, going)
+            except Vanished:
+                fresh = await self.load()
+                if fresh.head == state.head or looks == _LOOKS:
+                    raise
+                state = fresh
+            else:
+                return found
+
+    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:  # noqa: ARG002
+        """Places outside of Paimon's own directories are reserved, so another table inside is never touched."""
+        return None
+
+    async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
+        """Tell other readers where history begins now, and remove the directories that the sweep left empty."""
+        if not expiring.expire:
+            return
+        for role in (Role.SNAPSHOT, Role.CHANGELOG):
+            numbers = reader.numbers(await self._files.names(role), role)
+            if numbers:
+                await self._write_hint(role, "EARLIEST", numbers[0])
+        if self._emptied:
+            await self.tidy.remove_empty_directories(state.location, self._emptied)
+
+    async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
+        """Which snapshots, tags, branches and changelogs lead to a manifest or to a file that one names itself."""
+        native: PaimonState = state.native
+        roots = retained_roots(native, (), decoupled=native.options.decoupled)
+        return tuple(
+            [f"{root.snapshot.label} needs it" for root in roots if await self._references.leads(root, source)]
+        )
+
+    async def compact_manifests(self, now: datetime, fence: Fence) -> PaimonSnapshot | None:
+        """Merge the latest snapshot's manifests in a commit of its own; None when there is nothing to merge."""
+        return await drop.compact_manifests(self._committer(), self._native, fence=fence, now=now)
+
+    async def places(self) -> tuple[Location, ...]:
+        """Every directory this table may keep files in, for whoever looks for overlaps."""
+        log = await reader.read_log(self._files)
+        return (self.location.as_directory(), *load.external_places(log, self.location, self.tenant_root))
+
+    async def _native(self) -> PaimonState:
+        log = await reader.read_log(self._files, without=frozenset(self._given_up.values()))
+        return load.native_state(
+            log, checked_at=self.checked.get(self.location.raw), given_up=frozenset(self._given_up)
+        )
+
+    async def _directories(self, native: PaimonState, going: Sequence[PaimonSnapshot]) -> tuple[str, ...]:
+        """What a sweep may leave empty, if the table wants empty directories removed."""
+        if not native.options.clean_empty_directories:
+            return ()
+        metas = await self._references.going_manifests(going)
+        return await directories.directories_of(self._files, self._lists, native, metas)
+
+    async def _drop_partitions(self, native: PaimonState, now: datetime, fence: Fence) -> tuple[str, ...]:
+        """Commit the drops, batch by batch; the directories that really went."""
+        due = expiry.due_partitions(native, now).partitions
+        size = native.options.partitions.batch_size
+        dropped: list[str] = []
+        for start in range(0, len(due), size):
+            batch = due[start : start + size]
+            raw = [partition.raw for partition in batch]
+            snapshot = await drop.drop_partitions(
+                self._committer(), self._lists, self._native, raw, fence=fence, now=now
+            )
+            dropped += [partition.path for partition in batch] if snapshot else []
+        if due:
+            self.checked[self.location.raw] = now
+        return tuple(dropped)
+
+    async def _leave_changelogs(self, snapshots: Sequence[PaimonSnapshot]) -> None:
+        """Copy snapshot files into `changelog/`, oldest first, before they go."""
+        for snapshot in snapshots:
+            data = await self._files.read(snapshot.location)
+            try:
+                await self._writing().put(
+                    self._files.at(Role.CHANGELOG, f"changelog-{snapshot.id}"), data, create_only=True
+                )
+            except AlreadyThere:
+                continue  # an earlier run came this far
+        if snapshots:
+            await self._write_hint(Role.CHANGELOG, "LATEST", snapshots[-1].id)
+
+    async def _write_hint(self, directory: str, hint: str, number: int) -> None:
+        """For other readers: a hint that cannot be written does no harm."""
+        try:
+            await self._writing().put(self._files.at(directory, hint), str(number).encode(), create_only=False)
+        except StorageError as exc:
+            _log.warning("hint_not_written", directory=directory, hint=hint, why=str(exc))
+
+    def _committer(self) -> Committer:
+        return Committer(self._files, self._lists, self._writing(), self.tidy)
+
+    def _writing(self) -> Writer:
+        if self.writer is None:
+            raise Refused("no_writer", f"{self.ref} was opened for reading only")
+        return self.writer

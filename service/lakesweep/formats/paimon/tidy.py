@@ -1,0 +1,35 @@
+"""The little deleting that a commit and a finished sweep need, given from outside.
+
+Formats have no way to delete. What they may ask for is narrow: files of their own making that were never
+published, and directories that are empty. Whoever gives them this keeps the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from lakesweep.model.location import Location
+
+
+class Tidy(Protocol):
+    """Given by the composition root. Never raises for what a store says: leaving something behind is harmless."""
+
+    async def discard(self, paths: Sequence[str]) -> None:
+        """Remove files that this process wrote just now and that nothing can refer to."""
+        ...
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
+        """Remove those directories below `root` that are empty."""
+        ...
+
+
+class LeaveAll:
+    """Where no deleting was given: unpublished files stay until they are old enough to be orphans."""
+
+    async def discard(self, paths: Sequence[str]) -> None:
+        """Leave them."""
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002
+        """Leave them."""
+        return 0

@@ -1,0 +1,77 @@
+"""Who may ask for what, and who asked. Pure values; a token's secret is never part of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+EVERY_TENANT = "*"
+"""Stands in a token's list for all tenants, those configured later too."""
+
+
+class Role(StrEnum):
+    """What a token may do with the tables of its tenants."""
+
+    READ = "read"
+    """Look at tables, runs and plans."""
+    OPERATE = "operate"
+    """Also start, approve and cancel runs, and pause the schedule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiToken:
+    """One bearer token as it is stored: its secret is known only by its SHA-256."""
+
+    id: str
+    digest: str
+    role: Role
+    tenants: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def valid_at(self, now: datetime) -> bool:
+        """Neither revoked nor past its end."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who a request comes from."""
+
+    name: str
+    """For logs and the audit trail: `token 3f9a…` or `local`."""
+    role: Role
+    tenants: tuple[str, ...]
+
+    @property
+    def sees_all(self) -> bool:
+        """Not limited to some tenants."""
+        return EVERY_TENANT in self.tenants
+
+    @property
+    def operates(self) -> bool:
+        """May change things."""
+        return self.role is Role.OPERATE
+
+    def sees(self, tenant: str) -> bool:
+        """Are this tenant's tables and runs any of its business?"""
+        return self.sees_all or tenant in self.tenants
+
+
+class TriggeredBy(StrEnum):
+    """What set a run off."""
+
+    SCHEDULE = "schedule"
+    COMMAND = "command"
+    API = "api"
+    APPROVAL = "approval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """Who or what asked for a run, as the audit trail records it."""
+
+    by: TriggeredBy
+    who: str

@@ -1,0 +1,79 @@
+"""The part of the SQL store that is about audit headers and API tokens."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from lakesweep.cleanup.ports import AuditHeader
+from lakesweep.model.access import ApiToken, Role
+from lakesweep.model.errors import StateError
+from lakesweep.state.database import Database
+from lakesweep.state.schema import audits, tokens
+from lakesweep.state.transactions import transaction
+
+
+class SqlAccess:
+    """Who may ask, and where it is recorded what was done."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @transaction
+    async def set_audit(self, connection: AsyncConnection, header: AuditHeader) -> None:
+        """How far a run's audit records go now."""
+        if await self.database.insert_new(connection, audits, asdict(header)):
+            return
+        newer = sa.and_(audits.c.run_id == header.run_id, audits.c.last < header.last)
+        await connection.execute(sa.update(audits).where(newer).values(last=header.last, digest=header.digest))
+
+    @transaction
+    async def get_audit(self, connection: AsyncConnection, run_id: str) -> AuditHeader | None:
+        """Where a run's audit records are, if it has any."""
+        row = (await connection.execute(sa.select(audits).where(audits.c.run_id == run_id))).mappings().one_or_none()
+        return AuditHeader(**row) if row else None
+
+    @transaction
+    async def audit_head(self, connection: AsyncConnection, table: str) -> AuditHeader | None:
+        """The header that reaches furthest."""
+        query = sa.select(audits).where(audits.c.table == table).order_by(audits.c.last.desc()).limit(1)
+        row = (await connection.execute(query)).mappings().one_or_none()
+        return AuditHeader(**row) if row else None
+
+    @transaction
+    async def audited_tables(self, connection: AsyncConnection) -> list[str]:
+        """Every table with audit records."""
+        query = sa.select(audits.c.table).distinct().order_by(audits.c.table)
+        return list((await connection.execute(query)).scalars())
+
+    @transaction
+    async def add_token(self, connection: AsyncConnection, token: ApiToken) -> None:
+        """A new token."""
+        if not await self.database.insert_new(connection, tokens, {**asdict(token), "tenants": list(token.tenants)}):
+            raise StateError(f"token {token.id} is already there")
+
+    @transaction
+    async def get_token(self, connection: AsyncConnection, token_id: str) -> ApiToken | None:
+        """One token, revoked or not."""
+        row = (await connection.execute(sa.select(tokens).where(tokens.c.id == token_id))).mappings().one_or_none()
+        return _token(row) if row else None
+
+    @transaction
+    async def list_tokens(self, connection: AsyncConnection) -> list[ApiToken]:
+        """All of them, oldest first."""
+        query = sa.select(tokens).order_by(tokens.c.created_at, tokens.c.id)
+        return [_token(row) for row in (await connection.execute(query)).mappings()]
+
+    @transaction
+    async def revoke_token(self, connection: AsyncConnection, token_id: str, when: datetime) -> bool:
+        """End a token now, unless it already was."""
+        first = sa.func.coalesce(tokens.c.revoked_at, sa.literal(when, tokens.c.revoked_at.type))
+        ended = await connection.execute(sa.update(tokens).where(tokens.c.id == token_id).values(revoked_at=first))
+        return bool(ended.rowcount)
+
+
+def _token(row: sa.RowMapping) -> ApiToken:
+    return ApiToken(**{**row, "role": Role(row["role"]), "tenants": tuple(row["tenants"])})

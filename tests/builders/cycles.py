@@ -1,0 +1,101 @@
+"""One cycle on a table with real adapters, a clock of the test and, if wanted, faults: the daemon in small."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.builders.faults import Faults
+
+from lakesweep.cleanup.cycle import Cycle
+from lakesweep.cleanup.deleter import GatedDeleter
+from lakesweep.cleanup.ports import StateStore, Table
+from lakesweep.engines import registry as engines
+from lakesweep.formats import registry as formats
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun, EngineChoice
+from lakesweep.state.memory import MemoryStateStore
+from lakesweep.storage.registry import open_deleter, open_storage, open_writer
+from lakesweep.storage.spec import StorageSpec
+
+
+@dataclass
+class SetClock:
+    """A clock that stands where the test puts it."""
+
+    at: datetime
+
+    def now(self) -> datetime:
+        return self.at
+
+
+class AlwaysOurs:
+    """A lease that nobody can take."""
+
+    async def check(self) -> None:
+        return None
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """Adapters for cycles over tables below one root."""
+
+    root: Path
+    clock: SetClock
+    scratch: Path
+    faults: Faults = field(default_factory=Faults)
+    store: StateStore | None = None
+    neighbours: Mapping[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store = self.store or MemoryStateStore(self.clock)
+
+    @property
+    def storage(self) -> Any:
+        async def now() -> datetime:
+            return self.clock.now()
+
+        return self.faults.storage(open_storage(StorageSpec(attempts=1)), now=now)
+
+    @property
+    def writer(self) -> Any:
+        return self.faults.storage(open_writer(StorageSpec(attempts=1)))
+
+    async def run(self, table: Table, policy: CleanupPolicy, *, execute: bool = True) -> CleanupRun:
+        """One cycle. Killed gets out of here, as it would end the process."""
+        run_id = uuid.uuid4().hex
+        lease = await self.store.acquire_lease(table.ref.label, "bench", timedelta(days=1))
+        engine = engines.open_inprocess(
+            storage=self.storage, decoder=formats.decoder, data_dir=self.scratch, memory_limit="512MB"
+        )
+
+        def deleter(state: Any) -> Any:
+            inner = self.faults.storage(open_deleter(StorageSpec()))
+            return GatedDeleter(inner, tenant_root=Location.parse(str(self.root)), table_roots=state.roots)
+
+        cycle = Cycle(
+            run_id=run_id,
+            table=table,
+            tenant_root=Location.parse(str(self.root)),
+            policy=policy,
+            execute=execute,
+            storage=self.storage,
+            choose_engine=lambda _: (engine, EngineChoice(kind="inprocess", why="test")),
+            open_deleter=deleter,
+            state=self.faults.state(self.store),
+            clock=self.clock,
+            fence=AlwaysOurs(),
+            fencing_token=lease.token,
+            rows_path=str(self.scratch / "plans" / f"{run_id}.parquet"),
+            neighbours=self.neighbours,
+        )
+        try:
+            return await cycle.run()
+        finally:
+            await engine.aclose()
+            await self.store.release_lease(lease)

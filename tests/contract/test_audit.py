@@ -1,0 +1,229 @@
+"""The laws of the audit trail, on every store that can hold it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import uuid
+from dataclasses import replace
+
+import pytest
+from tests.builders.audits import REF, Shelf, a_run, batch, candidate
+
+from lakesweep.cleanup import audit
+from lakesweep.cleanup.audit import FileFate, Segment
+from lakesweep.model.errors import AuditFailed, StateError, Unavailable, UnknownTable, Unreadable
+from lakesweep.model.location import Location
+from lakesweep.model.run import Outcome
+from lakesweep.state.memory import MemoryStateStore
+from lakesweep.storage import local, memory
+from lakesweep.storage.spec import S3Options, StorageSpec
+
+ODD = replace(REF, dataset="päper & co", name="ns.50% off?#1/it's")
+
+
+@pytest.fixture
+def local_shelf(tmp_path):
+    return Shelf(Location.parse(str(tmp_path / "artifacts")))
+
+
+@pytest.fixture
+def memory_shelf():
+    name = f"audit-{uuid.uuid4().hex}"
+    yield Shelf(Location.parse(f"memory://{name}/some/place"))
+    memory.forget(name)
+
+
+@pytest.fixture
+def s3_shelf(seaweedfs):
+    bucket = f"audit-{uuid.uuid4().hex[:12]}"
+    seaweedfs.create_bucket(bucket)
+    spec = StorageSpec(s3=S3Options(endpoint_url=seaweedfs.endpoint_url, path_style=True))
+    return Shelf(Location.parse(f"s3://{bucket}/lakesweep"), spec)
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+async def shelf(request):
+    shelf = request.getfixturevalue(f"{request.param}_shelf")
+    yield shelf
+    await shelf.aclose()
+
+
+async def kinds(shelf, run_id, table=None):
+    return [record["record"] async for _, record in shelf.inspector.records(run_id, table)]
+
+
+async def test_a_run_reads_back_in_order(shelf):
+    await shelf.record_run()
+    assert await kinds(shelf, "r1") == [
+        "begin", "expiring", "expired", "delete", "delete", "spare", "deleted", "deleted",
+        "delete", "delete", "already_gone", "failed", "end",
+    ]  # fmt: skip
+
+
+async def test_an_untouched_trail_has_no_fault(shelf):
+    await shelf.record_run("r1")
+    await shelf.record_run("r2")
+    await shelf.record_run("r3", ODD)
+    by_table = {found.table: found for found in await shelf.findings()}
+    assert {name: (found.segments, found.runs) for name, found in by_table.items()} == {
+        REF.label: (16, 2),
+        ODD.label: (8, 1),
+    }
+    assert all(not found.faults and not found.remarks for found in by_table.values())
+
+
+async def test_the_chain_goes_on_from_run_to_run(shelf):
+    await shelf.record_run("r1")
+    last = await shelf.state.audit_head(REF.label)
+    await shelf.record_run("r2")
+    first = await shelf.storage.read(audit.segment_place(shelf.artifacts, REF.label, last.last + 1))
+    assert Segment.decode(first).previous == last.digest
+    assert await shelf.state.get_audit("r2") == replace(
+        await shelf.state.audit_head(REF.label), first=last.last + 1, last=2 * last.last
+    )
+
+
+async def test_a_missing_changed_or_cut_segment_is_named(shelf):
+    await shelf.record_run("r1")
+    place = audit.segment_place(shelf.artifacts, REF.label, 5)
+    data = await shelf.storage.read(place)
+    await shelf.writer.put(place, data[:-10], create_only=False)
+    (found,) = await shelf.findings(REF.label)
+    assert found.faults == [
+        "segment 5: its seal does not match: it was changed or cut",
+        "segment 6: it does not follow the segment before it",
+    ]
+
+
+async def test_a_trail_is_checked_and_shown_without_the_state_store(shelf):
+    await shelf.record_run("r1")
+    await shelf.record_run("r3", ODD)
+    shelf.state = MemoryStateStore(shelf.clock)
+    assert sorted((found.table, found.segments) for found in await shelf.findings()) == sorted(
+        [(REF.label, 8), (ODD.label, 8)]
+    )
+    assert await shelf.faults() == []
+    assert (await kinds(shelf, "r3", ODD.label))[-1] == "end"
+    with pytest.raises(UnknownTable, match="'r3'"):
+        await kinds(shelf, "r3")
+
+
+async def test_a_new_state_store_takes_up_the_old_chain(shelf):
+    await shelf.record_run("r1")
+    shelf.state = MemoryStateStore(shelf.clock)
+    await shelf.record_run("r2")
+    (found,) = await shelf.findings()
+    assert (found.segments, found.faults) == (16, [])
+
+
+async def test_two_writers_at_once_never_fork_the_chain(shelf):
+    trails = [shelf.trail(f"r{number}") for number in range(4)]
+    await asyncio.gather(*(trail.begin(a_run(trail.run_id)) for trail in trails))
+    await asyncio.gather(*(trail.end(a_run(trail.run_id, outcome=Outcome.DONE)) for trail in trails))
+    (found,) = await shelf.findings()
+    assert (found.segments, found.runs, found.faults, found.remarks) == (8, 4, [], [])
+
+
+async def test_a_segment_whose_header_was_lost_in_a_crash_is_taken_up(shelf):
+    await shelf.record_run("r1")
+    before = shelf.state
+
+    class Crashes(MemoryStateStore):
+        async def audit_head(self, table):
+            return await before.audit_head(table)
+
+        async def set_audit(self, header):
+            raise StateError("gone")
+
+    shelf.state = Crashes(shelf.clock)
+    with pytest.raises(StateError):
+        await shelf.trail("r2").begin(a_run("r2"))
+    shelf.state = before
+    await shelf.trail("r3").end(a_run("r3", outcome=Outcome.DONE))
+    (found,) = await shelf.findings()
+    assert (found.segments, found.runs, found.faults) == (10, 3, [])
+    assert (await shelf.state.get_audit("r3")).first == 10
+
+
+async def test_a_run_that_began_nothing_leaves_one_segment(shelf):
+    await shelf.trail().end(a_run(outcome=Outcome.REFUSED, reason="too much"))
+    (found,) = await shelf.findings()
+    assert (found.segments, found.remarks) == (1, [])
+    assert await kinds(shelf, "r1") == ["begin", "end"]
+
+
+async def test_concurrent_batches_of_one_run_are_all_recorded(shelf):
+    trail = shelf.trail()
+    await trail.begin(a_run())
+
+    async def one(number):
+        row = candidate(f"s3://b/t/{number}.parquet")
+        await trail.deleting(batch(number, 1), [row], [])
+        await trail.deleted(batch(number, 1), [FileFate(path=row.path, size_bytes=7, fate="deleted")])
+
+    await asyncio.gather(*map(one, range(12)))
+    await trail.end(a_run(outcome=Outcome.DONE))
+    (found,) = await shelf.findings()
+    assert (found.segments, found.faults, found.remarks) == (26, [], [])
+    assert (await kinds(shelf, "r1")).count("deleted") == 12
+
+
+async def test_asking_for_what_is_not_there_says_so(shelf):
+    with pytest.raises(UnknownTable, match="no audit records of 'acme/prod/none'"):
+        await shelf.findings("acme/prod/none")
+    with pytest.raises(UnknownTable, match="no audit records of run 'none'"):
+        await kinds(shelf, "none")
+    assert await shelf.findings() == []
+
+
+async def test_showing_a_damaged_run_says_where(shelf):
+    await shelf.record_run()
+    place = audit.segment_place(shelf.artifacts, REF.label, 4)
+    await shelf.writer.put(place, b"{}\n", create_only=False)
+    with pytest.raises(Unreadable, match=r"0000000004\.jsonl"):
+        await kinds(shelf, "r1")
+
+
+# A store that fails
+
+
+async def test_a_store_that_is_away_fails_the_record_with_its_reason(memory_shelf):
+    def away(operation, address):
+        if operation == "put":
+            raise Unavailable(address, "connection refused")
+
+    memory.bucket(memory_shelf.artifacts.authority).faults = away
+    with pytest.raises(AuditFailed, match=r"cannot be written \(connection refused\): nothing is deleted without"):
+        await memory_shelf.trail().begin(a_run())
+    assert memory_shelf.pauses == [0.5, 1.0]
+
+
+async def test_a_lost_answer_does_not_record_twice(memory_shelf):
+    lost = []
+
+    def lose_one(operation, address):
+        if operation == "put_answer" and not lost:
+            lost.append(address)
+            raise Unavailable(address, "no answer in time")
+
+    memory.bucket(memory_shelf.artifacts.authority).faults = lose_one
+    await memory_shelf.record_run()
+    (found,) = await memory_shelf.findings()
+    assert lost
+    assert (found.segments, found.faults, found.remarks) == (8, [], [])
+
+
+async def test_a_full_disk_fails_the_record_and_leaves_no_half_segment(local_shelf, monkeypatch):
+    await local_shelf.trail().begin(a_run())
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local.os, "fsync", full)
+        with pytest.raises(AuditFailed, match="No space left on device"):
+            await local_shelf.trail().deleting(batch(0, 1), [candidate("s3://b/t/1")], [])
+    (found,) = await local_shelf.findings()
+    assert (found.segments, found.faults) == (1, [])

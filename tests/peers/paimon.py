@@ -1,0 +1,86 @@
+"""Paimon's own Java code as a peer: one process, one line of JSON per command. See PaimonPeer.java."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tests.peers import jars
+
+_SOURCE = Path(__file__).with_name("PaimonPeer.java")
+
+
+class PeerError(RuntimeError):
+    """What Java said."""
+
+
+class PaimonPeer:
+    """Commands to a running peer. Calls are answered one after the other."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self._lock = threading.Lock()
+
+    def __call__(self, verb: str, **arguments: Any) -> Any:
+        """Run one command and return its answer, or raise PeerError."""
+        with self._lock:
+            line = json.dumps({"do": verb, **arguments})
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            try:
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
+                answer = self._process.stdout.readline()
+            except BrokenPipeError:
+                answer = ""
+        if not answer:
+            raise PeerError(f"the peer is gone:\n{self._log.read_text()[-4000:]}")
+        document = json.loads(answer)
+        if "error" in document:
+            raise PeerError(document["error"])
+        return document.get("ok")
+
+
+@contextmanager
+def running_peer() -> Iterator[PaimonPeer]:
+    """A peer for as long as the block runs. Hadoop's classes come with the installed Spark."""
+    spark = find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    hadoop = sorted((Path(spark.origin).parent / "jars").glob("*.jar"))
+    with tempfile.TemporaryDirectory(prefix="paimon-peer-") as scratch:
+        log = Path(scratch) / "peer.log"
+        command = [
+            jars.java(),
+            "-Xmx1g",
+            f"-Djava.io.tmpdir={scratch}",
+            "-cp",
+            jars.classpath(*jars.jars("paimon"), *hadoop),
+            str(_SOURCE),
+        ]
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+            )
+            try:
+                peer = PaimonPeer(process, log)
+                peer("ping")
+                yield peer
+            finally:
+                if process.stdin:
+                    process.stdin.close()
+                try:
+                    process.wait(timeout=20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                if process.stdout:
+                    process.stdout.close()

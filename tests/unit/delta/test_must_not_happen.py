@@ -1,0 +1,264 @@
+"""What other cleaners do to Delta tables, each shown once on a real table, and each not done by ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.builders.cycles import Bench, SetClock
+from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, stored_vector, sweep
+
+from lakesweep.formats.delta.table import DeltaTable
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import Outcome
+from lakesweep.model.table import FormatName, TableRef, TenantId
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> LocalPlace:
+    return LocalPlace(tmp_path / "lake" / "t")
+
+
+def _old_table(place: LocalPlace, **more) -> DeltaWriter:
+    writer = DeltaWriter(place, **more)
+    writer.create(days_ago(90))
+    for version in range(1, 28):
+        writer.add(f"{version}.parquet", at=days_ago(90 - version))
+    return writer
+
+
+# 1: a checkpoint that is no checkpoint is trusted as the begin of the log
+
+
+async def test_an_incomplete_checkpoint_never_costs_the_log(place):
+    writer = _old_table(place)
+    names = writer.checkpoint("multipart", at=days_ago(60), parts=3)
+    place.delete(f"_delta_log/{names[1]}")
+    swept = await sweep(place, execute=True)
+    assert swept.run.outcome is Outcome.DONE
+    assert not swept.log
+    assert len((await sweep(place)).run.expiry.keep) == 28
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"garbage that is not empty"])
+async def test_an_empty_or_garbage_checkpoint_never_costs_the_log(place, data):
+    writer = _old_table(place)
+    writer.log(f"{27:020d}.checkpoint.parquet", data, days_ago(60))
+    writer.hint(27)
+    swept = await sweep(place, execute=True)
+    assert swept.run.outcome is Outcome.DONE
+    assert not swept.log
+    assert swept.run.expiry.skipped
+
+
+# 2: no protocol check before the log is cleaned; the table's own switch is ignored
+
+
+@pytest.mark.parametrize("feature", ["catalogManaged", "inventedFeature", "adaptiveMetadata-preview"])
+async def test_the_log_of_a_table_that_is_not_understood_is_left_alone(place, feature):
+    writer = _old_table(place, features=("appendOnly", feature))
+    writer.checkpoint(at=days_ago(60))
+    before = place.names()
+    swept = await sweep(place, execute=True)
+    assert swept.run.outcome is Outcome.REFUSED
+    assert swept.run.refusal.code == "unsupported_feature"
+    assert feature in swept.run.refusal.reason
+    assert place.names() == before
+
+
+async def test_a_log_that_its_owner_wants_to_keep_is_kept(place):
+    writer = _old_table(place, configuration={"delta.enableExpiredLogCleanup": "false"})
+    writer.checkpoint(at=days_ago(60))
+    place.put("orphan.parquet", b"", days_ago(60))
+    swept = await sweep(place, execute=True)
+    assert not swept.log
+    assert swept.data == {"orphan.parquet"}
+
+
+# 3: live deletion vectors are deleted
+
+
+async def test_live_deletion_vectors_are_kept(place):
+    writer = _old_table(place, features=("deletionVectors",))
+    vector = "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    place.put(vector, b"vector", days_ago(60))
+    writer.add("v.parquet", at=days_ago(60), vector=stored_vector("ab^-aqEH.-t@S}K{vb[*k^", 4))
+    writer.checkpoint(at=days_ago(59))
+    swept = await sweep(place, execute=True)
+    assert swept.run.outcome is Outcome.DONE
+    assert vector in place.names()
+
+
+# 4: live files spelled as absolute paths are deleted
+
+
+@pytest.mark.parametrize("form", ["file:{}", "file://{}", "{}", "file:/{}"])
+async def test_live_files_with_absolute_paths_are_kept(place, form):
+    writer = _old_table(place)
+    place.put("abs.parquet", b"", days_ago(60))
+    spelled = form.format(place.path / "abs.parquet")
+    writer.commit([{"add": writer.added("", spelled=spelled)}], days_ago(60))
+    writer.checkpoint(at=days_ago(59))
+    swept = await sweep(place, execute=True)
+    assert swept.run.outcome is Outcome.DONE, swept.run.reason
+    assert "abs.parquet" in place.names()
+
+
+# 5: a handle that was opened earlier decides by its own, older snapshot
+
+
+class _Raced(DeltaTable):
+    """Something happens between the plan and the first batch."""
+
+    happens: Callable[[], object] | None = None
+
+    async def commit_expiry(self, *args, **kwargs):
+        self._happen()
+        return await super().commit_expiry(*args, **kwargs)
+
+    async def head(self) -> str:
+        self._happen()
+        return await super().head()
+
+    def _happen(self) -> None:
+        happens, self.happens = self.happens, None
+        if happens:
+            happens()
+
+
+async def _raced(place: LocalPlace, happens: Callable[[], object], kind: type[_Raced] = _Raced):
+    home = place.path.parent
+    bench = Bench(root=home, clock=SetClock(NOW), scratch=home.parent / "scratch")
+    ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name="t", format=FormatName.DELTA)
+    table = kind(ref, Location.parse(str(place.path)), bench.storage, bench.clock)
+    table.happens = happens
+    return await bench.run(table, CleanupPolicy())
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+async def test_what_is_committed_after_the_plan_is_spared(place, checkpointed):
+    writer = _old_table(place)
+    writer.remove("5.parquet", at=days_ago(50))
+    place.put("uncommitted.parquet", b"", days_ago(50))
+    place.put("orphan.parquet", b"", days_ago(50))
+
+    def happens() -> None:
+        writer.add("5.parquet", "uncommitted.parquet", write=False)
+        if checkpointed:
+            writer.checkpoint()
+
+    run = await _raced(place, happens)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert {"5.parquet", "uncommitted.parquet"} <= place.names()
+    assert "orphan.parquet" not in place.names()
+    assert run.spared == 2
+
+
+async def test_a_new_head_does_not_stop_the_log_from_being_cleaned(place):
+    writer = _old_table(place)
+    writer.checkpoint(at=days_ago(60))
+    run = await _raced(place, lambda: writer.add("new.parquet"))
+    assert run.outcome is Outcome.DONE, run.reason
+    assert f"_delta_log/{0:020d}.json" not in place.names()
+    assert not (await sweep(place)).log
+
+
+async def test_a_feature_that_arrives_after_the_plan_stops_the_sweep(place):
+    writer = _old_table(place)
+    writer.checkpoint(at=days_ago(60))
+
+    def happens() -> None:
+        writer.features = ("catalogManaged",)
+        writer.commit([{"protocol": writer.protocol()}])
+
+    before = place.names()
+    run = await _raced(place, happens)
+    assert run.outcome is Outcome.REFUSED
+    assert before <= place.names()
+
+
+async def test_a_table_created_anew_after_the_plan_is_not_touched(place):
+    writer = _old_table(place)
+    place.put("orphan.parquet", b"", days_ago(50))
+
+    def happens() -> None:
+        for name in writer.logged():
+            place.delete(f"_delta_log/{name}")
+        other = DeltaWriter(place, table_id="another")
+        other.create()
+        other.add("orphan.parquet", write=False)
+
+    run = await _raced(place, happens)
+    assert run.outcome is Outcome.REFUSED
+    assert "orphan.parquet" in place.names()
+
+
+# 6: intervals that are not understood fall to a default
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [("60 days", False), ("INTERVAL 8 WEEKS", False), ("interval 30 days 720 hours", False), ("1 day", True)],
+)
+async def test_the_whole_interval_counts_however_it_is_spelled(place, text, cleaned):
+    """Forty days old: only the last of the intervals is shorter than that."""
+    writer = DeltaWriter(place, configuration={"delta.logRetentionDuration": text})
+    writer.create(days_ago(40))
+    writer.add("a.parquet", at=days_ago(40))
+    writer.checkpoint(at=days_ago(39))
+    assert bool((await sweep(place)).log) is cleaned
+
+
+async def test_an_interval_that_means_nothing_stops_the_table(place):
+    writer = _old_table(place, configuration={"delta.deletedFileRetentionDuration": "a fortnight"})
+    writer.checkpoint(at=days_ago(60))
+    place.put("orphan.parquet", b"", days_ago(60))
+    swept = await sweep(place, execute=True)
+    assert swept.run.outcome is Outcome.REFUSED
+    assert "delta.deletedFileRetentionDuration" in swept.run.refusal.reason
+    assert "a fortnight" in swept.run.refusal.reason
+    assert "orphan.parquet" in place.names()
+
+
+# 7: a retention that rests on tombstones which a checkpoint drops
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+async def test_a_checkpoint_does_not_change_what_a_removed_file_is(place, checkpointed):
+    writer = DeltaWriter(place)
+    writer.create(days_ago(39))
+    writer.add("a.parquet", "b.parquet", "c.parquet", at=days_ago(38))
+    writer.remove("a.parquet", at=days_ago(10))
+    writer.remove("b.parquet", at=days_ago(5))
+    if checkpointed:
+        writer.tombstones = {key: one for key, one in writer.tombstones.items() if one["path"] != "a.parquet"}
+        writer.checkpoint(at=days_ago(1))
+    assert (await sweep(place)).data == {"a.parquet"}
+
+
+# and: the log is left readable, or said to be broken
+
+
+async def test_commits_stay_when_the_checkpoint_above_them_disappears(place):
+    writer = _old_table(place)
+    writer.checkpoint(at=days_ago(60))
+    run = await _raced(place, lambda: place.delete(f"_delta_log/{27:020d}.checkpoint.parquet"))
+    assert run.outcome is Outcome.FAILED
+    assert "is gone" in run.reason
+    assert {f"{version:020d}.json" for version in range(28)} <= writer.logged()
+
+
+async def test_a_log_that_somebody_else_broke_meanwhile_is_reported(place):
+    writer = _old_table(place)
+    writer.checkpoint(at=days_ago(60))
+
+    class Breaking(_Raced):
+        async def after_sweep(self, *args):
+            place.delete(f"_delta_log/{27:020d}.json")
+            await super().after_sweep(*args)
+
+    run = await _raced(place, lambda: None, Breaking)
+    assert run.outcome is Outcome.FAILED
+    assert "no complete checkpoint" in run.reason

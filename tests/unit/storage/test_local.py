@@ -1,0 +1,213 @@
+"""Local disks: what is never listed, never followed and never deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import threading
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from lakesweep.cleanup.deleter import Fate
+from lakesweep.model.errors import AlreadyThere, Denied
+from lakesweep.model.location import Location
+from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.local_walk import Walk
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """A table with two files, and a place outside with one."""
+    for name in ("table/data/a", "table/data/p=1/b", "outside/precious"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def at(path: Path) -> Location:
+    return Location("file", "", str(path))
+
+
+async def names(root: Path) -> list[str]:
+    found: list[str] = []
+    async with aclosing(LocalStorage().list(at(root))) as batches:
+        async for batch in batches:
+            found += batch["path"].to_pylist()
+    return sorted(path.removeprefix(f"file://{root}/") for path in found)
+
+
+async def fate(path: Path | str) -> tuple[Fate, str | None]:
+    (answer,) = await LocalDeleter().delete([f"file://{path}"])
+    return answer.fate, answer.why
+
+
+async def test_links_pipes_and_sockets_are_not_listed(tree):
+    (tree / "table/link").symlink_to(tree / "outside/precious")
+    (tree / "table/dangling").symlink_to(tree / "nowhere")
+    os.mkfifo(tree / "table/pipe")
+    assert await names(tree / "table") == ["data/a", "data/p=1/b"]
+
+
+async def test_linked_directories_are_not_entered(tree):
+    (tree / "table/data/p=2").symlink_to(tree / "outside")
+    (tree / "table/data/loop").symlink_to(tree / "table")
+    assert await names(tree / "table") == ["data/a", "data/p=1/b"]
+
+
+async def test_the_root_itself_may_be_a_link(tree):
+    (tree / "lake").symlink_to(tree / "table")
+    assert await names(tree / "lake") == ["data/a", "data/p=1/b"]
+
+
+async def test_nothing_is_deleted_through_a_link(tree):
+    (tree / "table/data/p=2").symlink_to(tree / "outside")
+    result, why = await fate(tree / "table/data/p=2/precious")
+    assert result is Fate.FAILED
+    assert str(tree / "table/data/p=2") in why
+    assert (tree / "outside/precious").exists()
+
+
+async def test_links_and_directories_are_not_deleted(tree):
+    (tree / "table/link").symlink_to(tree / "outside/precious")
+    assert await fate(tree / "table/link") == (Fate.FAILED, "not a regular file")
+    assert await fate(tree / "table/data") == (Fate.FAILED, "not a regular file")
+    assert (tree / "table/link").is_symlink()
+    assert await names(tree / "table") == ["data/a", "data/p=1/b"]
+
+
+@pytest.mark.parametrize("twist", ["table/../outside/precious", "table/./data/a", "table//data/a", "table/data/"])
+async def test_a_path_that_is_not_plain_is_not_deleted(tree, twist):
+    assert (await fate(f"{tree}/{twist}"))[0] is Fate.FAILED
+    assert (tree / "outside/precious").exists()
+    assert (tree / "table/data/a").exists()
+
+
+async def test_a_missing_file_or_directory_is_already_gone(tree):
+    assert await fate(tree / "table/data/none") == (Fate.ALREADY_GONE, None)
+    assert await fate(tree / "table/none/none") == (Fate.ALREADY_GONE, None)
+
+
+async def test_empty_directories_go_deepest_first_and_only_below_the_root(tree):
+    (tree / "table/x/y/z").mkdir(parents=True)
+    (tree / "empty").mkdir()
+    asked = [
+        f"file://{tree}/{name}" for name in ("table/x", "table/x/y/z", "table/x/y", "table/data", "empty", "table")
+    ]
+    assert await LocalDeleter().remove_empty_directories(at(tree / "table"), asked) == 3
+    assert not (tree / "table/x").exists()
+    assert (tree / "empty").exists()
+    assert (tree / "table/data/a").exists()
+
+
+async def test_names_that_are_not_utf8_are_skipped_and_counted(tree):
+    (tree / "table" / os.fsdecode(b"bad-\xff")).write_text("x")
+    (tree / "table" / os.fsdecode(b"dir-\xfe")).mkdir()
+    (tree / "table" / os.fsdecode(b"dir-\xfe") / "inside").write_text("x")
+    with capture_logs() as logs:
+        assert await names(tree / "table") == ["data/a", "data/p=1/b"]
+    assert [(entry["event"], entry["skipped"]) for entry in logs] == [("names_not_utf8_skipped", 2)]
+
+
+def test_a_directory_that_vanishes_in_mid_walk_is_nothing(tree):
+    for part in range(20):
+        (tree / f"table/data/q={part}").mkdir()
+        (tree / f"table/data/q={part}/f").write_text("x")
+    batches = Walk(str(tree / "table"), batch_rows=1).batches()
+    first = next(batches)["path"][0].as_py()
+    shutil.rmtree(tree / "table")
+    assert {first} | {path.as_py() for batch in batches for path in batch["path"]} <= {
+        f"file://{tree}/table/data/{name}" for name in ("a", "p=1/b", *(f"q={part}/f" for part in range(20)))
+    }
+
+
+def test_a_directory_replaced_by_a_link_in_mid_walk_is_not_followed(tree):
+    walk = Walk(str(tree / "table"), batch_rows=1)
+    waiting: list[str] = []
+    list(walk._directory(str(tree / "table"), waiting, is_root=True))
+    assert waiting == [str(tree / "table/data")]
+    shutil.rmtree(tree / "table/data")
+    (tree / "table/data").symlink_to(tree / "outside")
+    assert list(walk._directory(waiting[0], waiting, is_root=False)) == []
+
+
+@contextmanager
+def unprivileged():
+    """Root may read everything, so the question only arises for others."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+async def test_a_directory_that_may_not_be_read_is_an_error_and_not_a_shorter_listing():
+    root = Path(tempfile.mkdtemp())
+    try:
+        for name in ("open", "shut"):
+            (root / name).mkdir()
+            (root / name / "f").write_text("x")
+        root.chmod(0o755)
+        (root / "shut").chmod(0o000)
+        with unprivileged():
+            with pytest.raises(Denied, match="shut"):
+                await names(root)
+            with pytest.raises(Denied):
+                await LocalStorage().read(at(root / "shut/f"))
+            assert (await fate(root / "shut/f"))[0] is Fate.FAILED
+    finally:
+        (root / "shut").chmod(0o755)
+        shutil.rmtree(root)
+
+
+async def test_times_are_never_rounded_to_the_older_side(tree):
+    os.utime(tree / "table/data/a", ns=(0, 1_600_000_000_123_000_001))
+    async for batch in LocalStorage().list(at(tree / "table/data")):
+        times = dict(zip(batch["path"].to_pylist(), batch["modified_at"].to_pylist(), strict=True))
+    assert times[f"file://{tree}/table/data/a"].timestamp() == pytest.approx(1_600_000_000.124)
+
+
+async def test_leaving_a_listing_early_ends_its_thread(tree):
+    for number in range(20_000):
+        (tree / f"table/data/f{number}").touch()
+    async with aclosing(LocalStorage().list(at(tree))) as batches:
+        await anext(batches)
+        assert [thread for thread in threading.enumerate() if thread.name.startswith("walk")]
+    for thread in threading.enumerate():
+        if thread.name.startswith("walk"):
+            await asyncio.to_thread(thread.join)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("walk")]
+
+
+async def test_cancelling_a_listing_ends_it(tree):
+    started = asyncio.Event()
+
+    async def consume() -> None:
+        async for _ in LocalStorage().list(at(tree)):
+            started.set()
+            await asyncio.sleep(3600)
+
+    task = asyncio.create_task(consume())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await names(tree / "table") == ["data/a", "data/p=1/b"]
+
+
+async def test_writing_leaves_nothing_beside_the_file(tree):
+    writer = LocalWriter()
+    await writer.put(at(tree / "table/new/dir/v1"), b"1", create_only=True)
+    with pytest.raises(AlreadyThere):
+        await writer.put(at(tree / "table/new/dir/v1"), b"2", create_only=True)
+    await writer.put(at(tree / "table/new/dir/v1"), b"3", create_only=False)
+    assert [path.name for path in (tree / "table/new/dir").iterdir()] == ["v1"]
+    assert (tree / "table/new/dir/v1").read_bytes() == b"3"

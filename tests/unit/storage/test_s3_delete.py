@@ -1,0 +1,166 @@
+"""Deleting on S3: every key gets its own answer, and a store that asks for less gets less."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.servers import s3_stub
+
+from lakesweep.cleanup.deleter import Fate
+from lakesweep.storage.s3_delete import S3Deleter
+from lakesweep.storage.spec import S3Options
+
+
+@pytest.fixture
+async def stub(s3_credentials):
+    async with s3_stub.s3_stub("lake") as server:
+        server.buckets["lake"] = {f"t/{number:04d}": b"x" for number in range(2500)}
+        yield server
+
+
+@pytest.fixture
+async def pauses():
+    return []
+
+
+@pytest.fixture
+async def deleter(stub, pauses):
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    opened = S3Deleter(
+        S3Options(endpoint_url=stub.endpoint_url, path_style=True, attempts=4, delete_concurrency=3), sleep=sleep
+    )
+    yield opened
+    await opened.aclose()
+
+
+def paths(stub) -> list[str]:
+    return [f"s3://lake/{key}" for key in stub.buckets["lake"]]
+
+
+def by_fate(answers) -> dict[Fate, int]:
+    return {fate: sum(one.fate is fate for one in answers) for fate in Fate}
+
+
+async def test_pages_hold_at_most_a_thousand_keys_and_few_run_at_once(stub, deleter):
+    running, most = 0, []
+
+    async def watch(request):
+        nonlocal running
+        running += 1
+        most.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    stub.fault = watch
+    stub.buckets["lake"] = {f"t/{number:05d}": b"x" for number in range(7000)}
+    answers = await deleter.delete(paths(stub))
+    assert by_fate(answers)[Fate.DELETED] == 7000
+    assert stub.buckets["lake"] == {}
+    assert max(most) <= 3
+    assert {len(s3_stub.asked_keys(request)) for request in stub.requests} == {1000}
+
+
+async def test_a_storm_of_slow_down_shrinks_the_pace_and_loses_no_key(stub, deleter, pauses):
+    async def storm(request):
+        return s3_stub.error(503, "SlowDown") if len(stub.requests) <= 4 else None
+
+    stub.fault = storm
+    answers = await deleter.delete(paths(stub))
+    assert by_fate(answers)[Fate.DELETED] == 2500
+    assert stub.buckets["lake"] == {}
+    assert deleter.pace.page_size < 1000
+    assert len(pauses) == 4
+    assert max(len(s3_stub.asked_keys(request)) for request in stub.requests[6:]) < 1000
+
+
+async def test_a_storm_without_end_fails_every_key_and_ends(stub, deleter):
+    async def storm(_):
+        return s3_stub.error(503, "SlowDown")
+
+    stub.fault = storm
+    answers = await deleter.delete(paths(stub)[:300])
+    assert by_fate(answers)[Fate.FAILED] == 300
+    assert all("SlowDown" in one.why for one in answers)
+    assert len(stub.buckets["lake"]) == 2500
+
+
+async def test_single_keys_that_fail_are_told_apart(stub, deleter):
+    codes = {"t/0001": "AccessDenied", "t/0002": "NoSuchKey", "t/0003": "InternalError", "t/0004": "SlowDown"}
+
+    async def some(request):
+        asked = s3_stub.asked_keys(request)
+        for key in asked:
+            if key not in codes:
+                stub.buckets["lake"].pop(key, None)
+        return s3_stub.delete_errors({key: code for key, code in codes.items() if key in asked})
+
+    stub.fault = some
+    answers = {one.path[-4:]: one for one in await deleter.delete(paths(stub)[:10])}
+    assert answers["0000"].fate is Fate.DELETED
+    assert (answers["0001"].fate, answers["0001"].why) == (Fate.FAILED, "AccessDenied: on purpose")
+    assert answers["0002"].fate is Fate.ALREADY_GONE
+    assert (answers["0003"].fate, answers["0003"].why) == (Fate.FAILED, "InternalError: on purpose")
+    assert answers["0004"].fate is Fate.FAILED
+    # What may pass is asked again, alone; what was refused is not.
+    assert [len(s3_stub.asked_keys(request)) for request in stub.requests] == [10, 2, 2, 2]
+
+
+async def test_one_failing_page_does_not_lose_the_answers_of_the_others(stub, deleter):
+    async def refuse(request):
+        return s3_stub.error(403, "AccessDenied") if "t/0000" in s3_stub.asked_keys(request) else None
+
+    stub.fault = refuse
+    answers = await deleter.delete(paths(stub))
+    assert by_fate(answers) == {Fate.DELETED: 1500, Fate.ALREADY_GONE: 0, Fate.FAILED: 1000}
+    assert len(stub.buckets["lake"]) == 1000
+    assert "s3:DeleteObject" in answers[0].why
+
+
+async def test_an_error_for_a_key_not_asked_for_leaves_the_page_in_doubt(stub, deleter):
+    async def confused(_):
+        return s3_stub.delete_errors({"t/else": "AccessDenied"})
+
+    stub.fault = confused
+    answers = await deleter.delete(paths(stub)[:5])
+    assert by_fate(answers)[Fate.FAILED] == 5
+
+
+async def test_a_missing_bucket_fails_every_key(deleter):
+    (answer,) = await deleter.delete(["s3://nowhere/t/a"])
+    assert answer.fate is Fate.FAILED
+    assert "bucket does not exist" in answer.why
+
+
+async def test_keys_that_xml_cannot_carry_go_one_by_one(stub, deleter):
+    odd = ["t/\x01", "t/a\rb", "t/a\nb", "t/\ufffe", "t/\x0b"]
+    stub.buckets["lake"] = dict.fromkeys([*odd, "t/plain", "t/é\x85"], b"")
+    answers = await deleter.delete(paths(stub))
+    assert by_fate(answers)[Fate.DELETED] == 7
+    assert stub.buckets["lake"] == {}
+    assert sorted(request.key for request in stub.requests if request.operation == "delete") == sorted(odd)
+
+
+async def test_a_store_that_cannot_read_pages_gets_the_keys_one_by_one(stub, deleter):
+    async def old(request):
+        return s3_stub.error(501, "NotImplemented") if request.operation == "delete_page" else None
+
+    stub.fault = old
+    answers = await deleter.delete(paths(stub)[:20])
+    assert by_fate(answers)[Fate.DELETED] == 20
+    assert stub.count("delete") == 20
+
+
+async def test_a_store_that_is_gone_fails_every_key_without_raising(s3_credentials):
+    async def no_sleep(_: float) -> None:
+        return None
+
+    deleter = S3Deleter(S3Options(endpoint_url="http://127.0.0.1:9", attempts=2), sleep=no_sleep)
+    answers = await deleter.delete(["s3://lake/a", "s3://other/b"])
+    await deleter.aclose()
+    assert [one.fate for one in answers] == [Fate.FAILED, Fate.FAILED]
+    assert [one.path for one in answers] == ["s3://lake/a", "s3://other/b"]
+    assert "127.0.0.1:9" in answers[0].why

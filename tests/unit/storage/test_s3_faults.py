@@ -1,0 +1,277 @@
+"""What S3 can do to us, over HTTP: every failure has a meaning, none looks like an empty success."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import aclosing
+
+import pytest
+from aiohttp import web
+from botocore import handlers
+from tests.servers import s3_stub
+
+from lakesweep.model.errors import AlreadyThere, Denied, NotFound, SettingsError, StorageError, Unavailable
+from lakesweep.model.location import Location
+from lakesweep.storage.registry import open_storage, open_writer
+from lakesweep.storage.s3 import S3Storage, S3Writer
+from lakesweep.storage.spec import S3Options, StorageSpec
+
+ROOT = Location("s3", "lake", "t")
+PLACE = Location("s3", "lake", "t/a")
+
+
+@pytest.fixture
+async def stub(s3_credentials):
+    async with s3_stub.s3_stub("lake") as server:
+        server.buckets["lake"] = {"t/a": b"data"}
+        yield server
+
+
+def options(stub, **changes) -> S3Options:
+    return S3Options(**{"endpoint_url": stub.endpoint_url, "path_style": True, "attempts": 2, **changes})
+
+
+@pytest.fixture
+async def storage(stub):
+    opened = S3Storage(options(stub))
+    yield opened
+    await opened.aclose()
+
+
+async def listed(storage, root=ROOT) -> list[str]:
+    paths: list[str] = []
+    async with aclosing(storage.list(root)) as batches:
+        async for batch in batches:
+            paths += batch["path"].to_pylist()
+    return paths
+
+
+def always(answer):
+    async def fault(_):
+        return answer()
+
+    return fault
+
+
+def first(times, answer):
+    """Fail the first requests, then behave."""
+    left = times
+
+    async def fault(_):
+        nonlocal left
+        left -= 1
+        return answer() if left >= 0 else None
+
+    return fault
+
+
+ASKED = {"list": listed, "read": lambda s: s.read(PLACE), "stat": lambda s: s.stat(PLACE)}
+
+
+@pytest.mark.parametrize("operation", ASKED)
+async def test_a_refusal_is_denied_and_says_which_permission_is_missing(stub, storage, operation):
+    stub.fault = always(lambda: s3_stub.error(403, "AccessDenied"))
+    with pytest.raises(Denied) as caught:
+        await ASKED[operation](storage)
+    assert stub.endpoint_url in str(caught.value)
+    assert ("s3:ListBucket" if operation == "list" else "s3:GetObject") in str(caught.value)
+    assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("operation", ASKED)
+@pytest.mark.parametrize("status", [500, 502, 503])
+async def test_a_failing_store_is_unavailable_after_a_bounded_number_of_tries(stub, storage, operation, status):
+    stub.fault = always(lambda: s3_stub.error(status, "SlowDown" if status == 503 else "InternalError"))
+    with pytest.raises(Unavailable) as caught:
+        await ASKED[operation](storage)
+    assert "s3://lake/t" in str(caught.value)
+    assert stub.endpoint_url in str(caught.value)
+    assert len(stub.requests) == 2
+
+
+@pytest.mark.parametrize("operation", ASKED)
+async def test_a_short_outage_is_waited_out(stub, storage, operation):
+    stub.fault = first(1, lambda: s3_stub.error(503, "SlowDown"))
+    assert await ASKED[operation](storage)
+
+
+@pytest.mark.parametrize("operation", ASKED)
+async def test_a_closed_port_is_unavailable(operation, s3_credentials):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        storage = S3Storage(S3Options(endpoint_url=endpoint, path_style=True, attempts=1))
+        try:
+            with pytest.raises(Unavailable) as caught:
+                await ASKED[operation](storage)
+        finally:
+            await storage.aclose()
+    assert endpoint in str(caught.value)
+
+
+@pytest.mark.parametrize("operation", ASKED)
+async def test_a_store_that_hangs_is_unavailable(stub, operation):
+    released = asyncio.Event()
+
+    async def hang(_):
+        await released.wait()
+
+    stub.fault = hang
+    storage = S3Storage(options(stub, attempts=1, read_timeout_seconds=0.2))
+    try:
+        with pytest.raises(Unavailable):
+            await ASKED[operation](storage)
+    finally:
+        released.set()
+        await storage.aclose()
+
+
+@pytest.mark.parametrize("operation", ["list", "read"])
+async def test_a_missing_bucket_is_an_error_that_names_it_and_never_an_empty_listing(storage, operation):
+    elsewhere = Location("s3", "nowhere", "t/a")
+    with pytest.raises(StorageError, match=r"s3://nowhere/.*bucket does not exist") as caught:
+        await (listed(storage, elsewhere) if operation == "list" else storage.read(elsewhere))
+    assert not isinstance(caught.value, NotFound)
+
+
+async def test_the_wrong_region_says_what_to_set(stub, storage):
+    stub.fault = always(lambda: s3_stub.error(400, "AuthorizationHeaderMalformed"))
+    with pytest.raises(StorageError, match=r"storage\.s3\.region"):
+        await storage.read(PLACE)
+
+
+async def test_an_error_under_a_200_is_retried_and_then_unavailable(stub, storage):
+    stub.fault = always(lambda: s3_stub.error(200, "InternalError"))
+    with pytest.raises(Unavailable, match="InternalError"):
+        await listed(storage)
+    assert stub.count("list") == 2
+    stub.fault = first(1, lambda: s3_stub.error(200, "InternalError"))
+    assert await listed(storage) == ["s3://lake/t/a"]
+
+
+async def test_a_page_cut_short_is_retried_and_then_unavailable(stub, storage):
+    stub.fault = always(lambda: s3_stub.xml("<ListBucketResult><IsTruncated>false</IsTruncated><Contents>"))
+    with pytest.raises(Unavailable, match="damaged list page"):
+        await listed(storage)
+    assert stub.count("list") == 2
+
+
+async def test_a_failure_on_a_later_page_ends_the_listing_with_an_error(stub):
+    stub.buckets["lake"] = {f"t/{number:04d}": b"" for number in range(60)}
+    storage = S3Storage(options(stub, page_size=10, listing_concurrency=1, attempts=1))
+
+    async def fault(request):
+        return s3_stub.error(500, "InternalError") if stub.count("list") == 4 else None
+
+    stub.fault = fault
+    try:
+        with pytest.raises(Unavailable):
+            await listed(storage)
+    finally:
+        await storage.aclose()
+    assert stub.count("list") == 4
+
+
+async def test_a_body_that_breaks_off_is_unavailable_and_read_again(stub, s3_credentials):
+    def broken() -> web.Response:
+        response = web.Response(body=b"half", headers={"Content-Length": "4096", "Connection": "close"})
+        response.force_close()
+        return response
+
+    stub.fault = first(1, broken)
+    storage = open_storage(StorageSpec(s3=options(stub, read_timeout_seconds=2), attempts=2))
+    try:
+        assert await storage.read(PLACE) == b"data"
+    finally:
+        await storage.aclose()
+
+
+async def test_a_store_that_does_not_encode_keys_is_read_as_it_writes(stub, storage):
+    stub.encodes = False
+    stub.buckets["lake"] = {"t/a%20b+c": b"", "t/<&>": b"", "t/d=é": b""}
+    assert sorted(await listed(storage)) == sorted(f"s3://lake/{key}" for key in stub.buckets["lake"])
+
+
+async def test_a_listing_is_split_and_fanned_out_over_http(stub):
+    keys = [f"t/data/p={part}/{number:04d}" for part in range(3) for number in range(200)]
+    keys += [f"t/metadata/{number:05d}.json" for number in range(300)]
+    stub.buckets["lake"] = dict.fromkeys(keys, b"")
+    storage = S3Storage(options(stub, page_size=20, listing_concurrency=6))
+    try:
+        assert sorted(await listed(storage)) == sorted(f"s3://lake/{key}" for key in keys)
+    finally:
+        await storage.aclose()
+    assert any(request.query.get("delimiter") == "/" for request in stub.requests)
+    assert any("start-after" in request.query for request in stub.requests)
+
+
+async def test_the_clock_is_read_even_from_a_refusal(stub, storage):
+    answer = {"Date": "Tue, 01 Feb 2022 03:04:05 GMT"}
+    stub.fault = always(lambda: web.Response(status=403, headers=answer))
+    assert (await storage.now()).isoformat() == "2022-02-01T03:04:05+00:00"
+
+
+async def test_only_the_listing_client_gives_up_the_second_parse(storage):
+    """The stock handler is private to the vendor: this fails if it is renamed."""
+    await storage._lists.client()
+    await storage._objects.client()
+
+    def looks_twice(connection) -> bool:
+        emitter = connection._client.meta.events
+        return handlers._handle_200_error in emitter._emitter._handlers.prefix_search("before-parse.s3.ListObjectsV2")
+
+    assert not looks_twice(storage._lists)
+    assert looks_twice(storage._objects)
+
+
+async def test_a_create_only_write_is_tried_once(stub, s3_credentials):
+    stub.fault = always(lambda: s3_stub.error(500, "InternalError"))
+    writer = open_writer(StorageSpec(s3=options(stub), attempts=3))
+    try:
+        with pytest.raises(Unavailable):
+            await writer.put(PLACE, b"x", create_only=True)
+        assert stub.count("put") == 1
+        stub.fault = first(2, lambda: s3_stub.error(500, "InternalError"))
+        await writer.put(PLACE, b"new", create_only=False)
+        assert stub.buckets["lake"]["t/a"] == b"new"
+    finally:
+        await writer.aclose()
+
+
+@pytest.mark.parametrize("status", [409, 412])
+async def test_a_name_taken_or_about_to_be_is_already_there(stub, status):
+    stub.fault = always(lambda: s3_stub.error(status, "ConditionalRequestConflict"))
+    writer = S3Writer(options(stub))
+    try:
+        with pytest.raises(AlreadyThere):
+            await writer.put(PLACE, b"x", create_only=True)
+        with pytest.raises(StorageError) as caught:
+            await writer.put(PLACE, b"x", create_only=False)
+    finally:
+        await writer.aclose()
+    assert not isinstance(caught.value, AlreadyThere)
+
+
+async def test_missing_credentials_are_denied_with_advice(stub, monkeypatch, tmp_path):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    storage = S3Storage(options(stub))
+    try:
+        with pytest.raises(Denied, match="AWS_ACCESS_KEY_ID"):
+            await storage.read(PLACE)
+    finally:
+        await storage.aclose()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"profile": "nobody"}, "nobody"), ({"endpoint_url": "not a url"}, "endpoint_url")],
+)
+async def test_settings_that_cannot_work_are_settings_errors(s3_credentials, changes, said):
+    storage = S3Storage(S3Options(**changes))
+    with pytest.raises(SettingsError, match=said):
+        await storage.read(PLACE)
+    await storage.aclose()

@@ -1,0 +1,168 @@
+"""The division of a listing into shards: every key exactly once, whatever the keys, the pages and the timing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesweep.model.errors import StorageError, Unavailable
+from lakesweep.storage.s3_errors import BrokenOff
+from lakesweep.storage.s3_listing import Listing
+from lakesweep.storage.s3_parser import Page
+
+
+class Store:
+    """Lists keys like S3, in key order or, as a file system would, directory by directory."""
+
+    def __init__(self, keys, *, page_size, by_directory=False, seed=0):
+        self._order = (lambda key: key.split("/")) if by_directory else (lambda key: key)
+        self._keys = sorted(set(keys), key=self._order)
+        self._page_size = page_size
+        self._random = random.Random(seed)
+        self.in_flight = self.most_in_flight = 0
+        self.requests = []
+        self.fault = None
+
+    async def fetch(self, parameters):
+        self.requests.append(parameters)
+        number = len(self.requests)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            for _ in range(self._random.randrange(4)):
+                await asyncio.sleep(0)
+            if self.fault:
+                self.fault(number, parameters)
+            return self._page(parameters)
+        finally:
+            self.in_flight -= 1
+
+    def _page(self, parameters):
+        prefix = parameters["Prefix"]
+        after = parameters.get("ContinuationToken") or parameters.get("StartAfter")
+        rows = [key for key in self._keys if key.startswith(prefix)]
+        if after is not None:
+            rows = [key for key in rows if self._order(key) > self._order(after)]
+        if "Delimiter" in parameters:
+            rest = {key: key[len(prefix) :] for key in rows}
+            rows = list(dict.fromkeys(prefix + r[: r.index("/") + 1] if "/" in r else k for k, r in rest.items()))
+        shown = rows[: self._page_size]
+        keys = [row for row in shown if row in self._keys]
+        return Page(
+            keys=pa.array(keys, pa.string()),
+            sizes=pa.array([1] * len(keys), pa.int64()),
+            modified=pa.nulls(len(keys), pa.timestamp("ms", "UTC")),
+            etags=pa.nulls(len(keys), pa.string()),
+            prefixes=tuple(row for row in shown if row not in self._keys),
+            next_token=shown[-1] if len(rows) > len(shown) else None,
+        )
+
+
+async def listed(store, prefix="", *, concurrency=8, may_split=True):
+    listing = Listing(store.fetch, "s3://b/", prefix, concurrency=concurrency, may_split=may_split)
+    keys = []
+    async with aclosing(listing.pages()) as pages:
+        async for page in pages:
+            keys += page.keys.to_pylist()
+    return keys, listing.splits
+
+
+SEGMENT = st.text(st.sampled_from("ab01=.- ~é"), min_size=1, max_size=3)
+KEY = st.lists(SEGMENT, min_size=1, max_size=4).map("/".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sets(KEY, max_size=120), st.integers(1, 7), st.integers(1, 9), st.integers())
+async def test_every_key_is_listed_exactly_once(keys, page_size, concurrency, seed):
+    store = Store(keys, page_size=page_size, seed=seed)
+    found, _ = await listed(store, concurrency=concurrency)
+    assert sorted(found) == sorted(keys)
+    assert store.most_in_flight <= concurrency
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sets(KEY, max_size=120), st.integers(1, 7), st.integers(1, 9), st.integers())
+async def test_a_store_with_an_order_of_its_own_is_listed_exactly_or_refused(keys, page_size, concurrency, seed):
+    # A file and a directory of one name cannot stand side by side in such a store.
+    keys = {key for key in keys if not any(other.startswith(f"{key}/") for other in keys)}
+    store = Store(keys, page_size=page_size, by_directory=True, seed=seed)
+    try:
+        found, _ = await listed(store, concurrency=concurrency)
+    except StorageError:  # which says: set listing_concurrency = 1
+        found, _ = await listed(Store(keys, page_size=page_size, by_directory=True), concurrency=1)
+    assert sorted(found) == sorted(keys)
+
+
+async def test_a_small_prefix_costs_one_request():
+    store = Store([f"t/{at}" for at in range(10)], page_size=1000)
+    assert len((await listed(store, "t/"))[0]) == 10
+    assert store.requests == [{"Prefix": "t/"}]
+
+
+@pytest.mark.parametrize("name", ["{:06d}.parquet", "part-{:05d}-c000.snappy.parquet", "{:08x}"])
+async def test_a_long_flat_prefix_is_split(name):
+    keys = ["t/" + name.format(at * 7919 if "x" in name else at) for at in range(4000)]
+    store = Store(keys, page_size=10)
+    found, splits = await listed(store, "t/", concurrency=8)
+    assert sorted(found) == sorted(keys)
+    assert splits >= 7
+    assert store.most_in_flight == 8
+    assert len(store.requests) < 2 * len(keys) / 10
+
+
+async def test_a_partitioned_prefix_is_fanned_out():
+    keys = [f"t/data/p={part}/{at:03d}" for part in range(10) for at in range(50)]
+    store = Store(keys, page_size=20)
+    found, _ = await listed(store, "t/", concurrency=8)
+    assert sorted(found) == sorted(keys)
+    assert {"Prefix": "t/data/p=7/"} in store.requests
+
+
+async def test_a_store_that_must_not_be_split_is_not():
+    store = Store([f"t/{at:04d}" for at in range(500)], page_size=10)
+    found, splits = await listed(store, "t/", may_split=False)
+    assert (len(found), splits) == (500, 0)
+    assert not any("StartAfter" in request for request in store.requests)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 20])
+async def test_an_error_in_any_request_ends_the_listing_with_it(number):
+    store = Store([f"t/{part}/{at:04d}" for part in "abc" for at in range(300)], page_size=10)
+
+    def fail(count, _):
+        if count == number:
+            raise Unavailable("s3://b/t", "on purpose")
+
+    store.fault = fail
+    with pytest.raises(Unavailable, match="on purpose"):
+        await listed(store, "t/")
+    assert store.in_flight == 0
+
+
+async def test_an_answer_that_breaks_off_is_asked_for_again():
+    store = Store([f"t/{at:04d}" for at in range(300)], page_size=10)
+
+    def fail(count, _):
+        if count % 3 == 0:
+            raise BrokenOff("s3://b/t", "on purpose")
+
+    store.fault = fail
+    assert len((await listed(store, "t/", concurrency=1))[0]) == 300
+
+
+async def test_a_consumer_that_waits_holds_the_shards_back():
+    store = Store([f"t/{at:05d}" for at in range(5000)], page_size=10)
+    listing = Listing(store.fetch, "s3://b/", "t/", concurrency=4, may_split=True)
+    async with aclosing(listing.pages()) as pages:
+        await anext(pages)
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert len(store.requests) <= 20
+    assert store.in_flight == 0
+    assert not [task for task in asyncio.all_tasks() if "list" in task.get_name()]
