@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +10,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.builders.audits import ABOUT
 from tests.builders.faults import Faults
 
+from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.deleter import GatedDeleter
 from lakesweep.cleanup.ports import StateStore, Table
@@ -88,6 +91,17 @@ class Bench:
             choose_engine=lambda _: (engine, EngineChoice(kind="inprocess", why="test")),
             open_deleter=deleter,
             state=self.faults.state(self.store),
+            audit=Trail(
+                artifacts=Location.parse(str(self.scratch)),
+                table=table.ref.label,
+                run_id=run_id,
+                about=ABOUT,
+                storage=self.faults.storage(open_storage(StorageSpec(attempts=1))),
+                writer=self.writer,
+                state=self.faults.state(self.store),
+                clock=self.clock,
+                sleep=lambda _: asyncio.sleep(0),
+            ),
             clock=self.clock,
             fence=AlwaysOurs(),
             fencing_token=lease.token,

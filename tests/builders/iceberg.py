@@ -58,7 +58,7 @@ class Lake:
         schema: Schema = SCHEMA,
         **properties: str,
     ) -> LakeTable:
-        """An empty table; properties with underscores for dots and dashes are passed as a mapping to `set`."""
+        """An empty table; keywords are table properties: `create(**{"gc.enabled": "false"})`."""
         extra: Mapping[str, Any] = {"partition_spec": partition_spec} if partition_spec else {}
         table = self.catalog.create_table(f"db.{name}", schema, properties=properties, **extra)
         return LakeTable(lake=self, name=name, table=table)

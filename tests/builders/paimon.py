@@ -64,7 +64,9 @@ def table_at(path: Path, on: Bench) -> PaimonTable:
 
 def everything_old(keep: int = 1, **changes: object) -> CleanupPolicy:
     """Every snapshot may go as far as age is concerned, but not the newest `keep`."""
-    return CleanupPolicy(**{"dry_run": False, "max_snapshot_age": timedelta(0), "min_snapshots_to_keep": keep} | changes)  # type: ignore[arg-type]
+    return CleanupPolicy(
+        **{"dry_run": False, "max_snapshot_age": timedelta(0), "min_snapshots_to_keep": keep} | changes
+    )  # type: ignore[arg-type]
 
 
 async def clean(path: Path, on: Bench, policy: CleanupPolicy, *, execute: bool = True) -> CleanupRun:

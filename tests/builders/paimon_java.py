@@ -147,7 +147,14 @@ def special_partitions(peer: Peer, warehouse: Path) -> JavaTable:
 
 
 def typed_partitions(peer: Peer, warehouse: Path) -> JavaTable:
-    fields = [["k", "INT"], ["i", "INT"], ["d", "DATE"], ["t", "TIMESTAMP(6)"], ["n", "DECIMAL(20, 2)"], ["b", "BOOLEAN"]]
+    fields = [
+        ["k", "INT"],
+        ["i", "INT"],
+        ["d", "DATE"],
+        ["t", "TIMESTAMP(6)"],
+        ["n", "DECIMAL(20, 2)"],
+        ["b", "BOOLEAN"],
+    ]
     table = create(
         peer, warehouse, "typed", fields=fields, partition_keys=["i", "d", "t", "n", "b"], options={"bucket": "-1"}
     )

@@ -1,6 +1,7 @@
 """A table format made for engine tests: a source is a JSON list of paths. Nothing else about it is special."""
 
 import asyncio
+import copy
 import json
 import random
 from contextlib import aclosing
@@ -30,6 +31,7 @@ OLD = CUTOFF - timedelta(days=2)
 YOUNG = CUTOFF + timedelta(hours=1)
 REF = TableRef(tenant=TenantId("acme"), dataset="prod", name="t", format=FormatName.ICEBERG)
 
+BUCKETS = ("a", "b", "c", "metadata")
 KINDS = {
     "data": FileKind(kind="data"),
     "meta": FileKind(kind="metadata", stage=1),
@@ -74,7 +76,7 @@ class ListLake:
     """Called by `mark`, after the listing."""
 
     def __post_init__(self):
-        for name in ("a", "b", "c", "metadata"):
+        for name in BUCKETS:
             forget(name)
 
     def put(self, path, modified_at=OLD, data=b"x"):
@@ -130,6 +132,30 @@ class ListLake:
         )
 
 
+class Travelling:
+    """Opens a store in memory, also in another process: it takes along what the buckets hold when it leaves."""
+
+    def __init__(self, storage):
+        self._storage = storage
+
+    def __call__(self):
+        return self._storage
+
+    def __reduce__(self):
+        storage = copy.copy(self._storage)
+        storage._used = {}
+        held = {name: (dict(bucket(name).objects), bucket(name).faults) for name in BUCKETS}
+        return arrive, (storage, held)
+
+
+def arrive(storage, held):
+    for name, (objects, faults) in held.items():
+        forget(name)
+        bucket(name).objects.update(objects)
+        bucket(name).faults = faults
+    return Travelling(storage)
+
+
 class Shuffled(MemoryStorage):
     """The same objects in another order and other pages: no order is promised."""
 
@@ -150,16 +176,20 @@ class Shuffled(MemoryStorage):
 
 
 class Stuck(MemoryStorage):
-    """Hangs in one kind of call until it is cancelled."""
+    """Hangs in one kind of call until it is cancelled. In whichever process, the file `sign` says that it does."""
 
-    def __init__(self, where):
+    def __init__(self, where, sign):
         super().__init__()
         self._where = where
-        self.reached = asyncio.Event()
+        self._sign = sign
+
+    async def reached(self):
+        while not self._sign.exists():
+            await asyncio.sleep(0.02)
 
     async def _hang(self, call):
         if call == self._where:
-            self.reached.set()
+            self._sign.touch()
             await asyncio.Event().wait()
 
     async def list(self, root):

@@ -2,19 +2,27 @@
 
 import asyncio
 import contextlib
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, Shuffled, Stuck, decoder
+from pyspark import cloudpickle
+from tests.contract import engine_lake
+from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, Shuffled, Stuck, Travelling, decoder
 
 from lakesweep.cleanup import planfile, verdict
 from lakesweep.cleanup.ports import MatchBy
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark.engine import SparkEngine
+from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import Denied, Indeterminate, Unavailable, Unreadable
 from lakesweep.model.files import Reason, Tally, Verdict
 from lakesweep.model.location import Location
+from lakesweep.storage.local import LocalStorage
 from lakesweep.storage.memory import MemoryStorage, bucket
 
 
@@ -30,13 +38,50 @@ def open_inprocess(storage, scratch):
     )
 
 
-ENGINES = {"inprocess": open_inprocess}
+SPARK = SparkConfig(
+    master="local[2]",
+    conf=(
+        ("spark.driver.memory", "1g"),
+        # Tables this small spend their time in compilers.
+        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.shuffle.partitions", "2"),
+    ),
+)
 
 
-@pytest.fixture(params=sorted(ENGINES))
+def open_spark(storage, scratch):
+    return SparkEngine(
+        runtime=shared_runtime(SPARK),
+        storage=storage,
+        open_storage=Travelling(storage),
+        decoder=decoder,
+        cache=None,
+        scratch_dir=scratch,
+        concurrency=3,
+    )
+
+
+ON_SPARK = pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.xdist_group("spark")])
+
+
+@pytest.fixture(scope="module")
+def spark_kept():
+    """One session for all tests: closing an engine stops Spark only if nobody else uses it."""
+    cloudpickle.register_pickle_by_value(engine_lake)  # the workers have the product, not its tests
+    kept = shared_runtime(SPARK)
+    yield
+    asyncio.run(kept.aclose())
+    cloudpickle.unregister_pickle_by_value(engine_lake)
+
+
+@pytest.fixture(params=["inprocess", ON_SPARK])
 def open_engine(request):
     """A function (storage, scratch directory) -> Engine."""
-    return ENGINES[request.param]
+    if request.param == "inprocess":
+        return open_inprocess
+    request.getfixturevalue("spark_kept")
+    return open_spark
 
 
 @pytest.fixture
@@ -102,6 +147,7 @@ async def test_a_file_committed_between_listing_and_mark_is_neither_an_orphan_no
     assert plan.references == 2
 
 
+@pytest.mark.parametrize("open_engine", ["inprocess"], indirect=True)  # a worker's calls are not seen here
 async def test_every_listing_is_complete_before_the_table_is_read(find, lake):
     lake.roots = ("s3://b/t", "s3://c/ext")
     for number in range(2500):
@@ -148,6 +194,19 @@ async def test_one_store_under_several_schemes_loses_nothing(find, lake):
     plan, rows = await find()
     assert rows == []
     assert (plan.matched, plan.references, plan.missing_count) == (4, 4, 0)
+
+
+async def test_local_files_are_one_place_however_they_are_spelled(find, lake, tmp_path):
+    table = tmp_path / "t"
+    table.mkdir()
+    for name in ("1.data", "2.data", "3.data", "stray #%.data"):
+        (table / name).write_text(name)
+        os.utime(table / name, (OLD.timestamp(), OLD.timestamp()))
+    lake.roots = (str(table),)
+    lake.named = [f"{table}/1.data", f"file:{table}/2.data", f"file://{table}//3.data", f"{table}/lost.data"]
+    plan, rows = await find(LocalStorage())
+    assert paths_of(rows) == [f"file://{table}/stray #%.data"]
+    assert (plan.matched, plan.missing) == (3, (f"file://{table}/lost.data",))
 
 
 async def test_a_listed_key_with_a_double_slash_is_deleted_by_that_very_key(find, lake):
@@ -363,10 +422,10 @@ async def test_a_listing_that_shows_an_object_twice_is_not_trusted(find, lake, t
 async def test_a_cancelled_plan_leaves_nothing_behind(open_engine, lake, tmp_path, where):
     lake.put("s3://b/t/x.data")
     lake.source(["s3://b/t/y.data"])
-    storage = Stuck(where)
+    storage = Stuck(where, tmp_path / "reached")
     async with contextlib.aclosing(open_engine(storage, tmp_path / "scratch")) as engine:
         task = asyncio.create_task(engine.find_orphans(lake.job(tmp_path / "plan.parquet")))
-        await storage.reached.wait()
+        await storage.reached()
         assert leftovers(tmp_path)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -473,6 +532,7 @@ def plan_with(open_engine, folder, lake, storage):
     return asyncio.run(run())
 
 
+@pytest.mark.parametrize("open_engine", ["inprocess"], indirect=True)
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables)
 def test_every_file_gets_the_verdict_that_plain_sets_give(open_engine, tmp_path, table):
@@ -490,6 +550,7 @@ def test_every_file_gets_the_verdict_that_plain_sets_give(open_engine, tmp_path,
     assert set(plan.missing_clash) == going & {Path(path).name for path in plan.missing}
 
 
+@pytest.mark.parametrize("open_engine", ["inprocess"], indirect=True)
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables, seed=st.integers(0, 99), page_rows=st.integers(1, 7))
 def test_the_plan_does_not_depend_on_the_order_of_the_listing(open_engine, tmp_path, table, seed, page_rows):
@@ -499,3 +560,14 @@ def test_the_plan_does_not_depend_on_the_order_of_the_listing(open_engine, tmp_p
     one.timings.clear()
     other.timings.clear()
     assert one == other
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=tables, seed=st.integers(0, 99))
+def test_both_engines_give_the_same_plan(spark_kept, tmp_path, table, seed):
+    lake = build(table, ("s3://b/t", "s3://c/ext"))
+    one = plan_with(open_inprocess, tmp_path, lake, MemoryStorage())
+    other = plan_with(open_spark, tmp_path, lake, Shuffled(seed, 3))
+    assert replace(other, engine=one.engine, timings=one.timings) == one

@@ -176,6 +176,14 @@ async def test_a_root_never_lists_its_neighbours(stores, ending):
     assert await stores.names(root) == ["a"]
 
 
+async def test_a_whole_bucket_may_be_a_root(stores):
+    if stores.kind == "local":
+        pytest.skip("the whole disk is not the test's")
+    place = await stores.put("a")
+    rows = await stores.listed(Location(place.scheme, place.authority, ""))
+    assert place.raw in [row["path"] for row in rows]
+
+
 async def test_odd_names_survive_byte_for_byte(stores):
     names = [f"data/{name}" for name in ODD_NAMES] + [f"dir {name}/f" for name in ODD_NAMES]
     for name in names:

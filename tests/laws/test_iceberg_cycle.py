@@ -79,6 +79,8 @@ class World:
         # In place, since metadata spells absolute addresses; copy2 keeps the modification times.
         shutil.rmtree(self.home / "lake")
         shutil.copytree(backup, self.home / "lake")
+        # Caches and audit records too: another cycle makes the same calls only from the same start.
+        shutil.rmtree(self.home / "scratch", ignore_errors=True)
         self.table.lake.catalog = self.table.lake.another_client()
 
     def files(self) -> set[str]:

@@ -9,6 +9,7 @@ import java.time.Duration;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
@@ -19,8 +20,11 @@ import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
 import org.apache.paimon.catalog.Identifier;
 import org.apache.paimon.data.BinaryString;
+import org.apache.paimon.data.Blob;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericRow;
+import org.apache.paimon.data.InternalArray;
+import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
@@ -46,9 +50,11 @@ import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.source.ReadBuilder;
+import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeJsonParser;
+import org.apache.paimon.types.MapType;
 import org.apache.paimon.types.RowType;
 
 /**
@@ -240,12 +246,52 @@ public class PaimonPeer {
             reader.forEachRemaining(
                     row -> {
                         List<String> cells = new ArrayList<>();
-                        getters.forEach(getter -> cells.add(String.valueOf(getter.getFieldOrNull(row))));
+                        for (int i = 0; i < getters.size(); i++) {
+                            cells.add(text(getters.get(i).getFieldOrNull(row), type.getTypeAt(i)));
+                        }
                         rows.add(String.join("|", cells));
                     });
         }
         Collections.sort(rows);
         return rows;
+    }
+
+    /** The value itself, also where the class says nothing but its address. */
+    private static String text(Object value, DataType type) {
+        if (value instanceof byte[]) {
+            return Arrays.toString((byte[]) value);
+        }
+        List<String> parts = new ArrayList<>();
+        if (value instanceof InternalMap) {
+            MapType map = (MapType) type;
+            InternalArray keys = ((InternalMap) value).keyArray();
+            InternalArray values = ((InternalMap) value).valueArray();
+            InternalArray.ElementGetter key = InternalArray.createElementGetter(map.getKeyType());
+            InternalArray.ElementGetter held = InternalArray.createElementGetter(map.getValueType());
+            for (int i = 0; i < keys.size(); i++) {
+                parts.add(
+                        text(key.getElementOrNull(keys, i), map.getKeyType())
+                                + "="
+                                + text(held.getElementOrNull(values, i), map.getValueType()));
+            }
+        } else if (value instanceof InternalArray) {
+            DataType element = ((ArrayType) type).getElementType();
+            InternalArray.ElementGetter getter = InternalArray.createElementGetter(element);
+            for (int i = 0; i < ((InternalArray) value).size(); i++) {
+                parts.add(text(getter.getElementOrNull((InternalArray) value, i), element));
+            }
+        } else if (value instanceof InternalRow) {
+            for (DataField field : ((RowType) type).getFields()) {
+                int at = parts.size();
+                Object inner = InternalRow.createFieldGetter(field.type(), at).getFieldOrNull((InternalRow) value);
+                parts.add(text(inner, field.type()));
+            }
+        } else if (value instanceof Blob) {
+            return Arrays.toString(((Blob) value).toData());
+        } else {
+            return String.valueOf(value);
+        }
+        return parts.toString();
     }
 
     private static Object branch(JsonNode c) throws Exception {

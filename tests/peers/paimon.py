@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,14 @@ class PaimonPeer:
         if "error" in document:
             raise PeerError(document["error"])
         return document.get("ok")
+
+
+@cache
+def shared_peer() -> PaimonPeer:
+    """One peer for all tests of this process, started when the first one asks and stopped with the process."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(running_peer())
 
 
 @contextmanager

@@ -205,7 +205,7 @@ def test_an_emptied_trail_is_noticed():
     shelf, objects = recorded()
     objects.clear()
     faults = asyncio.run(shelf.faults())
-    assert len(faults) == 16
+    assert len(faults) == 14
     assert faults[0] == "segment 1 is missing"
 
 
@@ -219,7 +219,7 @@ def test_an_interrupted_run_is_a_remark_and_no_fault():
         return await shelf.findings()
 
     (found,) = asyncio.run(interrupted())
-    assert (found.table, found.segments, found.runs, found.faults) == (REF.label, 2, 1, [])
+    assert (found.table, found.segments, found.runs, found.faults) == (REF.label, 1, 1, [])
     assert found.remarks == [
         "run r1: it has no end: it was interrupted or is still under way",
         "run r1: batch 0 has no outcome: its files may be gone or not",

@@ -1,21 +1,26 @@
 """The sweep: journal before and after, lease and head before every batch, stages in order, trouble reported."""
 
 import asyncio
+import contextlib
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from tests.builders.audits import Shelf
 
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.cleanup.ports import BatchState, MatchBy
 from lakesweep.cleanup.sweep import Sweep
-from lakesweep.model.errors import LeaseLost, Refused, StateError
+from lakesweep.model.errors import AuditFailed, LeaseLost, Refused, StateError, Unavailable
 from lakesweep.model.files import OrphanPlan, Tally
+from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.state.memory import MemoryStateStore
+from lakesweep.storage import memory
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 REF = TableRef(tenant=TenantId("acme"), dataset="shop", name="orders", format=FormatName.ICEBERG)
@@ -69,7 +74,9 @@ def paths(count, stage=0):
     return [(f"s3://b/t/data/{stage}-{number:05}.parquet", stage) for number in range(count)]
 
 
-async def make_sweep(tmp_path, rows, *, batch_size=10, concurrent=3, deleter=None, fence=None, revalidate=None):
+async def make_sweep(
+    tmp_path, rows, *, batch_size=10, concurrent=3, deleter=None, fence=None, revalidate=None, audit=None
+):
     rows_path = str(tmp_path / "plan.parquet")
     with planfile.PlanWriter(rows_path) as writer:
         writer.write(
@@ -117,6 +124,7 @@ async def make_sweep(tmp_path, rows, *, batch_size=10, concurrent=3, deleter=Non
         policy=CleanupPolicy(batch_size=batch_size, max_concurrent_deletions=concurrent),
         deleter=deleter or RecordingDeleter(path for path, _ in rows),
         journal=state,
+        audit=audit or Shelf(Location.parse(f"memory://{uuid.uuid4().hex}/audit"), state=state).trail("r1", REF),
         fence=fence or Held(),
         fencing_token=lease.token,
         revalidate=revalidate or nothing_new,
@@ -228,3 +236,92 @@ async def test_a_cancelled_sweep_leaves_no_deleted_batch_unjournalled(tmp_path, 
     journal = await sweep.journal.journal("r1")
     done = {entry.number for entry in journal if entry.state is BatchState.DONE}
     assert len(done) == len(sweep.deleter.asked)
+
+
+def shelf_of(audit_bucket):
+    return Shelf(Location.parse(f"memory://{audit_bucket}/audit"))
+
+
+async def recorded(shelf):
+    return [record async for _, record in shelf.inspector.records("r1")]
+
+
+async def test_without_an_audit_record_nothing_is_deleted(tmp_path):
+    shelf = shelf_of("audit-away")
+
+    def away(operation, address):
+        if operation == "put":
+            raise Unavailable(address, "No space left on device")
+
+    memory.bucket("audit-away").faults = away
+    sweep = await make_sweep(tmp_path, paths(30), audit=shelf.trail("r1", REF))
+    result = await sweep.run()
+    memory.forget("audit-away")
+    assert isinstance(result.stopped_by, AuditFailed)
+    assert "No space left on device" in str(result.stopped_by)
+    assert sweep.deleter.asked == []
+    assert await sweep.journal.journal("r1") == []
+
+
+async def test_what_was_deleted_is_journalled_and_counted_even_if_its_outcome_cannot_be_audited(tmp_path):
+    shelf = shelf_of("audit-breaks")
+    puts = []
+
+    def second_put_fails(operation, address):
+        if operation == "put":
+            puts.append(address)
+            if len(puts) > 1:
+                raise Unavailable(address, "connection refused")
+
+    memory.bucket("audit-breaks").faults = second_put_fails
+    sweep = await make_sweep(tmp_path, paths(30), concurrent=1, audit=shelf.trail("r1", REF))
+    result = await sweep.run()
+    assert isinstance(result.stopped_by, AuditFailed)
+    assert result.report.deleted.files == 10
+    assert [(entry.state, entry.deleted) for entry in await sweep.journal.journal("r1")] == [(BatchState.DONE, 10)]
+    memory.bucket("audit-breaks").faults = None
+    assert {record["path"] for record in await recorded(shelf)} == set(sweep.deleter.asked[0])
+    memory.forget("audit-breaks")
+
+
+async def test_the_audit_names_every_decision_and_what_became_of_it(tmp_path):
+    shelf, rows = shelf_of("audit-all"), paths(4)
+    spared = rows[1][0]
+
+    async def one_is_referenced():
+        return frozenset({spared})
+
+    deleter = RecordingDeleter([path for path, _ in rows if path != rows[2][0]], failing=[rows[3][0]])
+    sweep = await make_sweep(
+        tmp_path, rows, deleter=deleter, revalidate=one_is_referenced, audit=shelf.trail("r1", REF)
+    )
+    await sweep.run()
+    told = {(record["record"], record["path"]) for record in await recorded(shelf)}
+    memory.forget("audit-all")
+    assert told == {
+        ("delete", rows[0][0]),
+        ("delete", rows[2][0]),
+        ("delete", rows[3][0]),
+        ("spare", spared),
+        ("deleted", rows[0][0]),
+        ("already_gone", rows[2][0]),
+        ("failed", rows[3][0]),
+    }
+
+
+@pytest.mark.parametrize("cancel_after", [1, 3, 5, 8, 13, 21])
+async def test_no_file_of_a_cancelled_sweep_is_deleted_without_its_audit_record(tmp_path, cancel_after):
+    bucket = f"audit-cancelled-{cancel_after}"
+    shelf = shelf_of(bucket)
+    sweep = await make_sweep(tmp_path, paths(200), concurrent=2, audit=shelf.trail("r1", REF))
+    task = asyncio.create_task(sweep.run())
+    while len(sweep.deleter.asked) < cancel_after and not task.done():
+        await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    asked = {path for batch in sweep.deleter.asked for path in batch}
+    told = {record["path"] for record in await recorded(shelf) if record["record"] == "delete"}
+    memory.forget(bucket)
+    assert asked
+    assert asked <= told

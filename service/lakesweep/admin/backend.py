@@ -38,8 +38,8 @@ class AdminBackend(Protocol):
     LakesweepError when something that is needed does not answer.
     """
 
-    async def tables(self, tenants: Collection[str] | None) -> list[dict[str, Any]]:
-        """Every known table by name: `table, format, location, problem, last_run, next_due, paused`."""
+    async def tables(self, tenants: Collection[str] | None, *, after: str | None, limit: int) -> list[dict[str, Any]]:
+        """Known tables by name, behind `after`: `table, format, location, problem, last_run, next_due, paused`."""
         ...
 
     async def start_run(self, table: str, *, execute: bool, who: str) -> str:

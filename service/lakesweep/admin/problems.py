@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lakesweep.admin.auth import NotLocal, Unauthorized
-from lakesweep.model.errors import LakesweepError, Refused, UnknownTable
+from lakesweep.model.errors import LakesweepError, Refused, SettingsError, UnknownRun, UnknownTable
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -48,7 +48,15 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of an app as a problem."""
+    """Answer every error of an app as a problem, and document what that is."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = describe()
+        document["components"]["schemas"].setdefault("Problem", Problem.model_json_schema())
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to add to the document
     app.add_exception_handler(Unauthorized, _unauthorized)
     app.add_exception_handler(NotLocal, _not_local)
     app.add_exception_handler(LakesweepError, _ours)
@@ -66,11 +74,13 @@ async def _not_local(_: Request, __: Exception) -> Response:
 
 
 async def _ours(request: Request, exc: Exception) -> Response:
-    if isinstance(exc, UnknownTable):
+    if isinstance(exc, UnknownTable | UnknownRun):
         # The same words whether it does not exist or belongs to another tenant.
         return response(404, "there is no such table or run")
     if isinstance(exc, Refused):
         return response(409, exc.reason, code=exc.code)
+    if isinstance(exc, SettingsError):
+        return response(409, str(exc), code="settings")
     log.warning("request_failed", path=request.url.path, reason=str(exc))
     return response(503, "something that this needs does not answer; the service's log says what")
 
@@ -81,10 +91,27 @@ async def _invalid(_: Request, exc: Exception) -> Response:
     return response(422, told or "the request cannot be read")
 
 
-async def _http(_: Request, exc: Exception) -> Response:
+async def _http(request: Request, exc: Exception) -> Response:
     if not isinstance(exc, HTTPException):
         raise exc
-    return response(exc.status_code, exc.detail, headers=dict(exc.headers or {}))
+    headers = dict(exc.headers or {})
+    if exc.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return response(exc.status_code, exc.detail, headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Every method of this path. Starlette tells those of one route only."""
+    app: FastAPI = request.app
+    paths: dict[str, dict[str, Any]] = app.openapi()["paths"]
+    asked = request.url.path.split("/")
+    return {method.upper() for path, item in paths.items() if _spells(path.split("/"), asked) for method in item}
+
+
+def _spells(template: list[str], asked: list[str]) -> bool:
+    return len(template) == len(asked) and all(
+        part == given or part.startswith("{") for part, given in zip(template, asked, strict=True)
+    )
 
 
 async def _unexpected(request: Request, exc: Exception) -> Response:

@@ -63,10 +63,9 @@ async def tables(
     limit: PageSize = 100,
 ) -> JSONResponse:
     """The known tables by name, with the last run of each."""
-    found = await backend.tables(_tenants(principal))
-    rest = [table for table in found if after is None or table["table"] > after]
-    page = rest[:limit]
-    return JSONResponse({"tables": page, "next": page[-1]["table"] if len(rest) > limit else None})
+    found = await backend.tables(_tenants(principal), after=after, limit=limit + 1)
+    page = found[:limit]
+    return JSONResponse({"tables": page, "next": page[-1]["table"] if len(found) > limit else None})
 
 
 @router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))

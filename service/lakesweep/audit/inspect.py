@@ -6,7 +6,7 @@ What is wrong is a fault; what an interrupted run left open is a remark. Reads o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -41,7 +41,7 @@ class Inspector:
     storage: Storage
     state: StateStore
 
-    async def verify(self, table: str | None = None) -> AsyncIterator[Findings]:
+    async def verify(self, table: str | None = None) -> AsyncGenerator[Findings, None]:
         """Check one table's trail, or all of them by name. Raises UnknownTable if there is nothing to check."""
         stored = await self._stored(table)
         known = {table} if table else await self.state.audited_tables()
@@ -52,7 +52,7 @@ class Inspector:
                 raise UnknownTable(f"there are no audit records of {table!r}")
             yield await self._verify(name, stored.get(name, []), head)
 
-    async def records(self, run_id: str, table: str | None = None) -> AsyncIterator[tuple[Segment, Record]]:
+    async def records(self, run_id: str, table: str | None = None) -> AsyncGenerator[tuple[Segment, Record], None]:
         """The records of one run in order. With `table` they are found without the help of the state store."""
         header = await self.state.get_audit(run_id)
         if header is None and table is None:
@@ -111,7 +111,7 @@ class Inspector:
             return claimed
         return audit.table_at(self.artifacts, directory)
 
-    async def _read(self, table: str, numbers: Sequence[int]) -> AsyncIterator[tuple[int, bytes | None]]:
+    async def _read(self, table: str, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, bytes | None], None]:
         """Segments in order, some read ahead; None for one that is not there."""
         for start in range(0, len(numbers), _READ_AHEAD):
             some = numbers[start : start + _READ_AHEAD]

@@ -49,12 +49,12 @@ class Trail:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _end: _End | None = field(init=False, default=None)
-    _begun: bool = field(init=False, default=False)
+    _beginning: tuple[Record, ...] | None = field(init=False, default=None)
+    """Goes in with the first change, since nothing happens before it. None until the run begins."""
 
     async def begin(self, run: CleanupRun) -> None:
         """Who, why and on which plan."""
-        await self._append((audit.begin_record(run, self.about),))
-        self._begun = True
+        self._beginning = (audit.begin_record(run, self.about),)
 
     async def expiring(self, plan: ExpiryPlan) -> None:
         """Before the commit."""
@@ -73,14 +73,16 @@ class Trail:
         await self._append(await asyncio.to_thread(audit.deleted_records, batch, fates))
 
     async def end(self, run: CleanupRun) -> None:
-        """The end, together with the beginning if the run came no further."""
-        begin = () if self._begun else (audit.begin_record(run, self.about),)
-        await self._append((*begin, audit.end_record(run)))
+        """The end. A run that was refused begins here too."""
+        if self._beginning is None:
+            await self.begin(run)
+        await self._append((audit.end_record(run),))
 
     async def _append(self, records: tuple[Record, ...]) -> None:
         async with self._lock:
             try:
-                await self._write(records)
+                await self._write((*(self._beginning or ()), *records))
+                self._beginning = ()
             except StorageError as exc:
                 raise AuditFailed(f"{exc.address}: the audit trail cannot be written ({exc.why}): {_LAW}") from exc
 

@@ -32,8 +32,11 @@ class Approvals:
     state: StateStore
     artifacts: Artifacts
 
-    async def give(self, run_id: str, *, by: str, now: datetime, valid_for: timedelta) -> Approval:
-        """Approve the plan of a run that a ceiling stopped. Its rows must still be what they were."""
+    async def give(
+        self, run_id: str, *, by: str, now: datetime, valid_for: timedelta, digest: str | None = None
+    ) -> Approval:
+        """Approve the plan of a run that a ceiling stopped: the one with `digest`, if that is given. Its rows must
+        still be what they were."""
         run, header = await self.state.get_run(run_id), await self.state.get_plan(run_id)
         if run is None:
             raise UnknownRun(f"there is no run {run_id}")
@@ -41,6 +44,8 @@ class Approvals:
         if header is None or refused is None or not refused["code"].startswith(CEILING):
             why = f"it was refused for another reason ({refused['code']})" if refused else "it was not refused"
             raise Refused("not_waiting", f"run {run_id} does not wait for an approval: {why}")
+        if digest is not None and digest != header.digest:
+            raise Refused("other_plan", f"the plan of run {run_id} has the digest {header.digest}, not {digest}")
         problem = await self._problem(header)
         if problem:
             raise Refused("plan_damaged", f"the plan of run {run_id} cannot be approved: {problem}")

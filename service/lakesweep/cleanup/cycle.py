@@ -17,6 +17,7 @@ from pathlib import Path
 from lakesweep.cleanup import guards, resume, sweep
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.cleanup.audit import Audit
 from lakesweep.cleanup.deleter import Deleter
 from lakesweep.cleanup.ledger import Ledger
 from lakesweep.cleanup.marking import Marking
@@ -63,6 +64,8 @@ class Cycle:
     open_deleter: Callable[[TableState], Deleter]
     """A gated deleter for this tenant and these table roots."""
     state: StateStore
+    audit: Audit
+    """Where a run that executes records what it does."""
     clock: Clock
     fence: Fence
     fencing_token: int
@@ -72,6 +75,8 @@ class Cycle:
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set from outside to end the run: planning at once, a sweep after its running batches."""
+    places: asyncio.Semaphore | None = None
+    """Places for deletion batches that all tables share."""
     progress: ReportProgress = _silent
     _latest: CleanupRun | None = field(init=False, default=None)
     _planned_by: Engine = field(init=False)
@@ -157,6 +162,7 @@ class Cycle:
             raise Refused("plan_only", _PLAN_ONLY)
         if self.stop.is_set():
             raise Interrupted(STOPPED)
+        await self.audit.begin(run)
         run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)
         run = self._note(run, phase=Phase.SWEEPING)
         await self.state.update_run(run)
@@ -174,14 +180,17 @@ class Cycle:
         # A crash between this commit and the sweep must not forget which files the expiry set free.
         if await self.state.pending_expiry(self.table.ref.label) is None:
             await self.state.set_pending_expiry(self.table.ref.label, state.head, self.run_id)
+        await self.audit.expiring(planned)
         await self.fence.check()
         _, committed = await self.table.commit_expiry(state, self.policy, self.clock.now(), self.fence)
-        return self._note(
+        run = self._note(
             run,
             expiry=committed,
             expired_snapshots=tuple(snapshot.id for snapshot in committed.expire),
             expired_partitions=committed.partitions,
         )
+        await self.audit.expired(committed)
+        return run
 
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan) -> CleanupRun:
         deleter = self.open_deleter(self._marked.state)
@@ -192,11 +201,13 @@ class Cycle:
             policy=self.policy,
             deleter=deleter,
             journal=self.state,
+            audit=self.audit,
             fence=self.fence,
             fencing_token=self.fencing_token,
             revalidate=Revalidator(table=self.table, engine=self._planned_by, planned=self._marked),
             stop=self.stop,
             progress=self.progress,
+            places=self.places,
         )
         try:
             result = await sweeping.run()
@@ -233,12 +244,22 @@ class Cycle:
         return run
 
     async def _finish(self, run: CleanupRun) -> CleanupRun:
-        run = replace(run, phase=Phase.FINISHED, finished_at=self.clock.now())
+        run = await self._record_end(replace(run, phase=Phase.FINISHED, finished_at=self.clock.now()))
         try:
             await self.state.update_run(run)
         except StateError as exc:
             # What was done is done and counts. The next cycle finds the run open and closes it.
             reason = f"the outcome ({run.reason or run.outcome}) could not be recorded: {exc}"
+            return replace(run, outcome=Outcome.FAILED, reason=reason)
+        return run
+
+    async def _record_end(self, run: CleanupRun) -> CleanupRun:
+        if not self.execute:
+            return run
+        try:
+            await self.audit.end(run)
+        except LakesweepError as exc:
+            reason = f"{run.reason or run.outcome}; its end could not be recorded: {exc}"
             return replace(run, outcome=Outcome.FAILED, reason=reason)
         return run
 

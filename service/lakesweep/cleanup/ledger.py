@@ -28,7 +28,7 @@ import structlog
 from lakesweep.cleanup import planfile, rowmatch
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.ports import LISTING_SCHEMA, Fence, LedgerHeader, StateStore
-from lakesweep.model.errors import StorageError, Unreadable
+from lakesweep.model.errors import EngineFailed, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome
 
@@ -65,15 +65,18 @@ class Ledger:
             return plan
         observed = self.artifacts.file("ledgers", f"{self.run_id}.observed")
         header = await self.state.get_ledger(self.table)
-        if header is None or not header.rows_path:
-            split = await asyncio.to_thread(self._split, plan, None, observed, started_at, seen_at)
-        else:
+        split = None
+        if header is not None and header.rows_path:
             try:
                 async with self.artifacts.opened(header.rows_path) as known:
                     split = await asyncio.to_thread(self._split, plan, known, observed, started_at, seen_at)
             except (Unreadable, StorageError, OSError) as exc:
                 log.warning("ledger_unreadable", path=header.rows_path, reason=str(exc))
+        if split is None:
+            try:
                 split = await asyncio.to_thread(self._split, plan, None, observed, started_at, seen_at)
+            except (OSError, pa.ArrowException) as exc:
+                raise EngineFailed(f"what was seen unreferenced cannot be written down: {exc}") from exc
         self._observed = observed
         return split
 

@@ -1,4 +1,4 @@
-"""End work that changes nothing the moment somebody asks for it."""
+"""End work that changes nothing the moment somebody asks for it, and finish what must not be left half done."""
 
 from __future__ import annotations
 
@@ -27,3 +27,15 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T], name
         await asyncio.wait((working, stopped))
         if not working.cancelled():
             working.exception()  # looked at: whoever stopped the work does not care how it ended
+
+
+async def surely(work: Coroutine[Any, Any, T]) -> T:
+    """Finish the work even while being cancelled; the cancellation goes on afterwards."""
+    working = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        if not working.cancelled():
+            working.exception()  # looked at: the cancellation is what the caller hears
+        raise

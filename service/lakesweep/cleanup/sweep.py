@@ -1,19 +1,22 @@
 """Delete what a checked plan names, batch by batch. The sole caller of a Deleter.
 
 Before each batch: the lease is still ours, the head is read again and whatever has been referenced since
-is spared, and the intent is in the journal. After each batch: its outcome is in the journal. Batches of
-one stage run side by side; a stage starts only when the one before it is finished.
+is spared, and the intent is in the audit trail and in the journal. After each batch: its outcome is in both.
+Batches of one stage run side by side; a stage starts only when the one before it is finished.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from lakesweep.cleanup import planfile
+from lakesweep.cleanup.audit import Audit, FileFate
 from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
 from lakesweep.cleanup.ports import BatchRecord, BatchState, Fence, MatchBy, Progress, ReportProgress, StateStore
+from lakesweep.cleanup.stopping import surely
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Tally
 from lakesweep.model.location import Location
@@ -47,19 +50,22 @@ class Sweep:
     policy: CleanupPolicy
     deleter: Deleter
     journal: StateStore
+    audit: Audit
     fence: Fence
     fencing_token: int
     revalidate: Revalidate
     stop: asyncio.Event
     """Set from outside to end the sweep after the running batches."""
     progress: ReportProgress
+    places: asyncio.Semaphore | None = None
+    """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
     result: SweepResult = field(default_factory=SweepResult)
     """What was done so far, also of a sweep that is cancelled."""
 
     async def run(self) -> SweepResult:
         """Delete all stages in order. Trouble ends the sweep; what was done is always reported."""
         result = self.result
-        slots = asyncio.Semaphore(self.policy.max_concurrent_deletions)
+        slots = _Slots(self.policy.max_concurrent_deletions, self.places)
         running: set[asyncio.Task[None]] = set()
         stage = 0
         number, first = 0, 0
@@ -68,15 +74,20 @@ class Sweep:
                 if batch[0].stage != stage or len(running) >= _TASKS_HELD:
                     await _finish(running)
                     stage = batch[0].stage
-                await slots.acquire()
-                if self.stop.is_set():
-                    result.interrupted = True
-                    break
-                await self.fence.check()
-                going = await self._spare(batch, result)
-                record = self._record(number, first, len(batch))
-                await self.journal.begin_batch(record)
-                running.add(asyncio.create_task(self._delete(record, going, result, slots), name=f"batch {number}"))
+                async with slots.taken() as slot:
+                    if self.stop.is_set():
+                        result.interrupted = True
+                        break
+                    await self.fence.check()
+                    going, spared = await self._spare(batch)
+                    result.spared += len(spared)
+                    record = self._record(number, first, len(batch))
+                    await self.audit.deleting(record, going, spared)
+                    # Last, since it asks for the lease once more: storing the audit record may have taken long.
+                    await self.journal.begin_batch(record)
+                    deleting = asyncio.create_task(self._delete(record, going, result), name=f"batch {number}")
+                    deleting.add_done_callback(slot.hand_over())
+                    running.add(deleting)
                 number, first = number + 1, first + len(batch)
         except LakesweepError as exc:
             result.stopped_by = exc
@@ -93,17 +104,18 @@ class Sweep:
                     yield rows[start:index]
                     start = index
 
-    async def _spare(self, batch: Sequence[Candidate], result: SweepResult) -> list[Candidate]:
+    async def _spare(self, batch: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+        """What goes, and what became referenced since the plan was made."""
         referenced = await self.revalidate()
         if not referenced:
-            return list(batch)
-        going = [row for row in batch if _match_key(row.path, self.match_by) not in referenced]
-        result.spared += len(batch) - len(going)
-        return going
+            return list(batch), []
+        going: list[Candidate] = []
+        spared: list[Candidate] = []
+        for row in batch:
+            (spared if _match_key(row.path, self.match_by) in referenced else going).append(row)
+        return going, spared
 
-    async def _delete(
-        self, record: BatchRecord, going: list[Candidate], result: SweepResult, slots: asyncio.Semaphore
-    ) -> None:
+    async def _delete(self, record: BatchRecord, going: list[Candidate], result: SweepResult) -> None:
         try:
             fates = await self.deleter.delete([row.path for row in going])
             report = _report(going, fates)
@@ -115,17 +127,29 @@ class Sweep:
                 already_gone=report.already_gone,
                 failed=len(report.failed),
             )
-            # The files are gone: that fact must reach the journal even while we are being cancelled.
-            await asyncio.shield(self.journal.finish_batch(done))
             result.report += report
+            # The files are gone: that fact must be written down even while we are being cancelled.
+            await surely(self._write_down(done, going, fates))
             self.progress(
                 Progress(phase="sweeping", done=result.report.deleted.files, total=self.plan.candidates.files)
             )
         except LakesweepError as exc:
             result.stopped_by = result.stopped_by or exc
             self.stop.set()
+        except BaseException:
+            self.stop.set()  # a bug: no further batch, and `_finish` lets it out
+            raise
+
+    async def _write_down(self, done: BatchRecord, going: Sequence[Candidate], fates: Sequence[Deleted]) -> None:
+        """Into the audit trail and the journal: into the second even if the first cannot be had."""
+        told = [
+            FileFate(path=row.path, size_bytes=row.size_bytes, fate=one.fate.value, why=one.why)
+            for row, one in zip(going, fates, strict=True)
+        ]
+        try:
+            await self.audit.deleted(done, told)
         finally:
-            slots.release()
+            await self.journal.finish_batch(done)
 
     def _record(self, number: int, first: int, count: int) -> BatchRecord:
         return BatchRecord(
@@ -136,6 +160,41 @@ class Sweep:
             state=BatchState.INTENT,
             fencing_token=self.fencing_token,
         )
+
+
+class _Slots:
+    """Places for the batches of one sweep, inside those that all tables share."""
+
+    def __init__(self, own: int, shared: asyncio.Semaphore | None) -> None:
+        self._own = asyncio.Semaphore(own)
+        self._shared = shared
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[_Slot]:
+        """A slot, free again at the end of the block unless it was handed over."""
+        await self._own.acquire()
+        slot = _Slot([self._own.release])
+        try:
+            if self._shared is not None:
+                await self._shared.acquire()
+                slot.held.append(self._shared.release)
+            yield slot
+        finally:
+            slot.release()
+
+
+@dataclass(slots=True)
+class _Slot:
+    held: list[Callable[[], None]]
+
+    def hand_over(self) -> Callable[[object], None]:
+        """From now on a task gives it back when it is done, even if it never began."""
+        taken, self.held = _Slot(self.held), []
+        return lambda _: taken.release()
+
+    def release(self) -> None:
+        while self.held:
+            self.held.pop()()
 
 
 async def _finish(running: set[asyncio.Task[None]]) -> None:

@@ -10,11 +10,14 @@ from typing import Annotated
 import typer
 
 from lakesweep import __version__
+from lakesweep.cli import audit, token
+from lakesweep.cli.approve import approve
 from lakesweep.cli.demo import demo
 from lakesweep.cli.explain import explain
 from lakesweep.cli.plan import plan
 from lakesweep.cli.run import run
 from lakesweep.cli.runs import runs
+from lakesweep.cli.serve import serve
 from lakesweep.cli.tables import tables
 
 app = typer.Typer(
@@ -26,8 +29,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (plan, run, tables, runs, explain, demo):
+for command in (plan, run, serve, tables, runs, explain, approve, demo):
     app.command()(command)
+for group in (audit.app, token.app):
+    app.add_typer(group)
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,6 +13,9 @@ _REMEDIES = {
     "short_live_set": "Read the table with another engine before anything else.",
     "foreign_table": "Give each table a place of its own, or clean up the other table's files by hand.",
     "table_changed": "Plan it again.",
+    "ceiling_files": "`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go.",
+    "ceiling_bytes": "`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go.",
+    "ceiling_share": "`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go.",
     "busy": "Look at `lakesweep runs`, and try again when the other run has ended.",
 }
 

@@ -32,10 +32,12 @@ class Session:
     app: App
 
 
-def run(body: Callable[[Session], Awaitable[ExitCode]], *, config: Path | None, debug: bool) -> ExitCode:
+def run(
+    body: Callable[[Session], Awaitable[ExitCode]], *, config: Path | None, debug: bool, tells_by_log: bool = False
+) -> ExitCode:
     """Run one command. Never raises: the answer is the process's exit code."""
     try:
-        return _run(body, config, debug=debug)
+        return _run(body, config, debug=debug, tells_by_log=tells_by_log)
     except KeyboardInterrupt:
         screen.complain("interrupted")
         return ExitCode.INTERRUPTED
@@ -51,15 +53,18 @@ def run(body: Callable[[Session], Awaitable[ExitCode]], *, config: Path | None, 
         return exits.of_error(error)
 
 
-def _run(body: Callable[[Session], Awaitable[ExitCode]], config: Path | None, *, debug: bool) -> ExitCode:
+def _run(
+    body: Callable[[Session], Awaitable[ExitCode]], config: Path | None, *, debug: bool, tells_by_log: bool
+) -> ExitCode:
     # pydantic, pyarrow, botocore and their like take longer to import than `--help` takes to print.
     from lakesweep.settings.load import load  # noqa: PLC0415 - heavy
     from lakesweep.telemetry import logs  # noqa: PLC0415 - heavy
 
     settings = load(config)
     log_settings = settings.logging.model_copy(update={"level": "debug"}) if debug else settings.logging
-    # On a terminal the command itself tells what happens.
-    logs.configure(log_settings, at_least=logging.WARNING if sys.stderr.isatty() and not debug else logging.DEBUG)
+    # On a terminal most commands tell themselves what happens.
+    quiet = sys.stderr.isatty() and not (debug or tells_by_log)
+    logs.configure(log_settings, at_least=logging.WARNING if quiet else logging.DEBUG)
 
     from lakesweep.daemon.app import App  # noqa: PLC0415 - heavy
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from pathlib import Path
 
+from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
 from lakesweep.cleanup.ports import Clock, Engine, Storage, Table, TableFormat, TableState, Writer
+from lakesweep.daemon.limits import LimitedEngine, Limits
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
@@ -23,13 +26,17 @@ from lakesweep.storage.spec import S3Options, StorageSpec
 class Adapters:
     """The adapters of one set of settings. Nothing is opened before it is asked for."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, limits: Limits) -> None:
         self._settings = settings
         self._clock = clock
+        self._limits = limits
         self._closing = AsyncExitStack()
         self._storages: dict[str, Storage] = {}
         self._writers: dict[str, Writer] = {}
         self._engines: dict[str, Engine] = {}
+        self._spark_engines: dict[str, Engine] = {}
+        spark = settings.engine.spark
+        self._spark_config = engines.spark_config(spark.master, spark.remote, spark.conf)
         self._formats: dict[tuple[str, str], TableFormat] = {}
 
     async def aclose(self) -> None:
@@ -55,7 +62,7 @@ class Adapters:
                 spec,
                 self.storage(tenant.id),
                 self._clock,
-                self._writer(tenant.id),
+                self.writer(tenant.id),
                 self._tidy(tenant.id, spec.tenant_root),
             )
         return self._formats[key]
@@ -80,7 +87,8 @@ class Adapters:
             self._storages[tenant] = storage
         return self._storages[tenant]
 
-    def _writer(self, tenant: str) -> Writer:
+    def writer(self, tenant: str) -> Writer:
+        """Writing whole objects, with one tenant's way to S3."""
         if tenant not in self._writers:
             writer = storages.open_writer(self._storage_spec(tenant))
             self._closing.push_async_callback(writer.aclose)
@@ -103,20 +111,49 @@ class Adapters:
                 decoder=formats.decoder,
                 data_dir=self._settings.service.data_dir,
                 memory_limit=self._settings.engine.memory_limit,
-                cache_scope=f"{tenant}|{s3_for(self._settings, tenant).endpoint_url}",
+                cache_scope=self._cache_scope(tenant),
             )
             self._closing.push_async_callback(engine.aclose)
             self._engines[tenant] = engine
         return self._engines[tenant]
 
+    def spark(self, tenant: str) -> Engine:
+        """The engine on Spark. All tenants share its session."""
+        if tenant not in self._spark_engines:
+            engine = engines.open_spark(
+                storage=self.storage(tenant),
+                spec=self._storage_spec(tenant),
+                decoder=formats.decoder,
+                data_dir=self._settings.service.data_dir,
+                config=self._spark_config,
+                cache_scope=self._cache_scope(tenant),
+            )
+            self._closing.push_async_callback(engine.aclose)
+            self._spark_engines[tenant] = engine
+        return self._spark_engines[tenant]
+
+    def _cache_scope(self, tenant: str) -> str:
+        return f"{tenant}|{s3_for(self._settings, tenant).endpoint_url}"
+
     def choose_engine(self, tenant: str, state: TableState) -> tuple[Engine, EngineChoice]:
         """Which engine plans a table, and why that one."""
+        kind = self._settings.engine.kind
         choice = engines.choose(
-            kind=self._settings.engine.kind,
+            kind=kind,
             spark_above_files=self._settings.engine.spark_above_files,
             estimate=state.estimated_files,
+            available=engines.available(self._spark_config) if kind == "auto" else engines.ALL,
         )
-        return self.inprocess(tenant), choice
+        engine = self.spark(tenant) if choice.kind == engines.SPARK else self.inprocess(tenant)
+        return LimitedEngine(engine, self._limits.listings), choice
+
+    def artifacts(self) -> Artifacts:
+        """Where plans and ledgers are kept: a directory, or a working directory with copies in an object store."""
+        place = self._settings.artifacts
+        if place.scheme == "file":
+            return Artifacts(Path(place.path))
+        working = self._settings.service.data_dir / "artifacts"
+        return Artifacts(working, shared=place, storage=self.storage(""), writer=self.writer(""))
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         """A table given as a location only."""
@@ -126,6 +163,6 @@ class Adapters:
             self.storage(tenant),
             self._clock,
             root,
-            writer=self._writer(tenant),
+            writer=self.writer(tenant),
             tidy=self._tidy(tenant, root),
         )

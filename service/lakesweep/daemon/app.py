@@ -10,33 +10,37 @@ import os
 import socket
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
 
 from lakesweep.cleanup import planfile
+from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explainer, Explanation
-from lakesweep.cleanup.ports import Clock, ReportProgress, StateStore
-from lakesweep.daemon import targets
+from lakesweep.cleanup.ports import Approval, Clock, DueTime, ReportProgress, StateStore
+from lakesweep.daemon import endings, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock
+from lakesweep.daemon.discovery import Discovery
+from lakesweep.daemon.limits import Limits
+from lakesweep.daemon.neighbours import Neighbours
 from lakesweep.daemon.targets import Work
-from lakesweep.daemon.worker import lease
-from lakesweep.model.errors import LakesweepError, Refused, SettingsError, UnknownTable
+from lakesweep.daemon.trails import Trails
+from lakesweep.daemon.worker import HeldLease, lease
+from lakesweep.model.access import Trigger
+from lakesweep.model.errors import LakesweepError, LeaseLost, SettingsError, UnknownTable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal
-from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.settings.cascade import policy_for
+from lakesweep.model.run import CleanupRun
+from lakesweep.model.table import FormatName, TableRef
+from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
-from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.state.registry import open_state
 from lakesweep.telemetry import logs
 from lakesweep.telemetry.metrics import Metrics
@@ -54,19 +58,28 @@ class TableStatus:
     last_run: dict[str, Any] | None
 
 
+def new_run_id() -> str:
+    """Unique for ever."""
+    return uuid.uuid4().hex
+
+
 class App:
     """Everything put together for one set of settings. An async context manager."""
 
     state: StateStore
+    trails: Trails
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
         self.settings = settings
         self.clock = clock
-        self.metrics = Metrics(table_labels=settings.metrics.table_labels)
+        self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._adapters = Adapters(settings, clock)
+        self._limits = Limits.of(settings.daemon)
+        self._adapters = Adapters(settings, clock, self._limits)
+        self.artifacts = self._adapters.artifacts()
+        self.neighbours = Neighbours(self._adapters, clock)
+        self.discovery = Discovery(settings, self._adapters)
         self._closing = AsyncExitStack()
-        self._neighbours: dict[str, dict[TableRef, tuple[Location, ...]]] = {}
 
     @classmethod
     def open(cls, settings: Settings, *, clock: Clock | None = None) -> App:
@@ -78,7 +91,19 @@ class App:
         self.state = await open_state(self.settings.state_url, self.clock)
         self._closing.push_async_callback(self.state.aclose)
         self._closing.push_async_callback(self._adapters.aclose)
+        self._open_trails()
         return self
+
+    def successor(self, settings: Settings) -> App:
+        """The same service under new settings: with this one's state store, clock and metrics, and its own adapters."""
+        after = App(settings, self.clock, self.metrics)
+        after.state = self.state
+        after._open_trails()
+        return after
+
+    async def retire(self) -> None:
+        """Close the adapters. The state store stays open for whoever shares it."""
+        await self._adapters.aclose()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -89,25 +114,7 @@ class App:
         self, target: str | None, *, format: FormatName | None = None, root: str | None = None
     ) -> list[Work]:
         """The tables a target names. A dataset that cannot be read becomes a Work with its problem."""
-        location = targets.as_location(target) if target else None
-        if location:
-            return [await self._bare(location, format, targets.root_location(root) if root else None)]
-        pattern = target or "*"
-        works: list[Work] = []
-        for tenant, dataset in self._datasets():
-            if targets.may_match(pattern, tenant.id, dataset.id):
-                works += await self._discover(tenant, dataset, pattern)
-        if not works:
-            known = ", ".join(sorted(f"{tenant.id}/{dataset.id}" for tenant, dataset in self._datasets()))
-            raise UnknownTable(
-                f"no configured table matches {pattern!r}; "
-                + (
-                    f"configured datasets: {known}"
-                    if known
-                    else "no dataset is configured: give --config FILE or a location"
-                )
-            )
-        return works
+        return await self.discovery.resolve(target, format=format, root=root)
 
     async def tables(self) -> list[TableStatus]:
         """Every configured table with its place and its last run."""
@@ -131,14 +138,49 @@ class App:
         execute: bool | None,
         progress: ReportProgress | None = None,
         stop: asyncio.Event | None = None,
+        trigger: Trigger | None = None,
+        run_id: str | None = None,
+        held: HeldLease | None = None,
     ) -> CleanupRun:
-        """One cycle. `execute` is the operator's word; None leaves it to the settings."""
-        run_id = uuid.uuid4().hex
+        """One cycle, under the lease that is held or a new one. `execute` is the operator's word; None leaves it to
+        the settings."""
+        run_id = run_id or new_run_id()
         with logs.about(work.ref, run_id):
-            run = await self._run(run_id, work, execute, progress, stop or asyncio.Event())
+            try:
+                async with self.claimed(work.ref, run_id, held) as claimed:
+                    cycle = await self._cycle(run_id, work, claimed, trigger, execute=execute)
+                    cycle.stop = stop or cycle.stop
+                    cycle.progress = progress or cycle.progress
+                    run = await _guarded(cycle, claimed)
+            except SettingsError:
+                raise
+            except LakesweepError as exc:
+                run = endings.not_started(run_id, work.ref, exc, self.clock.now())
             self.metrics.count_run(run)
-            self._log(run)
+            endings.tell(run)
             return run
+
+    @asynccontextmanager
+    async def claimed(self, ref: TableRef, run_id: str, held: HeldLease | None = None) -> AsyncIterator[HeldLease]:
+        """The table's lease for one run: the one that is held already, or a new one. Raises Refused when busy."""
+        if held is not None:
+            yield held
+            return
+        # Each run is an owner of its own, so that not even two runs of one process work on a table at once.
+        ttl = timedelta(seconds=self.settings.daemon.lease_seconds)
+        async with lease(self.state, ref.label, f"{self._owner}:{run_id}", ttl) as claimed:
+            yield claimed
+
+    async def approve(self, run_id: str, *, by: str, digest: str | None = None) -> Approval:
+        """Let the plan of a run that a ceiling stopped go, in the next cycle of its table, which comes at once."""
+        now = self.clock.now()
+        table = ((await self.state.get_run(run_id)) or {}).get("table", "")
+        hours = cleanup_for(self.settings, *table.split("/", 2)).approval_hours
+        approvals = Approvals(state=self.state, artifacts=self.artifacts)
+        approval = await approvals.give(run_id, by=by, now=now, valid_for=timedelta(hours=hours), digest=digest)
+        due = await self.state.get_due(approval.table) or DueTime(table=approval.table, next_due=now)
+        await self.state.set_due(replace(due, next_due=now))
+        return approval
 
     async def candidates(self, run: CleanupRun) -> AsyncIterator[list[Candidate]]:
         """The rows of a run's plan, in bounded lists."""
@@ -147,6 +189,16 @@ class App:
         rows = planfile.read_batches(run.plan.rows_path)
         while batch := await asyncio.to_thread(next, rows, None):
             yield batch
+
+    async def saved_rows(self, run_id: str) -> AsyncIterator[list[Candidate]]:
+        """The rows of the plan that a run saved, on whichever replica, in bounded lists."""
+        header = await self.state.get_plan(run_id)
+        if header is None:
+            return
+        async with self.artifacts.opened(header.rows_path) as rows_path:
+            rows = planfile.read_batches(rows_path)
+            while batch := await asyncio.to_thread(next, rows, None):
+                yield batch
 
     async def explain(self, path: str, *, target: str | None = None) -> Explanation:
         """Why one file stays or goes."""
@@ -165,76 +217,31 @@ class App:
         )
         return await explainer.explain(location)
 
-    async def _run(
-        self, run_id: str, work: Work, execute: bool | None, progress: ReportProgress | None, stop: asyncio.Event
-    ) -> CleanupRun:
-        try:
-            if work.table is None:
-                raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
-            policy = self._policy(work, execute=execute)
-            ttl = timedelta(seconds=self.settings.daemon.lease_seconds)
-            neighbours = await self._neighbours_of(work)
-            async with lease(self.state, work.ref.label, self._owner, ttl) as held:
-                cycle = Cycle(
-                    run_id=run_id,
-                    table=work.table,
-                    tenant_root=work.tenant_root,
-                    policy=policy,
-                    execute=not policy.dry_run,
-                    storage=self._adapters.storage(work.tenant),
-                    choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state),
-                    open_deleter=lambda state: self._adapters.deleter(work.tenant, work.tenant_root, state),
-                    state=self.state,
-                    clock=self.clock,
-                    fence=held,
-                    fencing_token=held.token,
-                    rows_path=str(self._plans / f"{run_id}.parquet"),
-                    neighbours=neighbours,
-                    stop=stop,
-                )
-                if progress:
-                    cycle.progress = progress
-                return await cycle.run()
-        except SettingsError:
-            raise
-        except LakesweepError as exc:
-            return self._failed(run_id, work, exc)
-
-    def _failed(self, run_id: str, work: Work, exc: LakesweepError) -> CleanupRun:
-        """A run that could not even start."""
-        now = self.clock.now()
-        run = CleanupRun(
-            id=run_id,
-            table=work.ref,
-            location=None,
-            started_at=now,
-            finished_at=now,
-            phase=Phase.FINISHED,
-            outcome=Outcome.FAILED,
-            reason=str(exc),
+    async def _cycle(
+        self, run_id: str, work: Work, held: HeldLease, trigger: Trigger | None, *, execute: bool | None
+    ) -> Cycle:
+        if work.table is None:
+            raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
+        policy = self._policy(work, execute=execute)
+        return Cycle(
+            run_id=run_id,
+            table=work.table,
+            tenant_root=work.tenant_root,
+            policy=policy,
+            execute=not policy.dry_run,
+            storage=self._adapters.storage(work.tenant),
+            choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state),
+            open_deleter=lambda state: self._adapters.deleter(work.tenant, work.tenant_root, state),
+            state=self.state,
+            audit=self.trails.open(run_id, work.ref, held.token, trigger),
+            clock=self.clock,
+            fence=held,
+            fencing_token=held.token,
+            rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
+            neighbours=await self._neighbours_of(work),
+            artifacts=self.artifacts,
+            places=self._limits.deletions,
         )
-        if isinstance(exc, Refused):
-            refusal = Refusal(code=exc.code, reason=exc.reason)
-            return replace(run, outcome=Outcome.REFUSED, refusal=refusal, reason=exc.reason)
-        return run
-
-    async def _discover(self, tenant: TenantSettings, dataset: DatasetSettings, pattern: str) -> list[Work]:
-        root = Location.parse(tenant.root)
-        whole = TableRef(tenant=TenantId(tenant.id), dataset=dataset.id, name="*", format=dataset.format)
-        try:
-            source = self._adapters.format(tenant, dataset)
-            refs = targets.matching(pattern, await source.tables())
-            return [Work(ref=ref, tenant_root=root, table=await source.open(ref)) for ref in sorted(refs)]
-        except LakesweepError as exc:
-            return [Work(ref=whole, tenant_root=root, problem=exc)]
-
-    async def _bare(self, location: Location, format: FormatName | None, root: Location | None) -> Work:
-        """A location inside a configured tenant's root is that tenant's: its S3, its root and its dry_run hold."""
-        owner = next((t for t in self.settings.tenants if Location.parse(t.root).overlaps(location)), None)
-        if root is None:
-            root = Location.parse(owner.root) if owner else location
-        table = await self._adapters.bare_table(location, format, root, owner.id if owner else "")
-        return Work(ref=table.ref, tenant_root=root, table=table, bare=True, bare_tenant=owner.id if owner else "")
 
     async def _place(self, work: Work) -> tuple[str | None, str | None]:
         if work.table is None:
@@ -256,52 +263,30 @@ class App:
         )
 
     async def _neighbours_of(self, work: Work) -> Mapping[TableRef, tuple[Location, ...]]:
-        """Where the tenant's tables are. Tenant roots never overlap, so other tenants need not be asked."""
         tenant = self.settings.tenant(work.ref.tenant)
-        if work.bare or tenant is None:
-            return {}
-        if tenant.id not in self._neighbours:
-            places: dict[TableRef, tuple[Location, ...]] = {}
-            for dataset in tenant.datasets:
-                try:
-                    places |= await self._adapters.format(tenant, dataset).locations()
-                except LakesweepError as exc:
-                    log.warning("neighbours_unknown", dataset=dataset.id, reason=str(exc))
-            self._neighbours[tenant.id] = places
-        return self._neighbours[tenant.id]
-
-    def _datasets(self) -> list[tuple[TenantSettings, DatasetSettings]]:
-        return [(tenant, dataset) for tenant in self.settings.tenants for dataset in tenant.datasets]
+        return {} if work.bare or tenant is None else await self.neighbours.of(tenant)
 
     def _policy(self, work: Work, *, execute: bool | None) -> CleanupPolicy:
         ref = work.ref
         return policy_for(self.settings, work.tenant, ref.dataset, ref.name, execute=execute)
 
-    @property
-    def _plans(self) -> Path:
-        artifacts = self.settings.artifacts
-        base = Path(artifacts.path) if artifacts.scheme == "file" else self.settings.service.data_dir / "artifacts"
-        return base / "plans"
+    def _open_trails(self) -> None:
+        self.trails = Trails(
+            settings=self.settings, adapters=self._adapters, state=self.state, clock=self.clock, worker=self._owner
+        )
 
     def _make_directories(self) -> None:
-        for directory in (self.settings.service.data_dir, self._plans):
+        for directory in (self.settings.service.data_dir, self.artifacts.file("plans", "")):
             try:
                 directory.mkdir(parents=True, exist_ok=True)
             except OSError as exc:
                 raise SettingsError(f"service.data_dir: cannot create {directory}: {exc.strerror}") from exc
 
-    def _log(self, run: CleanupRun) -> None:
-        """The one line a run leaves behind."""
-        fields = {
-            "outcome": run.outcome,
-            "reason": run.reason,
-            "expired_snapshots": len(run.expired_snapshots),
-            "candidates": run.plan.candidates.files if run.plan else 0,
-            "deleted": run.deletion.deleted.files,
-            "bytes": run.deletion.deleted.bytes,
-            "failed": len(run.deletion.failed),
-            "spared": run.spared,
-            "missing": run.plan.missing_count if run.plan else 0,
-        }
-        level = log.info if run.outcome in (Outcome.DONE, Outcome.DRY_RUN) else log.warning
-        level("run_finished", **fields)
+
+async def _guarded(cycle: Cycle, held: HeldLease) -> CleanupRun:
+    """Run it while the lease is ours."""
+    try:
+        async with held.guarding():
+            return await cycle.run()
+    except LeaseLost as exc:
+        return await cycle.abandon(exc)

@@ -64,8 +64,12 @@ def _parse(text: str) -> Location:
 
 def matching(target: str, refs: Sequence[TableRef]) -> list[TableRef]:
     """Tables whose label matches the glob. `acme` means all of a tenant, `acme/prod` all of a dataset."""
-    patterns = [target, f"{target.rstrip('/')}/*"]
-    return [ref for ref in refs if any(fnmatchcase(ref.label, pattern) for pattern in patterns)]
+    return [ref for ref in refs if covers(target, ref.label)]
+
+
+def covers(target: str, label: str) -> bool:
+    """Does the target name this table, or something that holds it?"""
+    return any(fnmatchcase(label, pattern) for pattern in (target, f"{target.rstrip('/')}/*"))
 
 
 def may_match(target: str, tenant: str, dataset: str) -> bool:

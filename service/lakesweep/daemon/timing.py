@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 
 from cronsim import CronSim
 
@@ -66,14 +67,32 @@ def due_at(due: DueTime | None, schedule: Schedule, now: datetime) -> datetime:
     return min(due.next_due, schedule.after(due.last_finished, luck=1.0))
 
 
+class Stopped(Enum):
+    """Why a run ended before its time, if it was asked to."""
+
+    NO = "no"
+    SHUTDOWN = "shutdown"
+    """Whoever comes next goes on at once."""
+    CANCELLED = "cancelled"
+    """A person did not want it, so it waits for the next regular time."""
+
+
 def after_run(
-    run: CleanupRun, schedule: Schedule, before: DueTime | None, now: datetime, luck: float, *, stopped: bool = False
+    run: CleanupRun,
+    schedule: Schedule,
+    before: DueTime | None,
+    now: datetime,
+    *,
+    luck: float,
+    stopped: Stopped = Stopped.NO,
 ) -> DueTime:
-    """What to write down when a run has ended. One that was stopped from outside is due again at once."""
+    """What to write down when a run has ended."""
     outcome = run.outcome.value if run.outcome else None
     failures = before.failures if before else 0
-    if stopped:
+    if stopped is Stopped.SHUTDOWN:
         next_due = now
+    elif stopped is Stopped.CANCELLED:
+        next_due = schedule.after(now, luck)
     elif _failed(run):
         failures += 1
         next_due = now + min(_backoff(schedule, failures, now), schedule.after(now, luck) - now)

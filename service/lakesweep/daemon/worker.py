@@ -7,19 +7,29 @@ import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import structlog
+
 from lakesweep.cleanup.ports import StateStore
 from lakesweep.model.errors import LeaseLost, Refused, StateError
 from lakesweep.model.run import Lease
+
+log = structlog.get_logger()
+
+_BEATS = 3
+"""Renewals in the time of one lease: two may fail before it is lost."""
 
 
 class HeldLease:
     """A lease with a heartbeat. Implements the Fence port."""
 
-    def __init__(self, state: StateStore, lease: Lease, ttl: timedelta) -> None:
+    def __init__(self, state: StateStore, lease: Lease, ttl: timedelta, asked_at: float) -> None:
         self._state = state
         self._lease = lease
         self._ttl = ttl
         self._lost: LeaseLost | None = None
+        # Counted from before the store was asked, so by the store's clock the lease ends later, never earlier.
+        self._ends_at = asked_at + ttl.total_seconds()
+        self._deadline: asyncio.Timeout | None = None
 
     @property
     def token(self) -> int:
@@ -32,31 +42,57 @@ class HeldLease:
             raise self._lost
         await self._state.check_lease(self._lease)
 
+    @contextlib.asynccontextmanager
+    async def guarding(self) -> AsyncIterator[None]:
+        """Cancels what runs inside the moment the lease is lost or has not been renewed in time: LeaseLost."""
+        try:
+            async with asyncio.timeout_at(self._ends_at) as self._deadline:
+                yield
+        except TimeoutError:
+            if self._deadline is None or not self._deadline.expired():
+                raise
+            late = LeaseLost(f"the lease on {self._lease.table} could not be renewed in time")
+            self._lost = self._lost or late
+            raise self._lost from None
+        finally:
+            self._deadline = None
+
     async def heartbeat(self) -> None:
-        """Renew until cancelled. One failed renewal is tried again: the lease outlives several beats."""
+        """Renew until cancelled or lost. A failed renewal is tried again: the lease outlives several beats."""
+        clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(self._ttl.total_seconds() / 3)
+            await asyncio.sleep(self._ttl.total_seconds() / _BEATS)
+            asked_at = clock()
             try:
                 self._lease = await self._state.renew_lease(self._lease, self._ttl)
             except LeaseLost as exc:
                 self._lost = exc
+                self._end_at(clock())
                 return
-            except StateError:
-                continue
+            except StateError as exc:
+                log.warning("lease_not_renewed", reason=str(exc))
+            else:
+                self._end_at(asked_at + self._ttl.total_seconds())
 
     async def release(self) -> None:
         """Give the table back. A store that is away lets the lease run out by itself."""
         with contextlib.suppress(LeaseLost, StateError):
             await self._state.release_lease(self._lease)
 
+    def _end_at(self, when: float) -> None:
+        self._ends_at = when
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(when)
+
 
 @contextlib.asynccontextmanager
 async def lease(state: StateStore, table: str, owner: str, ttl: timedelta) -> AsyncIterator[HeldLease]:
     """Claim the table for the time of one cycle, or refuse because somebody else works on it."""
+    asked_at = asyncio.get_running_loop().time()
     claimed = await state.acquire_lease(table, owner, ttl)
     if claimed is None:
         raise Refused("busy", f"{table} is being cleaned by another process; its lease ends by itself if that dies")
-    held = HeldLease(state, claimed, ttl)
+    held = HeldLease(state, claimed, ttl, asked_at)
     beat = asyncio.create_task(held.heartbeat(), name=f"heartbeat {table}")
     try:
         yield held

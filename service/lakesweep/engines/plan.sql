@@ -3,18 +3,22 @@
 -- and streams the results of the others.
 --
 -- Relations an engine provides
---   inventory(path, match_key, size_bytes, modified_at, etag)      every listed object; no column but the last two is null
---   refs(role, address, bare, match_key, inside, guarded_name)         every reference, see cleanup.addresses; exactly one of
---                                                                  address and bare is null
---   judged(path, size_bytes, modified_at, etag, verdict, kind, reason, stage)    `unreferenced`, judged
---   seen(match_key)                                                what a second look at the suspects found
---   fingerprint(text)                                              a 64-bit hash, any good one
+--   inventory(path, match_key, size_bytes, modified_at, etag)
+--       every listed object; no column but the last two is null
+--   refs(role, address, bare, match_key, inside, guarded_name)
+--       every reference, see cleanup.addresses; exactly one of address and bare is null
+--   judged(path, size_bytes, modified_at, etag, verdict, kind, reason, stage)
+--       `unreferenced`, judged
+--   seen(match_key)
+--       what a second look at the suspects found
+--   fingerprint(text)
+--       a 64-bit hash, any good one
 --
 -- Which comparisons may be inexact
 --   Joins that can only keep a file (held against inventory) compare fingerprints: a collision keeps an orphan or,
 --   with a chance of about one in a hundred thousand for ten million files, hides one missing file from the report.
---   Joins that can let a file go (expired, released) compare exact addresses, slashes and all. Null keys never match,
---   so they stand only where not matching keeps: `bare`, `address` and `guarded_name`, never `match_key`.
+--   Joins that can let a file go (expired, released) compare exact addresses, slashes and all. Null never matches: a
+--   null `address` or `bare` frees nothing, a null `guarded_name` guards nothing, and `match_key` is never null.
 
 -- name: released
 SELECT address, bare

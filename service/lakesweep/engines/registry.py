@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 from lakesweep.cleanup.ports import Decode, Storage
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.spark import startup
+from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark.engine import SparkEngine
+from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName
+from lakesweep.storage.registry import open_storage
+from lakesweep.storage.spec import StorageSpec
 
 INPROCESS = "inprocess"
 SPARK = "spark"
+ALL = (INPROCESS, SPARK)
 
 CACHE_BYTES = 2 * 1024**3
 """Enough for the references of about fifty million files."""
@@ -30,14 +38,43 @@ def open_inprocess(
 ) -> InProcessEngine:
     """The engine inside this process. Stores that may give one address to different objects (two endpoints, two
     tenants) need different cache scopes."""
-    scope = hashlib.sha256(cache_scope.encode()).hexdigest()[:16]
     return InProcessEngine(
         storage=storage,
         decoder=decoder,
-        cache=DigestCache(data_dir / "cache" / scope, limit_bytes=CACHE_BYTES),
+        cache=_cache(data_dir, cache_scope),
         scratch_dir=data_dir / "scratch",
         memory_limit=memory_limit,
     )
+
+
+def open_spark(
+    *,
+    storage: Storage,
+    spec: StorageSpec,
+    decoder: Callable[[FormatName], Decode],
+    data_dir: Path,
+    config: SparkConfig,
+    cache_scope: str = "",
+) -> SparkEngine:
+    """The engine on Spark. `spec` is how executors open the stores that `storage` reads here."""
+    return SparkEngine(
+        runtime=shared_runtime(config),
+        storage=storage,
+        open_storage=partial(open_storage, spec),
+        decoder=decoder,
+        cache=_cache(data_dir, cache_scope),
+        scratch_dir=Path(config.scratch) if config.scratch else data_dir / "scratch",
+    )
+
+
+def spark_config(master: str, remote: str | None, conf: Mapping[str, str]) -> SparkConfig:
+    """The settings as a value that is compared: equal ones share a session."""
+    return SparkConfig(master=master, remote=remote, conf=tuple(sorted(conf.items())))
+
+
+def available(config: SparkConfig) -> tuple[str, ...]:
+    """The engines that `auto` may take here. One that was asked for by name says itself why it cannot start."""
+    return ALL if config.remote or startup.find_java() else (INPROCESS,)
 
 
 def choose(
@@ -51,6 +88,11 @@ def choose(
     return EngineChoice(kind=kind, why=f'engine.kind = "{kind}"')
 
 
+def _cache(data_dir: Path, scope: str) -> DigestCache:
+    name = hashlib.sha256(scope.encode()).hexdigest()[:16]
+    return DigestCache(data_dir / "cache" / name, limit_bytes=CACHE_BYTES)
+
+
 def _by_size(spark_above_files: int, estimate: int | None, available: Collection[str]) -> EngineChoice:
     if estimate is None:
         return EngineChoice(kind=INPROCESS, why="the table does not say how many files it has")
@@ -60,5 +102,5 @@ def _by_size(spark_above_files: int, estimate: int | None, available: Collection
         )
     size = f"about {estimate} files, spark_above_files = {spark_above_files}"
     if SPARK not in available:
-        return EngineChoice(kind=INPROCESS, why=f"{size}, but Spark is not available in this build")
+        return EngineChoice(kind=INPROCESS, why=f"{size}, but Spark is not available: no Java here")
     return EngineChoice(kind=SPARK, why=size)

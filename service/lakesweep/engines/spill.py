@@ -71,7 +71,8 @@ class Spill:
 
     def _write(self, batches: list[pa.RecordBatch]) -> None:
         chunk = self._prepare(pa.concat_batches(batches))
-        self._writer.write_batch(chunk, row_group_size=chunk.num_rows)
+        if chunk.num_rows:
+            self._writer.write_batch(chunk, row_group_size=chunk.num_rows)
 
 
 def scratch_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

@@ -8,12 +8,10 @@ What the walk cannot see (a cut exactly behind a block) the caller catches with 
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import secrets
 import tempfile
-import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from typing import Any, cast
 import cramjam
 import fastavro
 import pyarrow as pa
-from datafusion import SessionContext, col
+from datafusion import Expr, SessionConfig, SessionContext, col
 
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -33,7 +31,8 @@ _BLOCK_BYTES = 64_000
 _FAST_FROM_ROWS = 40
 """Below this the fixed cost of the fast reader is larger than what it saves."""
 
-_local = threading.local()
+_ENDLESS = 1 << 40
+"""More rows than any block can hold."""
 
 
 class ContainerError(ValueError):
@@ -96,17 +95,20 @@ def walk(data: bytes) -> Container:
 def read_records(data: bytes, container: Container | None = None) -> list[dict[str, Any]]:
     """Every record in full, as dicts. For small containers and for those that will be written again."""
     container = container or walk(data)
-    try:
-        plain = b"".join(_plain_blocks(data, container))
-        header = _header({**container.metadata, "avro.codec": b"null"}, container.sync)
-        records = [cast("dict[str, Any]", row) for row in fastavro.reader(io.BytesIO(header + plain))]
-    except ContainerError:
-        raise
-    except Exception as exc:  # fastavro raises whatever a broken byte leads it to
-        raise ContainerError(f"undecodable: {exc}") from exc
-    if len(records) != container.rows:
-        raise ContainerError(f"{len(records)} records decoded, the block headers promise {container.rows}")
-    return records
+    return list(decode_rows(b"".join(inflate(data, container)), container.schema, container.rows))
+
+
+def decode_rows(plain: bytes, schema: Any, promised: int) -> Iterator[dict[str, Any]]:
+    """Records one after another, by fastavro. They must be as many as promised and end where the bytes end."""
+    parsed = fastavro.parse_schema(schema)
+    stream = io.BytesIO(plain)
+    for row in range(promised):
+        try:
+            yield cast("dict[str, Any]", fastavro.schemaless_reader(stream, parsed, None))
+        except Exception as exc:  # fastavro raises whatever a broken byte leads it to
+            raise ContainerError(f"row {row} cannot be decoded ({type(exc).__name__}: {exc})") from exc
+    if stream.tell() != len(plain):
+        raise ContainerError(f"there are bytes left behind the {promised} rows that the block headers promise")
 
 
 def read_columns(data: bytes, columns: Mapping[str, Sequence[str]], container: Container | None = None) -> pa.Table:
@@ -118,7 +120,8 @@ def read_columns(data: bytes, columns: Mapping[str, Sequence[str]], container: C
     present = {name: path for name, path in columns.items() if _has_field(container.schema, path)}
     table: pa.Table | None = None
     if present and container.rows >= _FAST_FROM_ROWS:
-        table = _fast_columns(data, present)
+        wanted = [_column(name, path) for name, path in present.items()]
+        table = decode_columns(inflate(data, container), container.schema, container.rows, wanted)
     if table is None:
         records = read_records(data, container)
         table = pa.table({name: [_dig(record, path) for record in records] for name, path in present.items()})
@@ -132,16 +135,35 @@ def read_columns(data: bytes, columns: Mapping[str, Sequence[str]], container: C
     return table.select(list(columns))
 
 
-def reframe(data: bytes, container: Container, schema: Any, *, inflate: bool = False) -> bytes:
-    """The same rows under another schema that encodes them alike, with `inflate` also uncompressed.
+def inflate(data: bytes, container: Container) -> list[bytes]:
+    """The rows of each block, uncompressed."""
+    try:
+        return [_decompress(data[block.start : block.end], container.codec) for block in container.blocks]
+    except ContainerError:
+        raise
+    except Exception as exc:  # each codec has errors of its own
+        raise ContainerError(f"a block cannot be uncompressed ({type(exc).__name__}: {exc})") from exc
 
-    Field names, attributes and nesting leave no trace in Avro's encoding, so a reader may be given the schema
-    that suits it best.
+
+def decode_columns(blocks: Sequence[bytes], schema: Any, promised: int, columns: Sequence[Expr]) -> pa.Table | None:
+    """Columns of uncompressed blocks, by DataFusion; None for what it cannot read.
+
+    It reads files only, so the bytes go through one in memory where the machine has such a place. And it must not see
+    the block headers: where a block holds more bytes than its rows take, it never returns. So all rows are put into
+    one block that claims more rows than it can hold, and it is told to stop after those that are promised: bytes that
+    are left over then turn up as a further row or as an error. `schema` may be any that encodes rows alike.
     """
-    metadata = {"avro.schema": json.dumps(schema).encode(), "avro.codec": container.codec.encode()}
-    if inflate:
-        return _header({**metadata, "avro.codec": b"null"}, container.sync) + b"".join(_plain_blocks(data, container))
-    return _header(metadata, container.sync) + data[container.body :]
+    header = _header({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}, bytes(_SYNC_BYTES))
+    size = sum(map(len, blocks))
+    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory_directory()) as file:
+        file.writelines([header, _long(_ENDLESS), _long(size), *blocks, bytes(_SYNC_BYTES)])
+        file.flush()
+        try:
+            # A session of its own for each file: a shared one would remember every file it has seen.
+            session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(promised))
+            return cast("pa.Table", session.read_avro(file.name).select(*columns).to_arrow_table())
+        except Exception:  # noqa: BLE001 - whatever it cannot read, fastavro judges
+            return None
 
 
 def write(schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]], *, codec: str = "zstandard") -> bytes:
@@ -162,29 +184,11 @@ def write(schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]], *, co
     return b"".join(parts)
 
 
-def _fast_columns(data: bytes, columns: Mapping[str, Sequence[str]]) -> pa.Table | None:
-    """DataFusion reads paths only, so the bytes go through a file in memory where the machine has such a place."""
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory_directory()))
-        file.write(data)
-        file.flush()
-        try:
-            frame = _session().read_avro(file.name)
-            wanted = []
-            for name, path in columns.items():
-                expression = col(f'"{path[0]}"')
-                for part in path[1:]:
-                    expression = expression[part]
-                wanted.append(expression.alias(name))
-            return cast("pa.Table", frame.select(*wanted).to_arrow_table())
-        except Exception:  # noqa: BLE001 - whatever it cannot read, the slow reader judges
-            return None
-
-
-def _session() -> SessionContext:
-    if not hasattr(_local, "session"):
-        _local.session = SessionContext()
-    return cast("SessionContext", _local.session)
+def _column(name: str, path: Sequence[str]) -> Expr:
+    expression = col(f'"{path[0]}"')
+    for part in path[1:]:
+        expression = expression[part]
+    return expression.alias(name)
 
 
 def _memory_directory() -> str | None:
@@ -214,12 +218,6 @@ def _dig(record: Any, path: Sequence[str]) -> Any:
             return None
         record = record.get(part)
     return record
-
-
-def _plain_blocks(data: bytes, container: Container) -> Iterator[bytes]:
-    for block in container.blocks:
-        plain = _decompress(data[block.start : block.end], container.codec)
-        yield _long(block.rows) + _long(len(plain)) + plain + container.sync
 
 
 def _decompress(data: bytes, codec: str) -> bytes:

@@ -95,6 +95,9 @@ class AdminSettings(Group):
 
     listen: Listen = "127.0.0.1:8484"
     """host:port of the API and the dashboard. Without tokens it must be a loopback address."""
+    requests_per_second: Count = 20
+    """Requests that one client address may make in the long run, and five seconds' worth of them at once. Behind a
+    proxy all clients have one address."""
 
 
 class MetricsSettings(Group):

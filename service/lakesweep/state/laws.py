@@ -1,22 +1,27 @@
 """What a lease and a journal entry allow. Pure: every store loads, asks here, and writes what it is told.
 
 A lease is valid while it is the newest of its table and `now` is before `expires_at`. A released lease is
-one that expired at its release: the row stays for ever, so that tokens only grow.
+one that expired long ago: the row stays for ever, so that tokens only grow. A lease that ends later than any lease
+can was granted by a clock that has been set back since; whoever holds it renews it soon, or is gone.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from lakesweep.cleanup.ports import BatchRecord, BatchState
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.run import Lease
 
+LONGEST_LEASE = timedelta(days=1)
+RELEASED = datetime.fromtimestamp(0, UTC)
+"""When a released lease ended, whatever the clock was then."""
+
 
 def grant(newest: Lease | None, *, table: str, owner: str, ttl: timedelta, now: datetime) -> Lease | None:
     """The next lease, or None while another owner holds a valid one. An owner that asks again voids its own."""
-    if newest and newest.owner != owner and now < newest.expires_at:
+    if newest and newest.owner != owner and now < newest.expires_at <= now + LONGEST_LEASE:
         return None
     token = newest.token + 1 if newest else 1
     return Lease(table=table, owner=owner, token=token, expires_at=now + ttl)

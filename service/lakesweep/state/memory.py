@@ -144,7 +144,7 @@ class MemoryStateStore:
         """End the lease now; nothing happens if it is not the newest any more."""
         newest = self._leases.get(lease.table)
         if newest and newest.token == lease.token:
-            self._leases[lease.table] = replace(newest, expires_at=min(newest.expires_at, self._clock.now()))
+            self._leases[lease.table] = replace(newest, expires_at=laws.RELEASED)
 
     async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:  # noqa: ARG002  # the port's
         """Remember the head an expiry commit starts from; None forgets it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -179,11 +179,10 @@ class SqlStateStore(SqlAccess):
     @transaction
     async def release_lease(self, connection: AsyncConnection, lease: Lease) -> None:
         """End the lease now; nothing happens if it is not the newest any more."""
-        now = await self.database.now(connection)
         await connection.execute(
             sa.update(leases)
-            .where(leases.c.table == lease.table, leases.c.token == lease.token, leases.c.expires_at > now)
-            .values(expires_at=now)
+            .where(leases.c.table == lease.table, leases.c.token == lease.token)
+            .values(expires_at=laws.RELEASED)
         )
 
     # One row per table: pending expiry, due time, ledger
@@ -277,7 +276,7 @@ class SqlStateStore(SqlAccess):
         await self.database.aclose()
 
 
-_NO_LEASE = Lease(table="", owner="", token=0, expires_at=datetime.fromtimestamp(0, UTC))
+_NO_LEASE = Lease(table="", owner="", token=0, expires_at=laws.RELEASED)
 """What stands in for a lease that was never granted: older than the first one, and long over."""
 
 

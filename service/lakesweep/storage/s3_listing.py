@@ -34,6 +34,8 @@ _CHILDREN_PER_PLACE = 4
 """More children than this per possible request, and listing them one by one costs more than it gains."""
 _DEEPEST_FAN_OUT = 6
 _TRIES_PER_PAGE = 3
+_PAGES_PER_SPLIT = 8
+"""A split reads up to a page twice, so in the long run a shard must have given this many pages before its next."""
 
 
 class _Shard:
@@ -45,6 +47,8 @@ class _Shard:
         """No key of this shard is known to lie beyond; only a hint for the next split."""
         self.until = until
         self.last_key = ""
+        self.pages = 0
+        """Since its beginning or its last split."""
 
     def cut(self, page: Page) -> tuple[Page, bool]:
         """The page up to where the successor begins, and whether that was reached."""
@@ -144,13 +148,17 @@ class Listing:
             if met or page.next_token is None:
                 return
             decided = self._split(shard)
-            page = await self._get(Prefix=shard.prefix, ContinuationToken=page.next_token)
+            token = page.next_token
+            page = await self._get(Prefix=shard.prefix, ContinuationToken=token)
+            if page.next_token == token:
+                raise StorageError(self._address, f"the store repeats its continuation token {token!r}")
             await decided.wait()  # before that nobody knows how much of the page is this shard's
 
     def _follow(self, shard: _Shard, page: Page) -> None:
         """Remember how far the shard came, and whether the store keeps to key order."""
         if not len(page.keys):
             return
+        shard.pages += 1
         in_order = shard.last_key < page.keys[0].as_py() and page.is_ascending()
         shard.last_key = page.keys[-1].as_py()
         if in_order:
@@ -166,7 +174,8 @@ class Listing:
     def _split(self, shard: _Shard) -> asyncio.Event:
         """Start a look ahead if there is room for it. The event is set once it is known what it found."""
         decided = asyncio.Event()
-        point = midpoint(shard.last_key, shard.bound, shard.prefix) if self._may_split and self._idle else None
+        wanted = self._may_split and self._idle and shard.pages >= min(_PAGES_PER_SPLIT, self.splits)
+        point = midpoint(shard.last_key, shard.bound, shard.prefix) if wanted else None
         if point is None:
             decided.set()
         else:
@@ -182,7 +191,7 @@ class Listing:
             decided.set()
             return
         ahead = _Shard(shard.prefix, bound=shard.bound, until=shard.until)
-        shard.bound, shard.until = point, page.keys
+        shard.bound, shard.until, shard.pages = point, page.keys, 0
         self.splits += 1
         decided.set()
         await self._flat(ahead, page)

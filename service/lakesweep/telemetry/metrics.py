@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tallies
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 from lakesweep import __version__
 from lakesweep.model.files import Tally
@@ -18,6 +18,7 @@ from lakesweep.model.table import TableRef
 
 _DURATIONS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400)
 _BATCH_SIZES = (1, 10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
+_LAGS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _REMEMBERED_RUNS = 10_000
 """Ids of counted runs that are kept, so that a run reported twice counts once."""
 
@@ -64,7 +65,43 @@ class Metrics:
         self.batch_size = Histogram(
             "lakesweep_batch_size", "Files per deletion batch.", names, buckets=_BATCH_SIZES, registry=self.registry
         )
+        self.panics = counter("unexpected_errors_total", "Runs that ended in a bug of Lakesweep itself.")
+        self._declare_service()
         Info("lakesweep_build", "Which Lakesweep this is.", registry=self.registry).info({"version": __version__})
+
+    def _declare_service(self) -> None:
+        """What is told of the process as a whole."""
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"lakesweep_{name}", text, labels, registry=self.registry)
+
+        self.tables_known = gauge("tables_known", "Tables found by the last look at catalogs and warehouses.", "tenant")
+        self.tables_due = gauge("tables_due", "Tables that wait for their turn.", "tenant")
+        self.tables_running = gauge("tables_running", "Tables that are being worked on by this process.", "tenant")
+        self.scheduler_step = gauge("scheduler_step_timestamp_seconds", "When the scheduler last looked, Unix time.")
+        self.state_up = gauge("state_store_up", "Whether the state store answered when it was last asked, 1 or 0.")
+        self.settings_valid = gauge("settings_valid", "Whether the settings file could be read when it last changed.")
+        self.settings_reloads = Counter(
+            "lakesweep_settings_reloads_total",
+            "Reloads of the settings: done, kept (the file is at fault).",
+            ("result",),
+            registry=self.registry,
+        )
+        self.loop_lag = Histogram(
+            "lakesweep_event_loop_lag_seconds",
+            "How late the event loop woke a task that slept.",
+            buckets=_LAGS,
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+
+    def count_skip(self, ref: TableRef, reason: str) -> None:
+        """A table was not worked on although its time had come, or never is."""
+        self.tables_skipped.labels(*self._labels(ref), reason).inc()
+
+    def count_panic(self, ref: TableRef) -> None:
+        """A run ended in a bug of ours."""
+        self.panics.labels(*self._labels(ref)).inc()
 
     def count_run(self, run: CleanupRun) -> None:
         """Count a finished run. The same run given again changes nothing."""

@@ -59,6 +59,10 @@ async def test_a_directory_without_commits_is_no_table():
     assert await _format(place.location.raw).tables() == []
 
 
+async def test_a_table_in_a_hidden_directory_is_not_ours():
+    assert [ref.name for ref in await _format(_lake("t", ".trash/t", "t/_backup/u", "_old")).tables()] == ["t"]
+
+
 async def test_a_neighbour_with_a_longer_name_is_another_dataset():
     location = _lake("orders")
     DeltaWriter(MemoryPlace(Location.parse(location).authority, "bronze2/t")).create()

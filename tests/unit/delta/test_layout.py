@@ -53,6 +53,11 @@ def test_hidden_names_stay_at_every_level_and_unknown_ones_are_foreign(relative,
     assert _verdict(relative) == verdict
 
 
+def test_another_tables_log_is_told_apart_from_what_is_hidden():
+    assert _layout().classify(f"{PREFIX}nested/_delta_log/{0:020d}.json").kind == "metadata"
+    assert _layout().classify(f"{PREFIX}_backup/t/_delta_log/{0:020d}.json").kind == "hidden"
+
+
 def test_a_partition_column_may_begin_like_a_hidden_name():
     assert _verdict("_k=1/x.parquet", partition_columns=("_k",)) == "data"
     assert _verdict("_k2=1/x.parquet", partition_columns=("_k",)) == "reserved"

@@ -271,6 +271,13 @@ async def test_a_spill_waits_for_the_disk_instead_of_piling_up(tmp_path, monkeyp
     assert max(slow.chunks) == 10
 
 
+async def test_batches_without_rows_make_an_empty_file(tmp_path):
+    with inprocess.ThreadPoolExecutor(1) as threads:
+        async with Spill(tmp_path / "x.parquet", SCHEMA, threads) as spilled:
+            await spilled.add(pa.record_batch({"n": pa.array([], pa.int64())}, schema=SCHEMA))
+    assert spill.pq.read_table(tmp_path / "x.parquet").num_rows == 0
+
+
 async def test_a_failed_write_is_not_a_short_file(tmp_path, monkeypatch):
     monkeypatch.setattr(spill, "CHUNK_ROWS", 1)
 

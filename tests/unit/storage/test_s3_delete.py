@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from tests.servers import s3_stub
@@ -75,6 +76,43 @@ async def test_a_storm_of_slow_down_shrinks_the_pace_and_loses_no_key(stub, dele
     assert deleter.pace.page_size < 1000
     assert len(pauses) == 4
     assert max(len(s3_stub.asked_keys(request)) for request in stub.requests[6:]) < 1000
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_fails_every_path_is_answered_and_what_is_called_gone_is_gone(stub, deleter, seed):
+    chance = random.Random(seed)
+    stub.buckets["lake"] = {f"t/{number:03d}": b"x" for number in range(60)}
+    deleter.pace.page_size = 7
+    codes = ["AccessDenied", "NoSuchKey", "InternalError", "SlowDown"]
+
+    async def trouble(request):
+        match chance.choice(["fine", "partly", "refused", "throttled", "broken", "lost answer"]):
+            case "partly":
+                failed = {key: chance.choice(codes) for key in s3_stub.asked_keys(request) if chance.random() < 0.5}
+                for key in s3_stub.asked_keys(request):
+                    if failed.get(key, "NoSuchKey") == "NoSuchKey":
+                        stub.buckets["lake"].pop(key, None)
+                return s3_stub.delete_errors(failed)
+            case "refused":
+                return s3_stub.error(403, "AccessDenied")
+            case "throttled":
+                return s3_stub.error(503, "SlowDown")
+            case "broken":
+                return s3_stub.xml("<DeleteResult>cut sho")
+            case "lost answer":
+                for key in s3_stub.asked_keys(request):
+                    stub.buckets["lake"].pop(key, None)
+                return s3_stub.error(500, "InternalError")
+        return None
+
+    stub.fault = trouble
+    asked = paths(stub)
+    answers = await deleter.delete(asked)
+    assert [one.path for one in answers] == asked
+    there = {f"s3://lake/{key}" for key in stub.buckets["lake"]}
+    for one in answers:
+        assert one.fate is Fate.FAILED or one.path not in there
+        assert (one.why is None) == (one.fate is not Fate.FAILED)
 
 
 async def test_a_storm_without_end_fails_every_key_and_ends(stub, deleter):

@@ -141,6 +141,16 @@ async def test_the_wrong_region_says_what_to_set(stub, storage):
         await storage.read(PLACE)
 
 
+@pytest.mark.parametrize("operation", ASKED)
+@pytest.mark.parametrize(("status", "kind"), [(502, Unavailable), (403, Denied), (400, StorageError)])
+async def test_a_proxy_that_answers_in_its_own_words_is_understood_by_its_status(
+    stub, storage, operation, status, kind
+):
+    stub.fault = always(lambda: web.Response(status=status, text="<html><p>no</html>", content_type="text/html"))
+    with pytest.raises(kind):
+        await ASKED[operation](storage)
+
+
 async def test_an_error_under_a_200_is_retried_and_then_unavailable(stub, storage):
     stub.fault = always(lambda: s3_stub.error(200, "InternalError"))
     with pytest.raises(Unavailable, match="InternalError"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from contextlib import aclosing
 
@@ -143,6 +144,17 @@ async def test_an_error_in_any_request_ends_the_listing_with_it(number):
     with pytest.raises(Unavailable, match="on purpose"):
         await listed(store, "t/")
     assert store.in_flight == 0
+
+
+async def test_a_store_that_goes_round_in_circles_is_an_error():
+    store = Store([f"t/{at:04d}" for at in range(100)], page_size=10)
+
+    async def stuck(parameters):
+        return dataclasses.replace(await store.fetch({"Prefix": parameters["Prefix"]}), next_token="again")
+
+    listing = Listing(stuck, "s3://b/", "t/", concurrency=1, may_split=True)
+    with pytest.raises(StorageError, match="repeats its continuation token"):
+        [page async for page in listing.pages()]
 
 
 async def test_an_answer_that_breaks_off_is_asked_for_again():

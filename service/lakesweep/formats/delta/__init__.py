@@ -1,12 +1,24 @@
 """Delta Lake: expired log files go by the log-cleanup walk, data files by the rules of VACUUM.
 
 Read in this order:
-    names, log        what the files of `_delta_log` are, and which of them make the newest state
+    names, log        what the files of `_delta_log` are, and which checkpoints are complete
     protocol          may we touch this table at all, and what do its properties say
     actions, paths    what commits and checkpoints name, as raw addresses
-    retention         the walk: which log versions go (pure)
-    tail, decode      what is referenced: commits behind the checkpoint, and the checkpoint itself
+    retention, expire the walk: which log versions go, and why not (pure)
+    checkpoint, tail  what is referenced: the checkpoint, and the commits behind it replayed
+    decode            the checkpoint again, as engines read it
     layout            what an unreferenced object is, by name and place (pure)
-    load, table       the port, and the reading behind it
+    load, table       the reading, and the port
     format            which tables a location holds
+
+Where we differ from Delta's own VACUUM and log cleanup, always on the safe side or against a leak:
+    - A checkpoint must have been opened, with all its parts and sidecars and its own commit, before the log may
+      begin with it. Everything at that version stays. Lost parts, compacted files and Hadoop's checksums of log
+      files below it go, too. We write nothing: no classic checkpoint beside a V2 one, no record of the vacuum.
+    - On tables with in-commit timestamps a version is as young as the younger of its file and its timestamp.
+    - Only names that Delta writers give may go; VACUUM deletes any old file that is not hidden.
+    - Files that no commit names wait for the longer of the service's grace period and the table's retention.
+    - A path outside the root protects every file below the root that it may mean under another name of the root.
+    - A table with another table inside is refused; VACUUM deletes the inner one's files.
+    - A lite vacuum looks at every commit still in the log and needs no record of an earlier one.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -16,6 +17,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 
 _MARKER = f"/{names.LOG_DIRECTORY}/"
+_HIDDEN = re.compile(r"/[_.]")
 _HERE = "."
 """The name of a table at the dataset's location itself."""
 
@@ -35,14 +37,16 @@ class DeltaFormat:
         self._options = options or DeltaOptions()
 
     async def tables(self) -> Sequence[TableRef]:
-        """Every place with a log, at any depth. A table is called by its path below the location."""
+        """Every place with a log, at any depth but not in hidden directories. A table is called by its path below
+        the location."""
         prefix = self._location.as_directory().raw
         found: set[str] = set()
         async with aclosing(self._storage.list(self._location)) as pages:
             async for page in pages:
                 for path in page.column("path").to_pylist():
                     place, marker, relative = path[len(prefix) - 1 :].partition(_MARKER)
-                    if marker and names.parse(relative).kind in (LogKind.COMMIT, LogKind.CHECKPOINT):
+                    known = names.parse(relative).kind in (LogKind.COMMIT, LogKind.CHECKPOINT)
+                    if marker and known and not _HIDDEN.search(place):
                         found.add(place.strip("/") or _HERE)
         return [self._ref(name) for name in sorted(found)]
 

@@ -46,10 +46,10 @@ class DeltaLayout:
         segments = relative.split("/")
         if segments[0] == names.LOG_DIRECTORY:
             return _log_kind("/".join(segments[1:]))
-        if names.LOG_DIRECTORY in segments:
-            return FileKind(kind="metadata", reserved=True)
-        if any(self._hidden(segment) for segment in segments):
-            return FileKind(kind="hidden", reserved=True)
+        hidden = next((segment for segment in segments if self._hidden(segment)), None)
+        if hidden is not None:
+            # Another table's log in plain sight is told apart: its data files look like orphans of this one.
+            return FileKind(kind="metadata" if hidden == names.LOG_DIRECTORY else "hidden", reserved=True)
         kind = _data_kind(segments)
         if kind is None:
             return FileKind(kind="other", foreign=True)

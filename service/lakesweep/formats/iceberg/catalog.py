@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class Pointer:
     """Where a table's current metadata is. `config` may hold a token and is never printed."""
 
     metadata_location: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Table properties as the catalog's answer has them: Nessie adds its own there and not in the file."""
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -155,7 +158,10 @@ class IcebergCatalog:
             BRIDGE_PROPERTY: self._bridge,
         }
         try:
-            catalog = load_catalog(self._name, **properties)
+            # Its warnings print addresses with whatever secrets are in them.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                catalog = load_catalog(self._name, **properties)
         except Exception as exc:
             raise self._describer.connect_error(exc) from exc
         if isinstance(catalog, RestCatalog):
@@ -203,4 +209,5 @@ def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
     location = answer.get("metadata-location")
     if not location:
         raise CatalogUnavailable(f"the catalog does not say where the metadata of {'.'.join(identifier)} is")
-    return Pointer(metadata_location=location, config=answer.get("config") or {})
+    properties = (answer.get("metadata") or {}).get("properties") or {}
+    return Pointer(metadata_location=location, properties=properties, config=answer.get("config") or {})

@@ -8,22 +8,16 @@ asked for. fastavro, which reads the nested form in full, is the reference and r
 
 from __future__ import annotations
 
-import io
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import fastavro
 import pyarrow as pa
-from datafusion import SessionConfig, SessionContext, col
+from datafusion import col
 
 from lakesweep.formats import avro
 
 FAST_FROM_ROWS = 40
 """Below this the fixed cost of the fast reader is larger than what it saves."""
-
-_MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - only the place; the file itself is made safely
 
 
 class FieldMissing(ValueError):
@@ -40,24 +34,28 @@ def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
     for field_id, field in wanted.items():
         if not field.nullable and field_id not in schema.found:
             raise FieldMissing(f"no field with id {field_id} ({field.name})")
-    table = read_fast(data, container, schema) if container.rows >= FAST_FROM_ROWS else None
+    blocks = avro.inflate(data, container)
+    table = read_fast(blocks, container.rows, schema) if container.rows >= FAST_FROM_ROWS else None
     if table is None:
-        table = read_slowly(data, container, schema)
+        table = read_slowly(blocks, container.rows, schema)
     if table.num_rows != container.rows:
         raise avro.ContainerError(f"{table.num_rows} rows decoded, the block headers promise {container.rows}")
     return _typed(table, wanted)
 
 
-def read_slowly(data: bytes, container: avro.Container, schema: Plain) -> pa.Table:
+def read_fast(blocks: Sequence[bytes], rows: int, schema: Plain) -> pa.Table | None:
+    """By DataFusion; None for what it cannot read, or where a nested record may be null and so cannot be laid flat."""
+    if schema.flat is None:
+        return None
+    return avro.decode_columns(blocks, schema.flat, rows, [col(field.name) for field in schema.found.values()])
+
+
+def read_slowly(blocks: Sequence[bytes], rows: int, schema: Plain) -> pa.Table:
     """By fastavro, every field of every row."""
-    plain = avro.reframe(data, container, schema.nested, inflate=True)
     columns: dict[str, list[Any]] = {name: [] for name in schema.paths}
-    try:
-        for record in fastavro.reader(io.BytesIO(plain)):
-            for name, path in schema.paths.items():
-                columns[name].append(_dig(record, path))
-    except Exception as exc:  # fastavro raises whatever a broken byte leads it to
-        raise avro.ContainerError(f"undecodable ({type(exc).__name__}: {exc})") from exc
+    for record in avro.decode_rows(b"".join(blocks), schema.nested, rows):
+        for name, path in schema.paths.items():
+            columns[name].append(_dig(record, path))
     return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema.found.values()})
 
 
@@ -67,26 +65,6 @@ def _dig(record: Any, path: tuple[str, ...]) -> Any:
             return None
         record = record[name]
     return record
-
-
-def read_fast(data: bytes, container: avro.Container, schema: Plain) -> pa.Table | None:
-    """By DataFusion, which reads files only: the bytes go through one in memory where there is such a place."""
-    if schema.flat is None:
-        return None
-    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_scratch()) as file:
-        file.write(avro.reframe(data, container, schema.flat))
-        file.flush()
-        try:
-            # A session of its own for each file: a shared one would remember every file it has seen.
-            session = SessionContext(SessionConfig().with_target_partitions(1))
-            frame = session.read_avro(file.name)
-            return frame.select(*(col(field.name) for field in schema.found.values())).to_arrow_table()
-        except Exception:  # noqa: BLE001 - whatever it cannot read, fastavro judges
-            return None
-
-
-def _scratch() -> str | None:
-    return _MEMORY_DIRECTORY if Path(_MEMORY_DIRECTORY).is_dir() else None
 
 
 def _typed(table: pa.Table, wanted: Mapping[int, pa.Field]) -> pa.Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -157,9 +158,12 @@ def uuid_and_location(address: str, data: bytes) -> tuple[str | None, str | None
     return _uuid(top), top.optional_text("location")
 
 
-def refuse_uncleanable(metadata: TableMetadata) -> None:
-    """Raise Refused for tables whose metadata does not tell the whole truth about their files."""
-    if any(name.startswith("nessie.") for name in metadata.properties):
+def refuse_uncleanable(metadata: TableMetadata, told: Mapping[str, str] | None = None) -> None:
+    """Raise Refused for tables whose metadata does not tell the whole truth about their files.
+
+    `told` are the properties in the catalog's answer: that is where Nessie gives itself away.
+    """
+    if any(name.startswith("nessie.") for name in (*metadata.properties, *(told or {}))):
         raise Refused(
             "gc_disabled",
             "the table is kept by Nessie: its metadata shows only the current snapshot, older ones live in "

@@ -51,7 +51,7 @@ class IcebergTable:
             except StorageError as exc:
                 raise Unreadable(address, exc.why) from exc
             parsed = await asyncio.to_thread(metadata.parse, address, data)
-            metadata.refuse_uncleanable(parsed)
+            metadata.refuse_uncleanable(parsed, pointer.properties)
             no_expiry = await self._source.no_expiry(parsed, data)
             native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=no_expiry)
             return state.build(self.ref, native, self._tenant_root)

@@ -77,6 +77,12 @@ def resolve(state: PaimonState, plan: ExpiryPlan) -> list[PaimonSnapshot]:
     ]
 
 
+def roles_of(plan: ExpiryPlan) -> list[Role]:
+    """Whether a plan expires snapshots, changelogs or both."""
+    lasting = [snapshot.id.startswith(_CHANGELOG) for snapshot in plan.expire]
+    return [*([Role.CHANGELOG] if any(lasting) else []), *([] if all(lasting) else [Role.SNAPSHOT])]
+
+
 def as_model(snapshot: PaimonSnapshot, state: PaimonState) -> Snapshot:
     """As the algorithm knows it, with what holds it."""
     pins = [f"tag {tag.name}" for tag in state.log.tags if tag.id == snapshot.id]

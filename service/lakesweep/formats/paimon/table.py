@@ -142,7 +142,7 @@ class PaimonTable:
         """Tell other readers where history begins now, and remove the directories that the sweep left empty."""
         if not expiring.expire:
             return
-        for role in (Role.SNAPSHOT, Role.CHANGELOG):
+        for role in expiry.roles_of(expiring):
             numbers = reader.numbers(await self._files.names(role), role)
             if numbers:
                 await self._write_hint(role, "EARLIEST", numbers[0])

@@ -1,0 +1,133 @@
+"""`lakesweep audit`: check the audit trail, and show what one run did. Reads only."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakesweep.cli import documents, options, screen, session
+from lakesweep.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lakesweep.audit.inspect import Findings, Inspector
+    from lakesweep.cli.session import Session
+
+app = typer.Typer(
+    name="audit", help="Check and show the record of what was done.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Table = Annotated[
+    str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
+]
+
+
+@app.command()
+def verify(
+    table: Table = None, as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False
+) -> None:
+    """Check that no record was changed, removed or put in another's place.
+
+    Every segment is read and held against the one before it, and the newest against what the state store remembers.
+
+    Exit codes: 0 all is as it was written, 2 bad usage or settings, 4 something is not, or cannot be read.
+    """
+
+    async def body(opened: Session) -> ExitCode:
+        inspector = opened.app.trails.inspector()
+        if as_json:
+            with documents.array("tables", sys.stdout) as written:
+                return await _each(inspector, table, lambda found: written.add(_document(found)))
+        console = screen.output()
+        return await _each(inspector, table, lambda found: _show_findings(console, found))
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, as `lakesweep runs` shows it.")],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="TENANT/DATASET/TABLE",
+            help="Its table; needed only if the state store was lost.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Show what a run recorded: who set it off, each file it decided on, and what became of it.
+
+    Exit codes: 0 shown, 2 no such run, 4 its records are damaged or cannot be read.
+    """
+
+    async def body(opened: Session) -> ExitCode:
+        console = screen.output()
+        async with aclosing(opened.app.trails.inspector().records(run, table)) as records:
+            if as_json:
+                with documents.array("records", sys.stdout) as written:
+                    async for segment, record in records:
+                        written.add({"at": segment.at.isoformat(), "segment": segment.number, **record})
+            else:
+                async for segment, record in records:
+                    console.print(screen.text(f"{segment.at:%Y-%m-%d %H:%M:%S} {_sentence(record)}"), soft_wrap=True)
+        return ExitCode.DONE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+async def _each(inspector: Inspector, table: str | None, tell: Any) -> ExitCode:
+    code = ExitCode.DONE
+    async with aclosing(inspector.verify(table)) as tables:
+        async for findings in tables:
+            tell(findings)
+            if findings.faults:
+                code = ExitCode.FAILED
+    return code
+
+
+def _document(findings: Findings) -> dict[str, Any]:
+    return {
+        "table": findings.table,
+        "segments": findings.segments,
+        "runs": findings.runs,
+        "faults": findings.faults,
+        "remarks": findings.remarks,
+    }
+
+
+def _show_findings(console: Console, findings: Findings) -> None:
+    whole = f"{screen.counted(findings.segments, 'segment')} of {screen.counted(findings.runs, 'run')}"
+    verdict = screen.text("BROKEN", "red") if findings.faults else screen.text("ok", "green")
+    console.print(screen.text(f"{findings.table}: {whole}: "), verdict, sep="", soft_wrap=True)
+    for fault in findings.faults:
+        console.print(screen.text(f"  - {fault}", "red"), soft_wrap=True)
+    for remark in findings.remarks:
+        console.print(screen.text(f"  - {remark}", "yellow"), soft_wrap=True)
+
+
+def _sentence(record: dict[str, Any]) -> str:
+    """One record on one line; what only a machine reads is left to --json."""
+    match record:
+        case {"record": "begin", "trigger": {"by": by, "who": who}, "head": head, "plan": plan}:
+            planned = f"{plan['count']:,} files, {screen.size(plan['bytes'])}" if plan else "no plan"
+            return f"begin by {by} ({who}), head {head}, {planned}"
+        case {"record": "expiring" | "expired" as word, "snapshots": snapshots}:
+            return f"{word} {screen.counted(len(snapshots), 'snapshot')} {' '.join(snapshots)}".rstrip()
+        case {"record": "delete" | "spare" as word, "path": path, "size_bytes": size, "kind": kind, "reason": reason}:
+            return f"{word} {path} ({kind}, {reason}, {screen.size(size)})"
+        case {"record": "end", "outcome": outcome, "deleted": deleted}:
+            freed = f"{deleted['count']:,} deleted, {screen.size(deleted['bytes'])} freed"
+            return f"end: {outcome}, {freed}" + (f" ({record['reason']})" if record.get("reason") else "")
+        case {"record": word, "path": path}:
+            return f"{word} {path}" + (f": {record['why']}" if record.get("why") else "")
+        case _:
+            return documents.dumps(record)

@@ -1,0 +1,131 @@
+"""`lakesweep token`: make, list and revoke the tokens of the API. A token's text is shown once and stored nowhere."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakesweep.cleanup.report import iso_utc
+from lakesweep.cli import documents, options, screen, session
+from lakesweep.cli.exits import ExitCode
+from lakesweep.model.access import EVERY_TENANT, ApiToken, Role
+from lakesweep.model.errors import SettingsError
+
+if TYPE_CHECKING:
+    from lakesweep.cli.session import Session
+
+app = typer.Typer(
+    name="token", help="Make, list and revoke the tokens of the API.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.command()
+def new(
+    tenants: Annotated[
+        list[str],
+        typer.Option(
+            "--tenant", metavar="ID", help="A tenant that the token is for; give it again for more. All of them: '*'."
+        ),
+    ],
+    *,
+    role: Annotated[
+        Role, typer.Option("--role", help="read: look at tables, runs and plans. operate: also start and stop things.")
+    ] = Role.READ,
+    days: Annotated[
+        float | None,
+        typer.Option(
+            "--days", min=0.001, max=36500, metavar="N", help="Ends after so many days.", show_default="never"
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Make a token and print it.
+
+    It is shown this once: only its SHA-256 is kept. Send it as `Authorization: Bearer TOKEN`. From the first token on
+    the API answers nobody without one.
+
+    Exit codes: 0 made, 2 bad usage or settings, 4 the state store cannot be used.
+    """
+
+    async def body(opened: Session) -> ExitCode:
+        from lakesweep.admin.auth import mint  # noqa: PLC0415 - heavy
+
+        known = {tenant.id for tenant in opened.settings.tenants}
+        unknown = sorted(set(tenants) - known - {EVERY_TENANT})
+        if unknown:
+            raise SettingsError([f"--tenant {name}: no such tenant is configured" for name in unknown])
+        now, lasts = opened.app.clock.now(), timedelta(days=days) if days else None
+        token, text = mint(role=role, tenants=tenants, now=now, lasts=lasts)
+        await opened.app.state.add_token(token)
+        print(documents.dumps({**_document(token), "token": text}) if as_json else text, file=sys.stdout)
+        return ExitCode.DONE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+@app.command("list")
+def list_(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
+    """List all tokens ever made, those that ended too.
+
+    Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be used.
+    """
+
+    async def body(opened: Session) -> ExitCode:
+        found = await opened.app.state.list_tokens()
+        if as_json:
+            with documents.array("tokens", sys.stdout) as written:
+                for token in found:
+                    written.add(_document(token))
+            return ExitCode.DONE
+        console, now = screen.output(), opened.app.clock.now()
+        shown = screen.table(console, "token", "role", "tenants", "made", "ends", "state", paths=("token", "tenants"))
+        for token in found:
+            state = "valid" if token.valid_at(now) else "revoked" if token.revoked_at else "expired"
+            shown.add_row(
+                token.id,
+                token.role.value,
+                screen.text(" ".join(token.tenants)),
+                screen.moment(token.created_at),
+                screen.moment(token.expires_at) if token.expires_at else "never",
+                screen.text(state, "green" if state == "valid" else "red"),
+            )
+        console.print(shown if shown.row_count else screen.text("no tokens"))
+        return ExitCode.DONE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+@app.command()
+def revoke(
+    token_id: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id, as `lakesweep token list` shows it.")],
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """End a token now.
+
+    Exit codes: 0 revoked, 2 no such token, 4 the state store cannot be used.
+    """
+
+    async def body(opened: Session) -> ExitCode:
+        if not await opened.app.state.revoke_token(token_id, opened.app.clock.now()):
+            raise SettingsError(f"there is no token {token_id!r}: `lakesweep token list` shows them")
+        return ExitCode.DONE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+def _document(token: ApiToken) -> dict[str, Any]:
+    """Everything but its digest."""
+    return {
+        "id": token.id,
+        "role": token.role.value,
+        "tenants": list(token.tenants),
+        "created_at": iso_utc(token.created_at),
+        "expires_at": iso_utc(token.expires_at),
+        "revoked_at": iso_utc(token.revoked_at),
+    }

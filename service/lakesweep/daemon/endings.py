@@ -1,0 +1,49 @@
+"""How a run ends for the outside: one that could not even start, and the one line that every run leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+
+from lakesweep.model.errors import LakesweepError, Refused
+from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal
+from lakesweep.model.table import TableRef
+
+log = structlog.get_logger()
+
+
+def not_started(run_id: str, table: TableRef, exc: LakesweepError, now: datetime) -> CleanupRun:
+    """A run that could not even start."""
+    run = CleanupRun(
+        id=run_id,
+        table=table,
+        location=None,
+        started_at=now,
+        finished_at=now,
+        phase=Phase.FINISHED,
+        outcome=Outcome.FAILED,
+        reason=str(exc),
+    )
+    if isinstance(exc, Refused):
+        refusal = Refusal(code=exc.code, reason=exc.reason)
+        return replace(run, outcome=Outcome.REFUSED, refusal=refusal, reason=exc.reason)
+    return run
+
+
+def tell(run: CleanupRun) -> None:
+    """Log a finished run."""
+    fields = {
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "expired_snapshots": len(run.expired_snapshots),
+        "candidates": run.plan.candidates.files if run.plan else 0,
+        "deleted": run.deletion.deleted.files,
+        "bytes": run.deletion.deleted.bytes,
+        "failed": len(run.deletion.failed),
+        "spared": run.spared,
+        "missing": run.plan.missing_count if run.plan else 0,
+    }
+    level = log.info if run.outcome in (Outcome.DONE, Outcome.DRY_RUN) else log.warning
+    level("run_finished", **fields)

@@ -1,0 +1,63 @@
+"""Whether the service is well. Looks, every time it is asked; tells no name of a tenant or table."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from lakesweep.admin.backend import Health
+from lakesweep.daemon.reload import Reloader
+from lakesweep.daemon.scheduler import Scheduler
+from lakesweep.daemon.shutdown import Shutdown
+from lakesweep.model.errors import StateError
+
+STUCK_SECONDS = 120.0
+"""A scheduler that has not looked around for so long hangs: its longest wait is for the state store."""
+ANSWER_SECONDS = 5.0
+OK = "ok"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkup:
+    """What is looked at."""
+
+    scheduler: Scheduler
+    reloader: Reloader
+    shutdown: Shutdown
+
+    async def alive(self) -> Health:
+        """Should this process be left running? A state store that is away is no reason to restart it."""
+        return _health({"scheduler": self._scheduler()}, {"last_cycle": self._last_cycle()})
+
+    async def ready(self) -> Health:
+        """Can it work now?"""
+        stopping = "it is being stopped" if self.shutdown.requested.is_set() else OK
+        needed = {"state": await self._state(), "scheduler": self._scheduler(), "stopping": stopping}
+        settings = OK if self.reloader.problem is None else "the changed file is at fault, so the old settings hold"
+        return _health(needed, {"settings": settings, "last_cycle": self._last_cycle()})
+
+    async def _state(self) -> str:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.scheduler.app.state.ping()
+        except TimeoutError:
+            return f"the state store did not answer within {ANSWER_SECONDS:g} s"
+        except StateError:
+            return "the state store cannot be used"
+        return OK
+
+    def _scheduler(self) -> str:
+        if self.scheduler.last_beat is None:
+            return "it has not begun"
+        age = asyncio.get_running_loop().time() - self.scheduler.last_beat
+        return OK if age < STUCK_SECONDS else f"it has not looked around for {age:.0f} s"
+
+    def _last_cycle(self) -> str:
+        finished = self.scheduler.last_finished
+        if finished is None:
+            return "none yet"
+        return f"ended {max(0.0, (self.scheduler.app.clock.now() - finished).total_seconds()):.0f} s ago"
+
+
+def _health(needed: dict[str, str], told: dict[str, str]) -> Health:
+    return Health(well=all(answer == OK for answer in needed.values()), checks=needed | told)

@@ -1,0 +1,118 @@
+"""Read the settings again on SIGHUP or when their file changes. A file at fault changes nothing but is told.
+
+Some settings are bound to what was opened at the start (the state store, the ports); a change of those waits for a
+restart, is told as well, and does not keep the others back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+from pydantic import ValidationError
+
+from lakesweep.model.errors import SettingsError
+from lakesweep.settings.schema import Settings
+from lakesweep.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+POLL_SECONDS = 5.0
+AT_START_ONLY = ("service", "state", "admin", "metrics")
+"""Sections that only a restart changes."""
+
+Signature = tuple[int, int, int]
+
+
+class Reloader:
+    """Watches one file. `apply` is given every new set of settings; `problem` is what is wrong with the file now."""
+
+    def __init__(
+        self,
+        *,
+        file: Path | None,
+        load: Callable[[], Settings],
+        current: Settings,
+        apply: Callable[[Settings], None],
+        metrics: Metrics,
+    ) -> None:
+        self.problem: str | None = None
+        self._file = file
+        self._load = load
+        self._current = current
+        self._apply = apply
+        self._metrics = metrics
+        self._asked = asyncio.Event()
+        self._seen = _signature(file)
+        metrics.settings_valid.set(1)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen for SIGHUP while the block runs."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._asked.set)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+            await self.check()
+
+    async def check(self) -> None:
+        """Reload if somebody asked for it or the file is not what it was."""
+        signature = await asyncio.to_thread(_signature, self._file)
+        if not self._asked.is_set() and signature == self._seen:
+            return
+        self._asked.clear()
+        self._seen = signature
+        try:
+            settings = self._bound(await asyncio.to_thread(self._load))
+        except SettingsError as exc:
+            self.problem = str(exc)
+            self._metrics.settings_valid.set(0)
+            self._metrics.settings_reloads.labels("kept").inc()
+            log.warning("settings_kept", faults=exc.faults)
+            return
+        self.problem = None
+        self._metrics.settings_valid.set(1)
+        self._metrics.settings_reloads.labels("done").inc()
+        log.info("settings_reloaded", changed=settings != self._current)
+        if settings != self._current:
+            self._current = settings
+            self._apply(settings)
+
+    def _bound(self, settings: Settings) -> Settings:
+        """The new settings, but with what cannot change while the service runs."""
+        waiting = [name for name in AT_START_ONLY if getattr(settings, name) != getattr(self._current, name)]
+        if not waiting:
+            return settings
+        log.warning("settings_need_restart", sections=waiting)
+        merged = settings.model_dump() | {name: getattr(self._current, name).model_dump() for name in waiting}
+        try:
+            return Settings.model_validate(merged)
+        except ValidationError as exc:
+            faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in exc.errors()]
+            raise SettingsError(["after a restart these settings would do, until then:", *faults]) from exc
+
+
+def _signature(file: Path | None) -> Signature | None:
+    """Changes whenever the file does; a link that is pointed elsewhere counts, as Kubernetes does it."""
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,256 @@
+"""Which table is worked on next, and when. Decides; `tending.py` takes a table's turn, `app.py` runs its cycle.
+
+Due times are in the state store, so that a restarted service goes on where it was and replicas share the work. Turns
+are fair between tenants (`turns.py`), times are jittered and back off after failures (`timing.py`). Whatever happens
+to one table stays with that table: its failure is an outcome, and even a bug met on it only delays it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+import structlog
+
+from lakesweep.cleanup.ports import DueTime, Hold
+from lakesweep.daemon import targets, timing
+from lakesweep.daemon.app import App, new_run_id
+from lakesweep.daemon.roster import Entry, Roster
+from lakesweep.daemon.tending import Turn, tend
+from lakesweep.daemon.timing import Stopped
+from lakesweep.daemon.turns import Due, Turns
+from lakesweep.model.access import Trigger
+from lakesweep.model.errors import Refused, StateError, UnknownTable
+from lakesweep.settings.tenants import DatasetSettings, TenantSettings
+
+log = structlog.get_logger()
+
+STEP_SECONDS = 2.0
+"""The scheduler looks at least this often, whatever it waits for: other replicas and people change the state too."""
+REFRESH = timedelta(seconds=10)
+"""How old the due times and holds that are kept in memory may be."""
+
+
+class Scheduler:
+    """`run` until `stop`. Everything else may be asked at any time."""
+
+    def __init__(self, app: App, *, luck: Callable[[], float] = random.random) -> None:
+        self.roster = Roster(app)
+        self.running: dict[str, Turn] = {}
+        self.last_beat: float | None = None
+        """When it last looked around, by the event loop's clock."""
+        self.last_finished: datetime | None = None
+        self._luck = luck
+        self._turns = Turns()
+        self._due: dict[str, DueTime] = {}
+        self._moments: dict[str, datetime] = {}
+        """When each table is due, worked out once from its due time and its schedule."""
+        self._look_again_at: dict[str, datetime] = {}
+        self._holds: list[Hold] = []
+        self._told_paused: set[str] = set()
+        self._requests: deque[Turn] = deque()
+        self._refreshed: datetime | None = None
+        self._users: Counter[App] = Counter()
+        self._retiring: list[App] = []
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def app(self) -> App:
+        """The newest settings."""
+        return self.roster.app
+
+    async def run(self) -> None:
+        """Work until told to stop; then wait for what is running."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stopping:
+                await self.step(tasks)
+                await self._rest()
+
+    def stop(self) -> None:
+        """Start nothing more, and end what is running: plans at once, sweeps after their running batches."""
+        self._stopping = True
+        for turn in self.running.values():
+            turn.end(Stopped.SHUTDOWN)
+        self._wake.set()
+
+    def adopt(self, app: App) -> None:
+        """Go on under new settings. What is running ends under the old ones."""
+        self._retiring.append(self.app)
+        self.roster.adopt(app)
+        self._moments.clear()
+        self._wake.set()
+
+    def request(self, table: str, *, execute: bool | None, trigger: Trigger) -> str:
+        """Ask for a run of a known table before all others; its id. Refused while the table is being worked on."""
+        entry = self.roster.entries.get(table)
+        if entry is None:
+            raise UnknownTable(f"no table {table} is known")
+        if table in self.running or any(waiting.entry.label == table for waiting in self._requests):
+            raise Refused("busy", f"{table} is being worked on already")
+        turn = self._turn(entry, requested=True, execute=execute, trigger=trigger)
+        self._requests.append(turn)
+        self._wake.set()
+        return turn.run_id
+
+    def cancel(self, run_id: str) -> bool:
+        """End a run of this process. False if it has none of that id."""
+        found = [turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id]
+        for turn in found:
+            turn.end(Stopped.CANCELLED)
+        return bool(found)
+
+    def waiting_or_running(self, run_id: str) -> Turn | None:
+        """A run of this process that has not ended."""
+        return next((turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id), None)
+
+    def due_at(self, table: str) -> datetime | None:
+        """When a table is next due, as far as this process knows."""
+        return self._moments.get(table)
+
+    def paused(self, table: str) -> bool:
+        """Does a hold cover the table?"""
+        return any(targets.covers(hold.scope, table) for hold in self._holds)
+
+    def forget_refresh(self) -> None:
+        """Somebody changed due times or holds: look at once."""
+        self._refreshed = None
+        self._wake.set()
+
+    async def step(self, tasks: asyncio.TaskGroup) -> None:
+        """One look around: learn what is new, start what can be started."""
+        now = self.app.clock.now()
+        self.last_beat = asyncio.get_running_loop().time()
+        self.app.metrics.scheduler_step.set(now.timestamp())
+        await self._retire()
+        for tenant, dataset in self.roster.wanted(now):
+            tasks.create_task(self._look(tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
+        if await self._refresh(now):
+            self._start(tasks, now)
+
+    async def _look(self, tenant: TenantSettings, dataset: DatasetSettings) -> None:
+        app = self.app
+        self._users[app] += 1
+        try:
+            await self.roster.look(tenant, dataset)
+        finally:
+            self._users[app] -= 1
+            self._wake.set()
+
+    async def _refresh(self, now: datetime) -> bool:
+        """Due times and holds as the state store has them. Without it nothing is started."""
+        if self._refreshed is not None and timedelta(0) <= now - self._refreshed < REFRESH:
+            return True
+        try:
+            rows, self._holds = await self.app.state.due_times(), await self.app.state.holds()
+        except StateError as exc:
+            if self._refreshed is not None:
+                log.warning("state_store_away", reason=str(exc))
+            self._refreshed = None
+            self.app.metrics.state_up.set(0)
+            return False
+        self.app.metrics.state_up.set(1)
+        for row in rows:
+            if self._due.get(row.table) != row or (row.last_finished and row.last_finished > now):
+                self._learn(row)
+        self._refreshed = now
+        return True
+
+    def _learn(self, row: DueTime) -> None:
+        self._due[row.table] = row
+        self._moments.pop(row.table, None)
+
+    def _start(self, tasks: asyncio.TaskGroup, now: datetime) -> None:
+        places = self.app.settings.daemon.max_tables
+        while self._requests and len(self.running) < places:
+            self._begin(tasks, self._requests.popleft())
+        due = list(self._waiting(now))
+        waiting = Counter(one.tenant for one in due)
+        for tenant in self.app.settings.tenants:
+            self.app.metrics.tables_due.labels(tenant.id).set(waiting[tenant.id])
+        for one in self._turns.choose(due, self._running_by_tenant(), places - len(self.running)):
+            self._begin(tasks, self._turn(self.roster.entries[one.table]))
+
+    def _waiting(self, now: datetime) -> Iterator[Due]:
+        """Tables whose time has come, and that nobody is known to work on."""
+        for label, entry in self.roster.entries.items():
+            if not entry.enabled or label in self.running:
+                continue
+            moment = self._moments.get(label)
+            if moment is None:
+                moment = self._moments[label] = timing.due_at(self._due.get(label), entry.schedule, now)
+            if moment > now or self._look_again_at.get(label, now) > now:
+                continue
+            if self._skips_paused(entry):
+                continue
+            yield Due(tenant=str(entry.work.ref.tenant), table=label, since=moment)
+
+    def _skips_paused(self, entry: Entry) -> bool:
+        if not self._holds or not self.paused(entry.label):
+            self._told_paused.discard(entry.label)
+            return False
+        if entry.label not in self._told_paused:
+            self._told_paused.add(entry.label)
+            self.app.metrics.count_skip(entry.work.ref, "paused")
+        return True
+
+    def _turn(
+        self, entry: Entry, *, requested: bool = False, execute: bool | None = None, trigger: Trigger | None = None
+    ) -> Turn:
+        turn = Turn(entry=entry, run_id=new_run_id(), since=self.app.clock.now(), requested=requested, execute=execute)
+        turn.trigger = trigger or turn.trigger
+        return turn
+
+    def _begin(self, tasks: asyncio.TaskGroup, turn: Turn) -> None:
+        self.running[turn.entry.label] = turn
+        self._users[turn.entry.app] += 1
+        self._count_running(turn)
+        tasks.create_task(self._tend(turn), name=f"table {turn.entry.label}")
+
+    async def _tend(self, turn: Turn) -> None:
+        label = turn.entry.label
+        try:
+            tended = await tend(turn, self._luck)
+            if tended.due is not None:
+                self._learn(tended.due)
+            if tended.look_again_at is not None:
+                self._look_again_at[label] = tended.look_again_at
+            else:
+                self._look_again_at.pop(label, None)
+            if tended.ran:
+                self.last_finished = turn.entry.app.clock.now()
+        finally:
+            del self.running[label]
+            self._users[turn.entry.app] -= 1
+            self._count_running(turn)
+            self._wake.set()
+
+    def _running_by_tenant(self) -> Counter[str]:
+        return Counter(str(turn.entry.work.ref.tenant) for turn in self.running.values())
+
+    def _count_running(self, turn: Turn) -> None:
+        tenant = str(turn.entry.work.ref.tenant)
+        self.app.metrics.tables_running.labels(tenant).set(self._running_by_tenant()[tenant])
+
+    async def _retire(self) -> None:
+        """Close the adapters of old settings that nobody uses any more."""
+        for old in [app for app in self._retiring if not self._users[app]]:
+            self._retiring.remove(old)
+            del self._users[old]
+            await old.retire()
+
+    async def _rest(self) -> None:
+        """Until something happens, the next table is due, or it is time to look around."""
+        now = self.app.clock.now()
+        soon = [moment for moment in self._moments.values() if moment > now]
+        next_due = min(soon, default=None)
+        seconds = STEP_SECONDS if next_due is None else min(STEP_SECONDS, (next_due - now).total_seconds())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()

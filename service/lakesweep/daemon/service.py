@@ -1,0 +1,119 @@
+"""The running service: every long task is named here, and how they end together.
+
+    scheduler          which table is worked on next
+    settings           SIGHUP or a changed file
+    event loop lag     how late the loop is
+    shutdown           the first signal, and the time that is left after it
+
+They live in one TaskGroup: one that fails takes the service down with its reason, since half a service that looks
+like a whole one is worse. The ports are open while they run. The state store outlives them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from lakesweep.admin.server import serving
+from lakesweep.daemon import exposition
+from lakesweep.daemon.app import App
+from lakesweep.daemon.control import open_admin
+from lakesweep.daemon.health import Checkup
+from lakesweep.daemon.reload import Reloader
+from lakesweep.daemon.scheduler import Scheduler
+from lakesweep.daemon.shutdown import Shutdown
+from lakesweep.settings.cascade import cleanup_for
+from lakesweep.settings.schema import Settings
+from lakesweep.telemetry import logs
+
+log = structlog.get_logger()
+
+LAG_SECONDS = 0.25
+"""How often the event loop's lag is measured."""
+
+
+class Service:
+    """One replica. `run` may be called once."""
+
+    def __init__(self, app: App, *, file: Path | None, load: Callable[[], Settings]) -> None:
+        self.scheduler = Scheduler(app)
+        self.shutdown = Shutdown()
+        self.reloader = Reloader(file=file, load=load, current=app.settings, apply=self._apply, metrics=app.metrics)
+        self.checkup = Checkup(scheduler=self.scheduler, reloader=self.reloader, shutdown=self.shutdown)
+
+    @property
+    def app(self) -> App:
+        """Everything put together for the newest settings."""
+        return self.scheduler.app
+
+    @property
+    def settings_problem(self) -> str | None:
+        """What is wrong with the settings file, while older settings hold."""
+        return self.reloader.problem
+
+    async def run(self) -> None:
+        """Serve until a signal ends it. Raises whatever a task failed with."""
+        daemon = self.app.settings.daemon
+        with self.shutdown.listening(daemon.shutdown_grace_seconds), self.reloader.listening():
+            async with AsyncExitStack() as ports:
+                await self._open_ports(ports)
+                _warn_if_idle(self.app.settings)
+                await self._run_tasks()
+        log.info("service_ended")
+
+    async def _open_ports(self, ports: AsyncExitStack) -> None:
+        scraped = exposition.make_app(self.app.metrics, self.checkup)
+        metrics = await ports.enter_async_context(
+            serving(scraped, self.app.settings.metrics.listen, setting="metrics.listen")
+        )
+        admin = await ports.enter_async_context(open_admin(self.scheduler, self.checkup))
+        log.info("service_started", metrics=metrics, admin=admin)
+
+    async def _run_tasks(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            work = tasks.create_task(self.scheduler.run(), name="scheduler")
+            sides = [
+                tasks.create_task(self.reloader.run(), name="settings"),
+                tasks.create_task(self._measure_lag(), name="event loop lag"),
+                tasks.create_task(self._end_in_time(work), name="shutdown"),
+            ]
+            await asyncio.wait([work])
+            self.shutdown.drained = work.cancelled() or work.exception() is None
+            for side in sides:
+                side.cancel()
+
+    async def _end_in_time(self, work: asyncio.Task[None]) -> None:
+        await self.shutdown.requested.wait()
+        self.scheduler.stop()
+        _, late = await asyncio.wait([work], timeout=self.shutdown.orderly_seconds)
+        if late:
+            log.warning("work_cut_off", tables=len(self.scheduler.running))
+            work.cancel()
+
+    async def _measure_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            asleep = loop.time()
+            await asyncio.sleep(LAG_SECONDS)
+            self.app.metrics.loop_lag.observe(max(0.0, loop.time() - asleep - LAG_SECONDS))
+
+    def _apply(self, settings: Settings) -> None:
+        logs.configure(settings.logging)
+        self.scheduler.adopt(self.app.successor(settings))
+        _warn_if_idle(settings)
+
+
+def _warn_if_idle(settings: Settings) -> None:
+    """A service that does nothing on purpose looks just like one that is broken."""
+    levels = [
+        (tenant.id, dataset.id, table)
+        for tenant in settings.tenants
+        for dataset in tenant.datasets
+        for table in (None, *(special.name for special in dataset.tables))
+    ]
+    if not any(cleanup_for(settings, *level).enabled for level in levels):
+        log.warning("nothing_enabled", hint="set orphan_cleanup.enabled = true here, or for a tenant, dataset or table")

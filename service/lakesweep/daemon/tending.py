@@ -1,0 +1,142 @@
+"""One table's turn: claim it, see whether it is still due, run it, write down when it is due again.
+
+The due time is read and written under the lease, so that of several replicas only one works on a table per cycle.
+Nothing that happens to the table gets out of here, except a cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+
+from lakesweep.cleanup.ports import DueTime
+from lakesweep.daemon import endings, timing
+from lakesweep.daemon.roster import Entry
+from lakesweep.daemon.timing import Stopped
+from lakesweep.daemon.worker import HeldLease
+from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.errors import LakesweepError, LeaseLost, Refused, StateError
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.telemetry import logs
+
+log = structlog.get_logger()
+
+SCHEDULE = Trigger(by=TriggeredBy.SCHEDULE, who="schedule")
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """A table that is being worked on."""
+
+    entry: Entry
+    run_id: str
+    since: datetime
+    requested: bool = False
+    """By a person, so it does not matter whether it is due."""
+    execute: bool | None = None
+    trigger: Trigger = SCHEDULE
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: Stopped = Stopped.NO
+    """Why, if it was asked to stop."""
+
+    def end(self, why: Stopped) -> None:
+        """Ask it to stop."""
+        if self.stopped is Stopped.NO:
+            self.stopped = why
+        self.stop.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tended:
+    """What came of it."""
+
+    due: DueTime | None = None
+    """When the table is due again, if that is known."""
+    look_again_at: datetime | None = None
+    """Somebody else works on it: until then there is no use in asking."""
+    ran: bool = False
+
+
+async def tend(turn: Turn, luck: Callable[[], float]) -> Tended:
+    """Take the turn. The lease comes first; whoever cannot have it has nothing to say about the table."""
+    app, ref = turn.entry.app, turn.entry.work.ref
+    with logs.about(ref, turn.run_id):
+        try:
+            async with app.claimed(ref, turn.run_id) as held:
+                return await _tend_claimed(turn, held, luck)
+        except (Refused, LeaseLost) as exc:
+            reason = exc.code if isinstance(exc, Refused) else "lease_lost"
+            app.metrics.count_skip(ref, reason)
+            log.info("table_skipped", reason=reason)
+            await _tell_requester(turn, exc)
+            pause = timedelta(seconds=app.settings.daemon.lease_seconds / 2)
+            return Tended(look_again_at=app.clock.now() + pause)
+        except LakesweepError as exc:
+            # Only the state store can fail here; what is written down now is for this process alone.
+            run = _not_started(turn, exc)
+            return Tended(due=timing.after_run(run, turn.entry.schedule, None, app.clock.now(), luck=luck()))
+        except Exception:
+            app.metrics.count_panic(ref)
+            log.exception("run_panicked")
+            return Tended(due=await _after_panic(turn), ran=True)
+
+
+async def _tend_claimed(turn: Turn, held: HeldLease, luck: Callable[[], float]) -> Tended:
+    app, entry = turn.entry.app, turn.entry
+    known = await app.state.get_due(entry.label)
+    now = app.clock.now()
+    if not turn.requested and timing.due_at(known, entry.schedule, now) > now:
+        return Tended(due=known)
+    try:
+        run = await app.run(
+            await app.discovery.reopened(entry.work),
+            execute=turn.execute,
+            stop=turn.stop,
+            run_id=turn.run_id,
+            held=held,
+            trigger=turn.trigger,
+        )
+    except LakesweepError as exc:
+        run = _not_started(turn, exc)
+    if turn.requested and run.outcome is Outcome.DRY_RUN:
+        return Tended(due=known, ran=True)  # somebody wanted to look; the regular cycle is not put off by it
+    stopped = turn.stopped if run.outcome is Outcome.FAILED else Stopped.NO
+    due = timing.after_run(run, entry.schedule, known, app.clock.now(), luck=luck(), stopped=stopped)
+    try:
+        await held.check()
+        await app.state.set_due(due)
+    except StateError as exc:
+        log.warning("due_time_not_saved", reason=str(exc))
+    return Tended(due=due, ran=True)
+
+
+def _not_started(turn: Turn, exc: LakesweepError) -> CleanupRun:
+    app = turn.entry.app
+    run = endings.not_started(turn.run_id, turn.entry.work.ref, exc, app.clock.now())
+    app.metrics.count_run(run)
+    endings.tell(run)
+    return run
+
+
+async def _tell_requester(turn: Turn, exc: LakesweepError) -> None:
+    """Whoever was told the run's id finds out what became of it."""
+    if turn.requested:
+        app = turn.entry.app
+        with suppress(StateError):
+            await app.state.start_run(endings.not_started(turn.run_id, turn.entry.work.ref, exc, app.clock.now()))
+
+
+async def _after_panic(turn: Turn) -> DueTime:
+    app, entry = turn.entry.app, turn.entry
+    before = None
+    with suppress(StateError):
+        before = await app.state.get_due(entry.label)
+    due = timing.after_panic(entry.label, entry.schedule, before, app.clock.now())
+    with suppress(StateError):
+        await app.state.set_due(due)
+    return due

@@ -1,0 +1,67 @@
+"""The audit trail, put together: where it is kept, and who set a run off."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from dataclasses import dataclass
+
+from lakesweep import __version__
+from lakesweep.audit.inspect import Inspector
+from lakesweep.audit.trail import Trail
+from lakesweep.cleanup.audit import Circumstances
+from lakesweep.cleanup.ports import Clock, StateStore
+from lakesweep.daemon.adapters import Adapters
+from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.table import TableRef
+from lakesweep.settings.digest import digest
+from lakesweep.settings.schema import Settings
+
+_OWN_STORES = ""
+"""No tenant's: artifacts are reached the way `[storage]` says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trails:
+    """Opens the trails of all tables for one set of settings."""
+
+    settings: Settings
+    adapters: Adapters
+    state: StateStore
+    clock: Clock
+    worker: str
+    """Who writes: host, process and a random part."""
+
+    def open(self, run_id: str, table: TableRef, fencing_token: int, trigger: Trigger | None) -> Trail:
+        """One run's part of its table's trail. Without a trigger it is this user's command."""
+        return Trail(
+            artifacts=self.settings.artifacts,
+            table=table.label,
+            run_id=run_id,
+            about=Circumstances(
+                trigger=trigger or this_user(),
+                worker=self.worker,
+                fencing_token=fencing_token,
+                settings_digest=digest(self.settings),
+                version=__version__,
+            ),
+            storage=self.adapters.storage(_OWN_STORES),
+            writer=self.adapters.writer(_OWN_STORES),
+            state=self.state,
+            clock=self.clock,
+        )
+
+    def inspector(self) -> Inspector:
+        """Reads and checks them."""
+        return Inspector(
+            artifacts=self.settings.artifacts, storage=self.adapters.storage(_OWN_STORES), state=self.state
+        )
+
+
+def this_user() -> Trigger:
+    """Whoever runs this process."""
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        who = f"uid {os.getuid()}"
+    return Trigger(by=TriggeredBy.COMMAND, who=who)

@@ -1,0 +1,281 @@
+"""The two ways to a Spark session: a driver in this process (`master`) and a Spark Connect server (`remote`).
+
+The only module that touches what pyspark does not promise. Blocking. pyspark is imported when it is first needed:
+a service that never uses Spark pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakesweep.engines.spark import startup
+from lakesweep.model.errors import EngineFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWN_PREFIX = "spark.lakesweep."
+"""Properties of `engine.spark.conf` that are meant for this engine."""
+SCRATCH = f"{OWN_PREFIX}scratch"
+"""A directory that driver and executors share."""
+PATIENCE = f"{OWN_PREFIX}executorWaitSeconds"
+"""How long a job may have no executor at all before it is given up."""
+
+_PATIENCE_SECONDS = 180.0
+"""Longer than a cluster manager takes to start executors."""
+_CONNECT_PARALLELISM = 32
+"""Spark Connect does not say how many cores there are."""
+_CONNECT_TRIES = 4
+
+_ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+"""What the plan's own meaning hangs on."""
+_DEFAULTS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_DRIVER_DEFAULTS = {
+    "spark.app.name": "lakesweep",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkConfig:
+    """Where Spark runs and with which properties. Equal values share one session."""
+
+    master: str = "local[*]"
+    remote: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The address, for people."""
+        return self.remote or self.master
+
+    @property
+    def local(self) -> bool:
+        """Do the workers run on this machine, started by this process?"""
+        return self.remote is None and self.master.startswith("local")
+
+    @property
+    def scratch(self) -> str | None:
+        """The shared directory, if one is set."""
+        return dict(self.conf).get(SCRATCH)
+
+    @property
+    def patience_seconds(self) -> float:
+        """See PATIENCE."""
+        return float(dict(self.conf).get(PATIENCE, _PATIENCE_SECONDS))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Those of `conf` that are Spark's."""
+        return {name: value for name, value in self.conf if not name.startswith(OWN_PREFIX)}
+
+
+class Backend(Protocol):
+    """One way to a session."""
+
+    def start(self) -> SparkSession:
+        """A new session."""
+        ...
+
+    def alive(self, session: SparkSession) -> bool:
+        """Can the session take another job? Cheap."""
+        ...
+
+    def working(self, session: SparkSession) -> bool:
+        """Is there anybody to do its jobs right now?"""
+        ...
+
+    def lost(self) -> str:
+        """The sentence for a session that is gone."""
+        ...
+
+    def label(self, session: SparkSession, group: str, description: str) -> None:
+        """Put this thread's jobs under a name that operators see and `cancel` knows."""
+        ...
+
+    def cancel(self, session: SparkSession, group: str) -> None:
+        """End the jobs of a group."""
+        ...
+
+    def stop(self, session: SparkSession) -> None:
+        """End a session that is alive."""
+        ...
+
+    def forget(self, session: SparkSession) -> None:
+        """Clear away a session that is gone, so that another can start."""
+        ...
+
+
+def choose(config: SparkConfig) -> Backend:
+    """The way that the settings ask for."""
+    return DriverBackend(config) if config.remote is None else ConnectBackend(config, config.remote)
+
+
+def parallelism(session: SparkSession) -> int:
+    """How many tasks run at once, as far as Spark says."""
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001  # Connect has no context, and says so with an error of its own
+        return _CONNECT_PARALLELISM
+
+
+class DriverBackend:
+    """The driver is a JVM that this process starts."""
+
+    def __init__(self, config: SparkConfig) -> None:
+        self._config = config
+        self._borrowed = False
+
+    def start(self) -> SparkSession:
+        """A new session, or the one that the host of this process already has."""
+        from pyspark import SparkContext  # noqa: PLC0415  # see the module's text
+        from pyspark.sql import SparkSession as Session  # noqa: PLC0415  # see the module's text
+
+        active = SparkContext._active_spark_context  # noqa: SLF001  # the only way to ask without starting one
+        self._borrowed = active is not None
+        if active is not None and not (self._config.local and active.master.startswith("local")):
+            raise EngineFailed(
+                f"this process already runs Spark at {active.master}: tables go to {self._config.master} once it ends"
+            )
+        self._choose_python()
+        builder = Session.builder.master(self._config.master)
+        defaults = {**_DEFAULTS, **_DRIVER_DEFAULTS, **(_LOCAL_DEFAULTS if self._config.local else {})}
+        for name, value in {**defaults, **self._config.properties, **_ALWAYS}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+    def alive(self, session: SparkSession) -> bool:
+        """Does the JVM answer, with a context that is not stopped?"""
+        try:
+            return not session.sparkContext._jsc.sc().isStopped()  # noqa: SLF001  # as above
+        except Exception:  # noqa: BLE001  # a dead JVM answers with whatever its socket says
+            return False
+
+    def working(self, session: SparkSession) -> bool:
+        """Is there an executor besides the driver?"""
+        if self._config.local:
+            return self.alive(session)
+        try:
+            return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) > 1  # noqa: SLF001  # as above
+        except Exception:  # noqa: BLE001  # as above
+            return False
+
+    def lost(self) -> str:
+        """The sentence."""
+        if self._config.local:
+            return "the JVM that runs Spark has ended"
+        return f"no executor of the Spark cluster {self._config.master} is left"
+
+    def label(self, session: SparkSession, group: str, description: str) -> None:
+        """A job group."""
+        session.sparkContext.setJobGroup(group, description)
+
+    def cancel(self, session: SparkSession, group: str) -> None:
+        """By job group."""
+        session.sparkContext.cancelJobGroup(group)
+
+    def stop(self, session: SparkSession) -> None:
+        """Unless it is somebody else's."""
+        if not self._borrowed:
+            session.stop()
+
+    def forget(self, session: SparkSession) -> None:  # noqa: ARG002  # a process has only one
+        """End what is left of the JVM, and make pyspark forget it."""
+        from pyspark import SparkContext  # noqa: PLC0415  # see the module's text
+        from pyspark.sql import SparkSession as Session  # noqa: PLC0415  # see the module's text
+
+        context: Any = SparkContext
+        gateway = context._gateway  # noqa: SLF001  # pyspark would go on using a dead one
+        process = getattr(gateway, "proc", None)
+        if process is not None and not self._borrowed:
+            # First of all: stopping politely waits for answers that do not come.
+            process.kill()
+            process.wait()
+        with suppress(Exception):
+            gateway.shutdown()
+        context._gateway = context._jvm = context._active_spark_context = None  # noqa: SLF001  # as above
+        Session._instantiatedSession = None  # noqa: SLF001  # as above
+
+    def _choose_python(self) -> None:
+        """pyspark takes the workers' interpreter from the environment only."""
+        chosen = self._config.properties.get("spark.pyspark.python")
+        if chosen is not None:
+            os.environ["PYSPARK_PYTHON"] = chosen
+        elif self._config.local:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+class ConnectBackend:
+    """The driver is a Spark Connect server elsewhere."""
+
+    def __init__(self, config: SparkConfig, remote: str) -> None:
+        self._config = config
+        self._remote = remote
+
+    def start(self) -> SparkSession:
+        """A new session on the server."""
+        try:
+            from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415  # see the module's text
+            from pyspark.sql.connect.session import SparkSession as Session  # noqa: PLC0415  # see the module's text
+        except ImportError as exc:
+            raise EngineFailed(f'Spark Connect needs more packages, pip install "pyspark[connect]": {exc}') from exc
+        session = Session.builder.remote(self._remote).create()
+        # The default goes on for ten minutes; a table that fails is tried again anyway.
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_TRIES)])
+        for name, value in {**_DEFAULTS, **self._config.properties, **_ALWAYS}.items():
+            session.conf.set(name, value)
+        return session
+
+    def alive(self, session: SparkSession) -> bool:
+        """Does the server answer, and does it know the session?"""
+        try:
+            startup.check_reachable(self._remote)
+            session.conf.get("spark.sql.session.timeZone")
+        except Exception:  # noqa: BLE001  # whatever it says, it is no answer
+            return False
+        return True
+
+    def working(self, session: SparkSession) -> bool:  # noqa: ARG002  # the server alone knows its executors
+        """Does the server answer?"""
+        try:
+            startup.check_reachable(self._remote)
+        except EngineFailed:
+            return False
+        return True
+
+    def lost(self) -> str:
+        """The sentence."""
+        return f"the Spark Connect server {self._remote.partition(';')[0]} is gone"
+
+    def label(self, session: SparkSession, group: str, description: str) -> None:  # noqa: ARG002  # Connect has none
+        """A tag: what Connect has instead of job groups."""
+        session.clearTags()
+        session.addTag(group)
+
+    def cancel(self, session: SparkSession, group: str) -> None:
+        """By tag."""
+        session.interruptTag(group)
+
+    def stop(self, session: SparkSession) -> None:
+        """The session; the server stays."""
+        session.stop()
+
+    def forget(self, session: SparkSession) -> None:
+        """Close the connection, if there is still one."""
+        with suppress(Exception):
+            session.client.close()

@@ -1,0 +1,286 @@
+"""The engine on Spark: executors list, fetch, decode, join and judge; this process only says what comes next.
+
+List, then mark, then read, then judge, then look again for what seems to be missing: the same order, rules and
+plan as in-process. The listing is on disk before the table is read. Executors read storage and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakesweep.cleanup import addresses
+from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
+from lakesweep.cleanup.ports import Marked, OrphanJob, References, ReferenceSource, Storage
+from lakesweep.engines.cache import DigestCache
+from lakesweep.engines.detection import SEEN_SCHEMA, Findings
+from lakesweep.engines.scratch import scratch
+from lakesweep.engines.sources import SourceReader
+from lakesweep.engines.spark import executor
+from lakesweep.engines.spark.backends import parallelism
+from lakesweep.engines.spark.pipeline import Pipeline
+from lakesweep.engines.spark.session import JobLabel, SparkRuntime
+from lakesweep.model.errors import EngineFailed, Indeterminate, NotFound, StorageError, Unreadable
+from lakesweep.model.files import OrphanPlan, Verdict
+from lakesweep.model.location import Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+_STAT_AT_MOST = 1000
+"""More suspects than this are looked for by listing the roots once more."""
+_PATHS_AT_ONCE = 65_536
+_PIECES_PER_CORE = 3
+"""More tasks than cores, so that a slow one holds up little."""
+_PIECE_BYTES = 128 * 1024 * 1024
+"""Source bytes that one task reads at most, unless one source alone is larger."""
+_UNKNOWN_SIZE = 8 * 1024 * 1024
+"""What a source without a recorded length counts for."""
+
+
+class SparkEngine:
+    """Finds orphans on Spark. One engine serves many tables, also side by side."""
+
+    name = "spark"
+
+    def __init__(
+        self,
+        *,
+        runtime: SparkRuntime,
+        storage: Storage,
+        open_storage: executor.OpenStorage,
+        decoder: executor.Decoder,
+        cache: DigestCache | None,
+        scratch_dir: Path,
+        concurrency: int = 16,
+    ) -> None:
+        """`storage` reads here; `open_storage` and `decoder` travel to the executors."""
+        self._runtime = runtime
+        self._storage = storage
+        self._open_storage = open_storage
+        self._decoder = decoder
+        self._scratch_dir = scratch_dir
+        self._concurrency = concurrency
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="decode")
+        self._reader = SourceReader(
+            storage=storage, decoder=decoder, cache=cache, concurrency=concurrency, threads=self._threads
+        )
+
+    async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
+        """List, then mark, then judge."""
+        with _own_errors():
+            session = await self._runtime.session()
+            async with scratch(self._scratch_dir) as directory:
+                run = _Run(runtime=self._runtime, session=session, job=job, pipeline=Pipeline(directory))
+                try:
+                    return await self._find(job, run)
+                finally:
+                    with suppress(EngineFailed):  # views of a session that is gone are gone too
+                        await run.step("clean up", run.pipeline.close)
+
+    async def read_references(
+        self, sources: Sequence[ReferenceSource]
+    ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
+        """Decode some sources now, in this process: they are few. Raises Unreadable on a retained one."""
+        async with aclosing(self._reader.read(sources, lambda _, batch: batch)) as found:
+            async for source, batch in found:
+                if batch is not None:
+                    yield source, batch
+
+    async def aclose(self) -> None:
+        """Stop the threads, and Spark if nobody else uses it."""
+        await asyncio.to_thread(partial(self._threads.shutdown, cancel_futures=True))
+        await self._runtime.aclose()
+
+    async def _find(self, job: OrphanJob, run: _Run) -> OrphanPlan:
+        pipeline, roots = run.pipeline, len(job.roots)
+        await run.step("list", lambda spark: pipeline.write_listing(spark, self._listing(job), roots))
+        marked = await job.mark()
+        run.lap("mark")
+        skipped = await self._read(job, marked.references, run)
+        work = executor.judging(job.layout, job.cutoff)
+        await run.step("judge", lambda spark: pipeline.judge(spark, work))
+        suspects = await self._look_again(job, run)
+        findings = await run.step("count", lambda spark: pipeline.confirm(spark, suspects))
+        digest = await run.step("write", lambda spark: pipeline.write_rows(spark, job.rows_path))
+        return _plan(job, marked, findings, skipped=skipped, digest=digest, timings=run.laps)
+
+    def _listing(self, job: OrphanJob, *, keys_only: bool = False) -> executor.Work:
+        return executor.listing(self._open_storage, job.roots, job.layout.match_by, keys_only=keys_only)
+
+    async def _read(self, job: OrphanJob, references: References, run: _Run) -> int:
+        """Everything that names files. Returns how much of the expired side had to be left out."""
+        pipeline, match_by = run.pipeline, job.layout.match_by
+        pieces = balanced(references.sources, await run.step("plan", parallelism))
+        directory = pipeline.path("sources")
+        skipped = await asyncio.to_thread(_write_named, pipeline.path("named"), references, job)
+        await asyncio.to_thread(_save_pieces, directory, pieces)
+        work = executor.reading(self._open_storage, self._decoder, str(directory), match_by, job.roots)
+        await run.step("read", lambda spark: pipeline.read_sources(spark, work, len(pieces)))
+        return skipped + await run.step("read", pipeline.take_references)
+
+    async def _look_again(self, job: OrphanJob, run: _Run) -> int:
+        """Find those of the suspects that storage does have: they were committed after the listing passed by."""
+        pipeline = run.pipeline
+        count = await run.step("look again", pipeline.find_suspects)
+        suspects = await run.step("look again", pipeline.suspects) if 0 < count <= _STAT_AT_MOST else []
+        if count > _STAT_AT_MOST or any("/" not in path for _, path in suspects):
+            again = self._listing(job, keys_only=True)
+            await run.step("look again", lambda spark: pipeline.write_seen(spark, again, len(job.roots)))
+        elif count:
+            seen = pa.table([pa.array(await self._stat(suspects), pa.string())], SEEN_SCHEMA)
+            await asyncio.to_thread(pq.write_table, seen, pipeline.path("seen"))
+        return count
+
+    async def _stat(self, suspects: Sequence[tuple[str, str]]) -> list[str]:
+        """Match keys of the suspects that are there after all."""
+        slots = asyncio.Semaphore(self._concurrency)
+        seen: list[str] = []
+
+        async def look(match_key: str, path: str) -> None:
+            async with slots:
+                try:
+                    await self._storage.stat(Location.parse(path))
+                except NotFound:
+                    return
+                except StorageError as exc:
+                    raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
+                seen.append(match_key)
+
+        await _together([(f"stat {path}", look(match_key, path)) for match_key, path in suspects])
+        return seen
+
+
+class _Run:
+    """One table's way through the session: its label, its steps and their times."""
+
+    def __init__(self, *, runtime: SparkRuntime, session: SparkSession, job: OrphanJob, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.laps: dict[str, float] = {}
+        self._runtime = runtime
+        self._session = session
+        self._table = job.ref.label
+        self._id = Path(job.rows_path).stem
+        self._last = time.perf_counter()
+
+    async def step(self, phase: str, work: Callable[[SparkSession], T]) -> T:
+        """Some work on Spark, under this run's name."""
+        label = JobLabel(group=f"lakesweep-{self._id}", description=f"{self._table}: {phase} (run {self._id})")
+        done = await self._runtime.run(self._session, label, work)
+        self.lap(phase.replace(" ", "_"))
+        return done
+
+    def lap(self, phase: str) -> None:
+        """Add the time since the last lap to a phase."""
+        now = time.perf_counter()
+        self.laps[phase] = round(self.laps.get(phase, 0.0) + now - self._last, 3)
+        self._last = now
+
+
+def balanced(sources: Sequence[ReferenceSource], cores: int) -> list[list[ReferenceSource]]:
+    """Sources in pieces of about equal bytes, largest first: as many pieces as keep all cores busy to the end."""
+    total = sum(_weight(source) for source in sources)
+    count = min(len(sources), max(cores * _PIECES_PER_CORE, math.ceil(total / _PIECE_BYTES)))
+    pieces: list[list[ReferenceSource]] = [[] for _ in range(count)]
+    lightest = [(0, number) for number in range(count)]
+    for source in sorted(sources, key=_weight, reverse=True):
+        weight, number = lightest[0]
+        pieces[number].append(source)
+        heapq.heapreplace(lightest, (weight + _weight(source), number))
+    return pieces
+
+
+def _weight(source: ReferenceSource) -> int:
+    return source.size_bytes if source.size_bytes is not None else _UNKNOWN_SIZE
+
+
+def _save_pieces(directory: Path, pieces: Sequence[Sequence[ReferenceSource]]) -> None:
+    directory.mkdir()
+    for number, piece in enumerate(pieces):
+        executor.save_piece(directory, number, piece)
+
+
+def _write_named(target: Path, references: References, job: OrphanJob) -> int:
+    """What metadata names directly, to a file. Returns how many pieces of the expired side had to be left out."""
+    skipped = 0
+    with pq.ParquetWriter(target, PLACED_SCHEMA, compression="zstd") as writer:
+        for role, paths, tolerated in _named_directly(references):
+            try:
+                writer.write_batch(addresses.place(paths, role, job.layout.match_by, job.roots, tolerated))
+            except Indeterminate:
+                if role is Role.NAMED:
+                    raise
+                skipped += 1
+    return skipped
+
+
+def _named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
+    """Paths by role, in bounded pieces, and whether their absence is tolerated."""
+    roles = (
+        (Role.NAMED, references.retained, False),
+        (Role.NAMED, references.tolerated, True),
+        (Role.EXPIRED, references.expired, False),
+        (Role.RELEASED, references.released, False),
+    )
+    for role, paths, tolerated in roles:
+        rest = iter(paths)
+        while chunk := list(islice(rest, _PATHS_AT_ONCE)):
+            yield role, pa.array(chunk, pa.string()), tolerated
+
+
+async def _together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run all of it side by side; the first failure stops the rest and is what the caller sees."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name, coroutine in work:
+                group.create_task(coroutine, name=name)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+
+
+def _plan(
+    job: OrphanJob, marked: Marked, findings: Findings, *, skipped: int, digest: str, timings: dict[str, float]
+) -> OrphanPlan:
+    return OrphanPlan(
+        head=marked.state.head,
+        cutoff=job.cutoff,
+        verdicts=findings.verdicts,
+        candidates=findings.verdicts[Verdict.ORPHAN],
+        by_kind=findings.by_kind,
+        by_reason=findings.by_reason,
+        missing=findings.missing,
+        missing_count=findings.missing_count,
+        missing_clash=findings.missing_clash,
+        references=findings.references,
+        matched=findings.verdicts[Verdict.LIVE].files,
+        unreferenced_metadata=findings.unreferenced_metadata,
+        skipped_sources=skipped,
+        rows_path=job.rows_path,
+        digest=digest,
+        engine=SparkEngine.name,
+        timings=timings,
+    )
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """A full disk is the engine's trouble, not the table's."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as exc:
+        raise EngineFailed(f"the Spark engine could not finish: {exc}") from exc

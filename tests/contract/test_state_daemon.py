@@ -1,0 +1,113 @@
+"""The laws of the StateStore port that the daemon lives by: closing runs, due times, approvals, holds, odd clocks."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakesweep.cleanup.ports import Approval, DueTime, Hold
+from lakesweep.model.errors import StateError
+from lakesweep.model.run import CleanupRun, Outcome, Phase
+from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.state import laws
+
+TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
+NOON = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+RUN = CleanupRun(id="r1", table=TABLE, location=None, started_at=NOON)
+CLOSED = {"phase": "finished", "outcome": "failed", "reason": "interrupted", "finished_at": "2026-03-01T13:00:00.000Z"}
+
+
+async def test_an_open_run_can_be_closed_for_its_process_and_is_open_no_more(store):
+    await store.start_run(RUN)
+    (document,) = await store.open_runs(TABLE.label)
+    assert await store.close_run(document | CLOSED)
+    assert await store.get_run("r1") == document | CLOSED
+    assert await store.list_runs(table=TABLE.label) == [document | CLOSED]
+    assert await store.open_runs(TABLE.label) == []
+
+
+async def test_a_run_that_finished_itself_cannot_be_closed(store):
+    await store.start_run(RUN)
+    document = await store.get_run("r1")
+    done = replace(RUN, outcome=Outcome.DONE, phase=Phase.FINISHED, finished_at=NOON + HOUR)
+    await store.update_run(done)
+    assert not await store.close_run(document | CLOSED)
+    assert (await store.get_run("r1"))["outcome"] == "done"
+    assert not await store.close_run(document | CLOSED | {"run_id": "never was"})
+
+
+async def test_a_process_that_was_given_up_too_early_has_the_last_word(store):
+    await store.start_run(RUN)
+    document = await store.get_run("r1")
+    await store.close_run(document | CLOSED)
+    await store.update_run(replace(RUN, outcome=Outcome.FAILED, reason="lease lost", finished_at=NOON + HOUR))
+    assert (await store.get_run("r1"))["reason"] == "lease lost"
+
+
+async def test_one_due_time_can_be_asked_for(store):
+    due = DueTime(table=TABLE.label, next_due=NOON, last_finished=NOON - HOUR, last_outcome="done", failures=2)
+    assert await store.get_due(TABLE.label) is None
+    await store.set_due(due)
+    assert await store.get_due(TABLE.label) == due
+
+
+def approval(run_id="r1", **changes):
+    given = Approval(
+        run_id=run_id,
+        table=TABLE.label,
+        digest="d1",
+        approved_by="somebody",
+        approved_at=NOON,
+        expires_at=NOON + 24 * HOUR,
+    )
+    return replace(given, **changes)
+
+
+async def test_approvals_come_back_newest_first_and_once_per_run(store):
+    await store.start_run(RUN)
+    await store.start_run(replace(RUN, id="r2"))
+    older, newer = approval(), approval("r2", approved_at=NOON + HOUR)
+    await store.add_approval(newer)
+    await store.add_approval(older)
+    assert await store.approvals(TABLE.label) == [newer, older]
+    again = replace(older, approved_at=NOON + 2 * HOUR, approved_by="another")
+    await store.add_approval(again)
+    assert await store.approvals(TABLE.label) == [again, newer]
+    assert await store.approvals("acme/prod/other") == []
+
+
+async def test_only_a_recorded_run_can_be_approved(store):
+    with pytest.raises(StateError, match="not recorded"):
+        await store.add_approval(approval())
+
+
+async def test_holds_are_set_replaced_and_cleared_by_scope(store):
+    first = Hold(scope="acme", since=NOON, by="somebody", reason="moving")
+    await store.set_hold(first)
+    await store.set_hold(Hold(scope="*", since=NOON, by="somebody"))
+    assert [hold.scope for hold in await store.holds()] == ["*", "acme"]
+    again = replace(first, reason="still moving")
+    await store.set_hold(again)
+    assert (await store.holds())[1] == again
+    assert await store.clear_hold("acme")
+    assert not await store.clear_hold("acme")
+    assert [hold.scope for hold in await store.holds()] == ["*"]
+
+
+async def test_a_lease_given_back_is_free_for_any_clock(store):
+    lease = await store.acquire_lease(TABLE.label, "a", HOUR)
+    await store.release_lease(lease)
+    assert (await store.acquire_lease(TABLE.label, "b", HOUR)).token == lease.token + 1
+
+
+def test_a_lease_from_a_clock_far_ahead_does_not_lock_a_table_for_ever():
+    ahead = laws.grant(None, table="t", owner="a", ttl=HOUR, now=NOON + timedelta(days=365))
+    taken = laws.grant(ahead, table="t", owner="b", ttl=HOUR, now=NOON)
+    assert taken is not None
+    assert (taken.owner, taken.token) == ("b", ahead.token + 1)
+
+
+def test_a_lease_of_any_length_that_leases_have_is_respected():
+    lease = laws.grant(None, table="t", owner="a", ttl=laws.LONGEST_LEASE, now=NOON)
+    assert laws.grant(lease, table="t", owner="b", ttl=HOUR, now=NOON) is None

@@ -1,0 +1,225 @@
+"""The command line as a person or a script uses it: a process of its own, on a small real lake."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from lakesweep.cli import demo_lake
+
+
+def lakesweep(*arguments, env=None, cwd=None):
+    command = [sys.executable, "-m", "lakesweep", *map(str, arguments)]
+    environment = {**os.environ, "NO_COLOR": "1", **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, cwd=cwd, check=False)
+
+
+def documents(done):
+    return {table["table"]: table for table in json.loads(done.stdout)["tables"]}
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return demo_lake.build(tmp_path / "lake")
+
+
+@pytest.fixture
+def config(lake, tmp_path):
+    """The lake's settings as an operator would write them."""
+    lines = ["[service]", f'data_dir = "{tmp_path}/state"']
+    for tenant in lake.settings["tenants"]:
+        lines += ["[[tenants]]", f'id = "{tenant["id"]}"', f'root = "{tenant["root"]}"']
+        for dataset in tenant["datasets"]:
+            catalog = ", ".join(f'{key} = "{value}"' for key, value in dataset["catalog"].items())
+            lines += ["[[tenants.datasets]]", f'id = "{dataset["id"]}"', 'format = "iceberg"']
+            lines += [f'namespace = "{dataset["namespace"]}"', f"catalog = {{ {catalog} }}"]
+    path = tmp_path / "lakesweep.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_plan_prints_the_whole_contract_and_changes_nothing(lake, config):
+    before = lake.size()
+    done = lakesweep("plan", "acme/shop/orders", "--json", "--config", config)
+    assert done.returncode == 0, done.stderr
+    orders = documents(done)["acme/shop/orders"]
+    assert orders["format"] == "iceberg"
+    assert orders["location"].startswith("file:///")
+    assert set(orders["verdicts"]) == {"live", "young", "reserved", "foreign", "orphan"}
+    assert set(orders["expire"]) >= {"snapshots", "partitions", "kept"}
+    assert all(isinstance(snapshot, str) for snapshot in orders["expire"]["snapshots"])
+    assert orders["orphans"]["count"] == len(orders["orphans"]["files"]) == orders["verdicts"]["orphan"]
+    assert orders["orphans"]["bytes"] == sum(one["size_bytes"] for one in orders["orphans"]["files"])
+    for one in orders["orphans"]["files"]:
+        assert set(one) == {"path", "size_bytes", "modified_at", "kind", "reason"}
+        assert one["reason"] in ("unreferenced", "expired")
+        assert datetime.fromisoformat(one["modified_at"]).tzinfo is not None
+    assert orders["missing"] == {"count": 0, "files": []}
+    assert orders["engine"]["kind"] == "inprocess"
+    assert orders["refused"] is None
+    planted = {f"file://{path}" for path in lake.planted["acme/shop/orders"]}
+    unreferenced = {one["path"] for one in orders["orphans"]["files"] if one["reason"] == "unreferenced"}
+    assert unreferenced == planted
+    assert lake.size() == before
+
+
+def test_run_deletes_only_with_execute_and_a_second_run_finds_nothing(lake, config):
+    before = lake.size()
+    dry = lakesweep("run", "acme/*", "--json", "--config", config)
+    assert dry.returncode == 0, dry.stderr
+    assert {table["outcome"] for table in documents(dry).values()} == {"dry_run"}
+    assert all(table["deleted"]["count"] == 0 for table in documents(dry).values())
+    assert lake.size() == before
+
+    rows = {label: demo_lake.count_rows(table) for label, table in lake.tables() if label.startswith("acme")}
+    done = lakesweep("run", "acme/*", "--execute", "--json", "--config", config)
+    assert done.returncode == 0, done.stderr
+    orders = documents(done)["acme/shop/orders"]
+    assert orders["outcome"] == "done"
+    assert orders["expired_snapshots"]
+    assert orders["deleted"]["count"] == sum(orders["deleted"]["by_kind"].values()) > 0
+    assert set(orders) >= {"run_id", "started_at", "finished_at", "already_gone", "failed", "kept", "missing", "reason"}
+    assert {label: demo_lake.count_rows(table) for label, table in lake.tables() if label.startswith("acme")} == rows
+
+    again = documents(lakesweep("run", "acme/*", "--execute", "--json", "--config", config))
+    assert all(table["deleted"]["count"] == 0 and not table["expired_snapshots"] for table in again.values())
+
+    runs = json.loads(lakesweep("runs", "--json", "--config", config).stdout)["runs"]
+    assert len(runs) == 6
+    assert {run["run_id"] for run in runs} >= {orders["run_id"]}
+
+
+def test_a_refused_table_has_exit_code_3_and_the_others_are_still_cleaned(lake, config):
+    done = lakesweep("run", "globex", "--execute", "--json", "--config", config)
+    tables = documents(done)
+    assert done.returncode == 3
+    assert tables["globex/iot/damaged"]["outcome"] == "refused"
+    assert tables["globex/iot/damaged"]["missing"]["count"] == 1
+    assert tables["globex/iot/sensors"]["outcome"] == "done"
+    planted = documents(lakesweep("plan", "globex/iot/damaged", "--json", "--config", config))["globex/iot/damaged"]
+    assert planted["refused"]["code"] == "missing_live_files"
+    assert planted["orphans"]["count"] == 1
+
+
+def test_a_bare_iceberg_location_can_be_planned_but_not_executed(lake, tmp_path):
+    location = lake.root / "acme/shop/customers"
+    env = {"XDG_STATE_HOME": str(tmp_path / "xdg")}
+    plan = lakesweep("plan", location, "--json", env=env)
+    assert plan.returncode == 0, plan.stderr
+    (table,) = json.loads(plan.stdout)["tables"]
+    assert table["location"] == f"file://{location}"
+    assert table["orphans"]["count"] == 2
+    before = lake.size()
+    run = lakesweep("run", location, "--execute", "--json", env=env)
+    assert run.returncode == 3
+    (table,) = json.loads(run.stdout)["tables"]
+    assert table["outcome"] == "refused"
+    assert "catalog" in table["reason"]
+    assert lake.size() == before
+
+
+@pytest.mark.parametrize("spelling", ["{}", "file:{}", "file://{}", "file://{}/"])
+def test_a_location_may_be_spelled_in_any_way(lake, tmp_path, spelling):
+    target = spelling.format(lake.root / "acme/shop/customers")
+    done = lakesweep("plan", target, "--json", env={"XDG_STATE_HOME": str(tmp_path / "xdg")})
+    (table,) = json.loads(done.stdout)["tables"]
+    assert table["orphans"]["count"] == 2
+    assert table["missing"]["count"] == 0
+
+
+def test_a_tenants_own_dry_run_stands_over_execute(lake, config):
+    config.write_text(config.read_text().replace('id = "acme"', 'id = "acme"\norphan_cleanup = { dry_run = true }'))
+    before = lake.size()
+    done = lakesweep("run", "acme/shop/orders", "--execute", "--json", "--config", config)
+    assert documents(done)["acme/shop/orders"]["outcome"] == "dry_run"
+    assert lake.size() == before
+
+
+def test_unknown_tables_and_bad_settings_have_exit_code_2(config, tmp_path):
+    done = lakesweep("plan", "acme/shop/nosuch", "--config", config)
+    assert done.returncode == 2
+    assert "acme/shop/nosuch" in done.stderr
+    bad = tmp_path / "bad.toml"
+    bad.write_text('[orphan_cleanup]\ngrace_period_hours = 1\nbatchsize = 5\n[engine]\nkind = "flink"\n')
+    done = lakesweep("plan", "--config", bad)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    for fault in ("grace_period_hours", "batchsize", "engine.kind", "flink"):
+        assert fault in done.stderr
+    assert lakesweep("plan", "--config", tmp_path / "missing.toml").returncode == 2
+
+
+def test_an_unreachable_catalog_has_exit_code_4_and_the_others_go_on(config, lake):
+    broken = '\n[[tenants.datasets]]\nid = "away"\nformat = "iceberg"\n'
+    config.write_text(
+        config.read_text() + broken + f'catalog = {{ type = "rest", uri = "http://127.0.0.1:{free_port()}" }}\n'
+    )
+    done = lakesweep("run", "globex", "--execute", "--json", "--config", config)
+    tables = documents(done)
+    assert done.returncode == 4
+    assert tables["globex/away/*"]["outcome"] == "failed"
+    assert "127.0.0.1" in tables["globex/away/*"]["reason"]
+    assert tables["globex/iot/sensors"]["outcome"] == "done"
+
+
+def test_unreachable_storage_has_exit_code_4_and_a_sentence(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text(f'[storage.s3]\nendpoint_url = "http://127.0.0.1:{free_port()}"\npath_style = true\n')
+    env = {
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "y",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "XDG_STATE_HOME": str(tmp_path / "xdg"),
+    }
+    done = lakesweep("plan", "s3://lake/t", "--config", config, env=env)
+    assert done.returncode == 4
+    assert "127.0.0.1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_explain_names_what_keeps_a_file_and_from_when_another_may_go(lake, config):
+    live = next(Path(task.file.file_path.removeprefix("file://")) for _, task in _live(lake))
+    kept = lakesweep("explain", live, "--config", config)
+    assert kept.returncode == 0, kept.stderr
+    assert "live" in kept.stdout
+    assert "branch main" in kept.stdout
+    young = lake.root / "acme/shop/orders/data/00000-4-running-job-0.parquet"
+    waits = lakesweep("explain", young, "--config", config)
+    assert "deletable from" in waits.stdout
+    orphan = lake.planted["acme/shop/orders"][0]
+    goes = lakesweep("explain", orphan, "--config", config)
+    assert "orphan" in goes.stdout
+    outside = lakesweep("explain", "/nowhere/x.parquet", "--config", config)
+    assert outside.returncode == 2
+
+
+def test_tables_lists_what_the_catalogs_know(config):
+    done = lakesweep("tables", "--json", "--config", config)
+    assert done.returncode == 0, done.stderr
+    names = {table["table"] for table in json.loads(done.stdout)["tables"]}
+    assert names == {"acme/shop/customers", "acme/shop/orders", "globex/iot/damaged", "globex/iot/sensors"}
+
+
+def test_the_demo_succeeds_and_says_so():
+    done = lakesweep("demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every table reads the same rows; every planted orphan is gone." in done.stdout
+
+
+def _live(lake):
+    for label, table in lake.tables():
+        if label == "acme/shop/orders":
+            yield from ((label, task) for task in table.scan().plan_files())
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,232 @@
+"""Laws of a cycle over any history: nothing reachable is lost, whatever fails and whoever else is at work."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.builders.cycles import AlwaysOurs, Bench, SetClock
+from tests.builders.faults import Killed
+from tests.builders.paimon_model import ModelTable
+
+from lakesweep.daemon.tidy import GatedTidy
+from lakesweep.formats.paimon import merge
+from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon.lists import ListReader
+from lakesweep.formats.paimon.manifests import read_entries
+from lakesweep.formats.paimon.table import PaimonTable
+from lakesweep.model.errors import StateError
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.storage.memory import bucket, forget
+from lakesweep.storage.registry import open_deleter
+from lakesweep.storage.spec import StorageSpec
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+PARTITIONS = st.sampled_from(["a", "b", None])
+
+laws = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happens to a table, by name."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    branch: str | None = None
+
+    def __call__(self, table: ModelTable) -> None:
+        if self.branch is not None and self.branch in table.lines:
+            getattr(table, self.name)(*self.arguments, branch=self.branch)
+        elif self.branch is None:
+            getattr(table, self.name)(*self.arguments)
+
+
+def _steps() -> st.SearchStrategy[Step]:
+    branches = st.sampled_from(["main", "main", "main", "dev"])
+    written = st.builds(
+        lambda name, partition, branch: Step(name, (partition,), branch),
+        st.sampled_from(["append", "append", "overwrite", "compact", "upgrade", "drop"]),
+        PARTITIONS,
+        branches,
+    )
+    other = st.builds(lambda name, branch: Step(name, (), branch), st.sampled_from(["restore", "index", "merge"]), branches)
+    tags = st.builds(lambda verb, name: Step(verb, (name,)), st.sampled_from(["tag", "delete_tag"]), st.sampled_from("xy"))
+    kept = st.sampled_from(
+        [Step("branch", ("dev",)), Step("delete_branch", ("dev",)), Step("rollback", (1,)), Step("rollback", (2,))]
+    )
+    changelog = st.builds(lambda partition: Step("changelog", (partition,)), PARTITIONS)
+    return st.one_of(written, written, written, other, tags, kept, changelog)
+
+
+HISTORIES = st.lists(_steps(), min_size=3, max_size=18)
+
+
+@contextmanager
+def world(history: list[Step], options: dict[str, str] | None = None) -> Iterator[tuple[ModelTable, Bench]]:
+    name = uuid.uuid4().hex
+    try:
+        table = ModelTable(bucket(name), "wh/d.db/t", NOW - timedelta(days=1), options)
+        for step in history:
+            step(table)
+        with tempfile.TemporaryDirectory() as scratch:
+            bench = Bench(root=f"memory://{name}/wh", clock=SetClock(NOW), scratch=Path(scratch))  # type: ignore[arg-type]
+            bucket(name).clock = lambda: NOW
+            yield table, bench
+    finally:
+        forget(name)
+
+
+def handle(table: ModelTable, bench: Bench) -> PaimonTable:
+    root = Location.parse(str(bench.root))
+    return PaimonTable(
+        ref=TableRef(tenant=TenantId("t"), dataset="d", name="t", format=FormatName.PAIMON),
+        location=Location.parse(table.address),
+        storage=bench.storage,
+        tenant_root=root,
+        writer=bench.writer,
+        tidy=GatedTidy(lambda: open_deleter(StorageSpec()), root),
+    )
+
+
+async def cycle(table: ModelTable, bench: Bench, keep: int = 1) -> CleanupRun:
+    policy = CleanupPolicy(dry_run=False, max_snapshot_age=timedelta(0), min_snapshots_to_keep=keep)
+    return await bench.run(handle(table, bench), policy)
+
+
+def needed(table: ModelTable) -> set[str]:
+    return {key for name in table.standing() for key in table.needs[name]}
+
+
+@laws
+@given(HISTORIES, st.integers(1, 4))
+async def test_what_stands_keeps_everything_it_needs_and_what_is_dead_goes(history: list[Step], keep: int) -> None:
+    with world(history) as (table, bench):
+        young = table.stray("young", old=False)
+        old = table.stray("old", old=True)
+        run = await cycle(table, bench, keep)
+        assert run.outcome is Outcome.DONE, run.reason
+        assert table.lost() == set()
+        assert young in table.stored()
+        assert old not in table.stored()
+        again = await cycle(table, bench, keep)
+        while again.expired_snapshots:  # at most ten at a time
+            again = await cycle(table, bench, keep)
+        assert (again.outcome, again.deletion.deleted.files) == (Outcome.DONE, 0)
+        assert table.lost() == set()
+        left = {key for key in table.stored() if key.startswith(("dt=", "manifest/", "index/"))}
+        assert left == needed(table) | {young}
+
+
+@laws
+@given(HISTORIES, st.integers(0, 400), st.booleans(), st.booleans())
+async def test_a_fault_at_any_call_loses_nothing_that_stays_and_the_next_run_ends_alike(
+    history: list[Step], at: int, kill: bool, after: bool
+) -> None:
+    with world(history) as (table, bench):
+        bench.faults.at, bench.faults.kill, bench.faults.after = at, kill, after
+        latest = table.lines["main"].next_id - 1
+        going = frozenset(f"snapshot/snapshot-{number}" for number in range(1, latest))
+        with contextlib.suppress(Killed, StateError):
+            await cycle(table, bench)
+        assert table.lost(besides=going) == set()
+        bench.faults.at = None
+        run = await cycle(table, bench)
+        while run.expired_snapshots:
+            run = await cycle(table, bench)
+        assert run.outcome is Outcome.DONE, run.reason
+        assert table.lost() == set()
+        assert {key for key in table.stored() if key.startswith(("dt=", "manifest/", "index/"))} == needed(table)
+
+
+@laws
+@given(HISTORIES, st.lists(st.tuples(st.integers(0, 150), _steps()), min_size=1, max_size=6))
+async def test_others_may_commit_tag_branch_and_roll_back_at_any_moment(
+    history: list[Step], meanwhile: list[tuple[int, Step]]
+) -> None:
+    """Another process at work between any two calls. It may lose a race, but never a file that it still needs."""
+    with world([Step("append", ("a",), "main"), *history]) as (table, bench):
+        calls = 0
+        waiting = sorted(meanwhile, key=lambda pair: pair[0])
+        before = table.lines["main"].next_id
+
+        def act(operation: str, address: str) -> None:
+            nonlocal calls
+            calls += 1
+            while waiting and waiting[0][0] <= calls:
+                step = waiting.pop(0)[1]
+                # A restored file must not come from a snapshot that is going at this very moment; a rollback to one
+                # neither: both would also be lost to any other expiry.
+                if step.name not in ("restore", "rollback"):
+                    step(table)
+
+        table.bucket.faults = act
+        try:
+            await cycle(table, bench)
+        finally:
+            table.bucket.faults = None
+        going = frozenset(f"snapshot/snapshot-{number}" for number in range(1, before + len(meanwhile)))
+        latest = f"snapshot/snapshot-{table.lines['main'].next_id - 1}"
+        assert table.lost(besides=going - {latest}) == set()
+        run = await cycle(table, bench)
+        while run.expired_snapshots:
+            run = await cycle(table, bench)
+        assert run.outcome is Outcome.DONE, run.reason
+        assert table.lost() == set()
+
+
+@laws
+@given(HISTORIES, st.integers(1, 20))
+async def test_a_consumer_keeps_what_it_has_still_to_read(history: list[Step], following: int) -> None:
+    with world([Step("append", ("a",), "main"), *history]) as (table, bench):
+        table.consume("reader", following)
+        standing = [name for name in table.standing() if name.startswith("snapshot/")]
+        run = await cycle(table, bench)
+        assert run.outcome is Outcome.DONE, run.reason
+        kept = {name for name in standing if int(name.rpartition("-")[2]) >= following}
+        assert kept <= set(table.standing())
+        assert table.lost() == set()
+
+
+@laws
+@given(HISTORIES)
+async def test_a_merge_keeps_every_live_file_and_merging_again_does_nothing(history: list[Step]) -> None:
+    options = {"manifest.merge-min-count": "2", "manifest.target-file-size": "2 kb"}
+    with world(history, options) as (table, bench):
+        line = table.lines["main"]
+        live = {file.name for file in line.live.values()}
+        snapshot = await handle(table, bench).compact_manifests(NOW, AlwaysOurs())
+        found = await live_names(table, bench)
+        assert found == live
+        if snapshot is not None:
+            assert snapshot.document["totalRecordCount"] == sum(file.rows for file in line.live.values())
+        assert await handle(table, bench).compact_manifests(NOW, AlwaysOurs()) is None
+
+
+async def live_names(table: ModelTable, bench: Bench) -> set[str]:
+    """Live files of the latest snapshot, straight from its manifests."""
+    opened = handle(table, bench)
+    state = await opened.load()
+    if state.native.latest is None:
+        return set()
+    lists = ListReader(TableFiles(storage=bench.storage, location=opened.location))
+    live: dict[Any, str] = {}
+    for meta in await lists.manifests_of(state.native.latest):
+        for entry in read_entries(await lists.read_manifest(meta)):
+            if entry["_KIND"] == 0:
+                live[merge.identity(entry)] = entry["_FILE"]["_FILE_NAME"]
+            else:
+                live.pop(merge.identity(entry), None)
+    return set(live.values())

@@ -1,0 +1,97 @@
+"""How much the API may be asked."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders.admin import ORDERS, SmallService
+
+from lakesweep.admin.limits import Limits, _Rates
+
+
+@pytest.fixture
+async def service(tmp_path):
+    service = SmallService(tmp_path)
+    await service.seed()
+    return service
+
+
+async def test_a_body_that_says_it_is_too_long_is_not_read(service):
+    async with service.client(limits=Limits(body_bytes=100)) as client:
+        answer = await client.post("/api/v1/runs", content=b"x" * 101, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_body_that_does_not_say_how_long_it_is_is_counted(service):
+    async def pieces():
+        for _ in range(20):
+            yield b" " * 10
+
+    async with service.client(limits=Limits(body_bytes=100)) as client:
+        answer = await client.post("/api/v1/runs", content=pieces(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"]) == (413, "a body may have 100 bytes")
+    assert service.asked == []
+
+
+async def test_a_length_that_is_no_number_is_refused(service):
+    async with service.client() as client:
+        answer = await client.post("/api/v1/runs", content=b"{}", headers={"Content-Length": "-1"})
+    assert answer.status_code == 413
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(service):
+    async def never():
+        yield b'{"target"'
+        await asyncio.sleep(3600)
+
+    async with service.client(limits=Limits(body_seconds=0.05)) as client:
+        answer = await client.post("/api/v1/runs", content=never(), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 408
+
+
+async def test_a_client_that_asks_too_often_is_told_to_wait(service):
+    async with service.client(limits=Limits(burst=3, per_second=0.1)) as client:
+        statuses = [(await client.get("/api/v1/runs")).status_code for _ in range(4)]
+        answer = await client.get("/api/v1/runs")
+        assert statuses == [200, 200, 200, 429]
+        assert int(answer.headers["retry-after"]) in (10, 11)
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_only_so_many_requests_are_served_at_once(service):
+    going, gate = asyncio.Event(), asyncio.Event()
+    inner = service.runs
+
+    async def slow(**filters):
+        going.set()
+        await gate.wait()
+        return await inner(**filters)
+
+    service.runs = slow
+    async with service.client(limits=Limits(at_once=1)) as client:
+        first = asyncio.create_task(client.get("/api/v1/runs"))
+        await going.wait()
+        refused = await client.post("/api/v1/runs", json={"target": ORDERS.label})
+        gate.set()
+        assert (refused.status_code, (await first).status_code) == (429, 200)
+        assert (await client.get("/api/v1/runs")).status_code == 200
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 5)), max_size=60))
+def test_no_client_gets_more_than_its_burst_and_rate(requests):
+    now = 0.0
+    rates = _Rates(Limits(burst=5, per_second=2), lambda: now)
+    let_through = dict.fromkeys("abc", 0)
+    for client, pause in requests:
+        now += pause
+        let_through[client] += rates.take(client) == 0
+        assert let_through[client] <= 5 + 2 * now + 1e-6
+
+
+def test_only_so_many_clients_are_remembered():
+    rates = _Rates(Limits(clients_remembered=10), lambda: 0.0)
+    for number in range(1000):
+        assert rates.take(str(number)) == 0
+    assert len(rates._clients) == 10

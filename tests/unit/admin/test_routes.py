@@ -1,0 +1,246 @@
+"""What the API answers, and in which shape."""
+
+import json
+
+import pytest
+from pydantic import TypeAdapter
+from tests.builders.admin import FILES, ORDERS, RUN_ID, SECRET, SmallService
+from tests.builders.audits import a_run
+
+from lakesweep.admin import documents
+from lakesweep.admin.problems import Problem
+from lakesweep.cleanup.report import run_document
+from lakesweep.model.errors import SettingsError, StateError
+
+
+@pytest.fixture
+async def service(tmp_path):
+    service = SmallService(tmp_path)
+    await service.seed()
+    return service
+
+
+@pytest.fixture
+async def client(service):
+    async with service.client() as client:
+        yield client
+
+
+def problem(answer, status):
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = Problem.model_validate(answer.json())
+    assert told.status == status
+    return told
+
+
+def test_a_run_has_the_shape_of_the_command_line():
+    shape = set(documents.Run.model_fields)
+    assert shape <= set(run_document(a_run()))
+    TypeAdapter(documents.Run).validate_python(run_document(a_run()))
+
+
+async def test_a_run_is_given_as_it_was_recorded(client, service):
+    assert (await client.get(f"/api/v1/runs/{RUN_ID}")).json() == await service.state.get_run(RUN_ID)
+
+
+async def test_a_run_that_was_started_is_told_by_its_id_and_found_under_it(client, service):
+    answer = await client.post("/api/v1/runs", json={"target": ORDERS.label, "execute": True})
+    assert answer.status_code == 202
+    run_id = answer.json()["run_id"]
+    assert answer.headers["location"] == f"/api/v1/runs/{run_id}"
+    assert service.asked == [("run", ORDERS.label, "True", "local")]
+    found = (await client.get(answer.headers["location"])).json()
+    assert (found["run_id"], found["outcome"]) == (run_id, None)
+
+
+async def test_a_run_is_a_dry_run_unless_told_otherwise(client, service):
+    await client.post("/api/v1/runs", json={"target": ORDERS.label})
+    assert service.asked == [("run", ORDERS.label, "False", "local")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        [],
+        "x",
+        None,
+        {"target": ""},
+        {"target": 1},
+        {"target": ORDERS.label, "execute": "yes"},
+        {"target": ORDERS.label, "exceute": True},
+        {"target": "x" * 1001},
+    ],
+)
+async def test_a_request_with_a_slip_starts_nothing(client, service, body):
+    told = problem(await client.post("/api/v1/runs", json=body), 422)
+    assert "body" in told.detail
+    assert service.asked == []
+
+
+async def test_a_body_that_is_no_json_is_refused(client):
+    problem(await client.post("/api/v1/runs", content=b"{", headers={"Content-Type": "application/json"}), 422)
+    problem(await client.post("/api/v1/runs", content=b"\xff", headers={"Content-Type": "application/json"}), 400)
+    problem(await client.post("/api/v1/runs", content=b'{"target": "x"}', headers={"Content-Type": "text/plain"}), 422)
+
+
+async def test_pages_of_runs_leave_none_out(client):
+    for _ in range(5):
+        await client.post("/api/v1/runs", json={"target": ORDERS.label})
+    whole = (await client.get("/api/v1/runs")).json()
+    assert (len(whole["runs"]), whole["next"]) == (7, None)
+    paged, before = [], None
+    while True:
+        page = (await client.get("/api/v1/runs", params={"limit": 3, **({"before": before} if before else {})})).json()
+        paged += page["runs"]
+        before = page["next"]
+        if before is None:
+            break
+    assert paged == whole["runs"]
+
+
+async def test_pages_of_tables_leave_none_out(client):
+    first = (await client.get("/api/v1/tables", params={"limit": 1})).json()
+    second = (await client.get("/api/v1/tables", params={"limit": 1, "after": first["next"]})).json()
+    assert [first["tables"][0]["table"], second["tables"][0]["table"]] == [ORDERS.label, SECRET.label]
+    assert second["next"] is None
+
+
+async def test_pages_of_a_plan_leave_no_file_out(client, service):
+    found, offset = [], 0
+    while offset is not None:
+        page = (await client.get(f"/api/v1/runs/{RUN_ID}/plan", params={"offset": offset, "limit": 10})).json()
+        found += page["orphans"]["files"]
+        offset = page["next"]
+    assert [file["path"] for file in found] == [
+        f"s3://lake/acme/prod/orders/{number:05}.parquet" for number in range(25)
+    ]
+    assert (page["orphans"]["count"], page["orphans"]["bytes"]) == (FILES, FILES * 7)
+    assert page["digest"] == (await service.state.get_plan(RUN_ID)).digest
+    beyond = (await client.get(f"/api/v1/runs/{RUN_ID}/plan", params={"offset": 10**12})).json()
+    assert (beyond["orphans"]["files"], beyond["next"]) == ([], None)
+
+
+async def test_a_run_without_a_plan_has_none_to_show(client):
+    run_id = (await client.post("/api/v1/runs", json={"target": ORDERS.label})).json()["run_id"]
+    problem(await client.get(f"/api/v1/runs/{run_id}/plan"), 404)
+
+
+async def test_an_approval_is_bound_to_the_plan_that_was_looked_at(client, service):
+    told = problem(await client.post(f"/api/v1/runs/{RUN_ID}/approve", json={"digest": "another"}), 409)
+    assert told.code == "other_plan"
+    assert await service.state.approvals(ORDERS.label) == []
+    digest = (await client.get(f"/api/v1/runs/{RUN_ID}/plan")).json()["digest"]
+    answer = await client.post(f"/api/v1/runs/{RUN_ID}/approve", json={"digest": digest})
+    assert answer.json() == {
+        "run_id": RUN_ID,
+        "table": ORDERS.label,
+        "digest": digest,
+        "approved_by": "local",
+        "approved_at": "2026-03-01T12:00:00.000Z",
+        "expires_at": "2026-03-01T13:00:00.000Z",
+    }
+
+
+async def test_a_run_under_way_is_cancelled_and_one_that_ended_is_not(client, service):
+    problem(await client.post(f"/api/v1/runs/{RUN_ID}/cancel"), 409)
+    run_id = (await client.post("/api/v1/runs", json={"target": ORDERS.label})).json()["run_id"]
+    answer = await client.post(f"/api/v1/runs/{run_id}/cancel")
+    assert (answer.status_code, answer.json()) == (202, {"run_id": run_id})
+    assert service.asked[-1] == ("cancel", run_id, "local")
+
+
+async def test_what_is_paused_goes_on_when_resumed(client):
+    paused = await client.post("/api/v1/pause", json={"scope": "acme/prod", "reason": "migration"})
+    (hold,) = paused.json()["paused"]
+    assert (hold["scope"], hold["by"], hold["reason"]) == ("acme/prod", "local", "migration")
+    assert (await client.post("/api/v1/resume", json={"scope": "acme/prod"})).json() == {"paused": []}
+
+
+async def test_probes_need_no_token_and_tell_the_truth(service):
+    await service.token()
+    async with service.client() as client:
+        for path in ("/healthz", "/readyz"):
+            assert (await client.get(path)).json()["status"] == "ok"
+        service.well = False
+        for path in ("/healthz", "/readyz"):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.json()["status"]) == (503, "failing")
+
+
+# Errors
+
+
+async def test_an_unknown_path_or_method_is_a_problem(client):
+    problem(await client.get("/api/v1/nothing"), 404)
+    answer = await client.delete("/api/v1/runs")
+    problem(answer, 405)
+    assert answer.headers["allow"] == "GET, POST"
+    assert (await client.delete(f"/api/v1/runs/{RUN_ID}/plan")).headers["allow"] == "GET"
+    assert (await client.post("/")).status_code == 405
+
+
+async def test_a_store_that_is_away_is_told_without_its_address(service):
+    async def away(**_):
+        raise StateError("postgresql://lakesweep@10.1.2.3/db cannot be used")
+
+    service.runs = away
+    async with service.client() as client:
+        told = problem(await client.get("/api/v1/runs"), 503)
+    assert "10.1.2.3" not in told.detail
+
+
+async def test_a_bug_is_a_problem_that_tells_nothing(service):
+    async def bug(**_):
+        raise ZeroDivisionError("secret detail")
+
+    service.runs = bug
+    async with service.client() as client:
+        told = problem(await client.get("/api/v1/runs"), 500)
+    assert "secret" not in told.detail
+
+
+async def test_settings_that_forbid_a_run_are_told(service):
+    async def forbidden(*_, **__):
+        raise SettingsError("take the key out of the settings")
+
+    service.start_run = forbidden
+    async with service.client() as client:
+        told = problem(await client.post("/api/v1/runs", json={"target": ORDERS.label}), 409)
+    assert (told.code, told.detail) == ("settings", "take the key out of the settings")
+
+
+# Headers and documents
+
+
+async def test_every_answer_carries_the_security_headers_and_no_cors(client):
+    for path in ("/", "/dashboard.js", "/healthz", "/api/v1/runs", "/api/openapi.json", "/nothing"):
+        answer = await client.get(path, headers={"Origin": "http://127.0.0.1:8484"})
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+async def test_the_dashboard_loads_nothing_from_elsewhere(client):
+    for path in ("/", "/dashboard.css", "/dashboard.js"):
+        text = (await client.get(path)).text
+        assert "://" not in text
+        assert "innerHTML" not in text
+    page = (await client.get("/")).text
+    assert "<style" not in page
+    assert "onclick=" not in page
+
+
+async def test_the_openapi_document_names_every_route_and_problem(client):
+    document = (await client.get("/api/openapi.json")).json()
+    assert set(document["paths"]) == {
+        "/healthz", "/readyz", "/metrics", "/api/v1/tables", "/api/v1/runs", "/api/v1/runs/{run_id}",
+        "/api/v1/runs/{run_id}/plan", "/api/v1/runs/{run_id}/approve", "/api/v1/runs/{run_id}/cancel",
+        "/api/v1/pause", "/api/v1/resume",
+    }  # fmt: skip
+    problems = document["paths"]["/api/v1/runs"]["post"]["responses"]["404"]["content"]
+    assert problems == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    assert "Problem" in document["components"]["schemas"]
+    assert "#/components/schemas/HTTPValidationError" not in json.dumps(document)

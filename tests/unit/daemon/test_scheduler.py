@@ -1,0 +1,400 @@
+"""The scheduler on a small real lake: who is started, what is written down, what stays with one table."""
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.builders.small_lake import LocalLake, small_table, write_local
+
+from lakesweep.cleanup.ports import DueTime, Hold
+from lakesweep.daemon.app import App
+from lakesweep.daemon.scheduler import Scheduler
+from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.errors import Refused, StateError, UnknownTable
+from lakesweep.settings.schema import Settings
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+API = Trigger(by=TriggeredBy.API, who="a test")
+
+
+class HandClock:
+    """Time that moves only when told to."""
+
+    def __init__(self):
+        self.moment = NOON
+
+    def now(self):
+        return self.moment
+
+
+class Stand:
+    """A scheduler with a clock of the test. `round` is one step, and the end of everything that it started."""
+
+    def __init__(self, app, clock):
+        self.app, self.clock = app, clock
+        self.scheduler = Scheduler(app, luck=lambda: 0.0)
+
+    async def round(self, times=2):
+        """Two steps: the first looks at the datasets, the second starts what they hold."""
+        for _ in range(times):
+            async with asyncio.TaskGroup() as tasks:
+                await self.scheduler.step(tasks)
+
+    async def pass_time(self, **span):
+        self.clock.moment += timedelta(**span)
+        await self.round()
+
+    async def outcomes(self):
+        """Of all recorded runs, as (table, outcome). Many begin in one moment of the test's clock."""
+        return sorted((run["table"], run["outcome"]) for run in await self.app.state.list_runs(limit=1000))
+
+    def skipped(self, tenant, reason):
+        labels = {"tenant": tenant, "reason": reason}
+        return self.app.metrics.registry.get_sample_value("lakesweep_tables_skipped_total", labels) or 0
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return LocalLake(root=tmp_path)
+
+
+@asynccontextmanager
+async def standing(lake, **sections):
+    clock = HandClock()
+    settings = Settings.model_validate(lake.settings(state={"url": "memory://"}, **sections))
+    async with App.open(settings, clock=clock) as app:
+        app._adapters.storage = _with_clock(app._adapters.storage, clock)
+        yield Stand(app, clock)
+
+
+def _with_clock(open_storage, clock):
+    """The local store tells this machine's time; in these tests time is the test's."""
+
+    async def now():
+        return clock.now()
+
+    def opened(tenant):
+        storage = open_storage(tenant)
+        storage.now = now
+        return storage
+
+    return opened
+
+
+async def test_every_table_is_cleaned_and_then_left_alone_until_the_interval_is_over(lake):
+    lake.add("acme", ["one", "two"])
+    async with standing(lake) as stand:
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done"), ("acme/d/two", "done")]
+        assert lake.orphans_left("acme/d/one") == lake.orphans_left("acme/d/two") == set()
+        lake.check_live()
+        await stand.pass_time(hours=23)
+        assert len(await stand.outcomes()) == 2
+        await stand.pass_time(hours=2)
+        assert len(await stand.outcomes()) == 4
+
+
+async def test_due_times_survive_in_the_state_store(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round()
+        (due,) = await stand.app.state.due_times()
+        assert (due.table, due.next_due, due.last_outcome) == ("acme/d/one", NOON + DAY, "done")
+        stand.scheduler = Scheduler(stand.app)  # a restarted process
+        await stand.round()
+        assert len(await stand.outcomes()) == 1
+        await stand.pass_time(hours=25)
+        assert len(await stand.outcomes()) == 2
+
+
+async def test_a_table_that_another_replica_has_just_cleaned_is_left_alone(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round(times=1)
+        await stand.scheduler._refresh(NOON)
+        theirs = DueTime(table="acme/d/one", next_due=NOON + DAY, last_finished=NOON, last_outcome="done")
+        await stand.app.state.set_due(theirs)  # after we looked, before we claim
+        await stand.round(times=1)
+        assert await stand.outcomes() == []
+        assert stand.scheduler.due_at("acme/d/one") is None or stand.scheduler.due_at("acme/d/one") > NOON
+
+
+async def test_a_table_that_another_replica_works_on_is_skipped_with_a_reason(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        theirs = await stand.app.state.acquire_lease("acme/d/one", "another", timedelta(minutes=10))
+        await stand.round(times=5)
+        assert await stand.outcomes() == []
+        assert stand.skipped("acme", "busy") == 1  # and not asked for again at once
+        await stand.app.state.release_lease(theirs)
+        await stand.pass_time(minutes=1)
+        assert await stand.outcomes() == [("acme/d/one", "done")]
+
+
+async def test_tables_are_discovered_anew_and_dropped_ones_forgotten(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round()
+        write_local(lake.directory("acme/d/two"), small_table("two"))
+        for path in sorted(lake.directory("acme/d/one").rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        await stand.pass_time(minutes=6)
+        assert set(stand.scheduler.roster.entries) == {"acme/d/two"}
+        assert ("acme/d/two", "done") in await stand.outcomes()
+
+
+async def test_a_disabled_tenant_is_not_looked_at_and_says_so(lake):
+    lake.add("acme", ["one"])
+    lake.add("globex", ["two"], enabled=False)
+    async with standing(lake) as stand:
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done")]
+        assert stand.skipped("globex", "disabled") == 1
+        assert len(lake.orphans_left("globex/d/two")) == 3
+
+
+async def test_one_table_of_a_disabled_dataset_can_be_enabled(lake):
+    lake.add("acme", ["one", "two"], enabled=False)
+    lake.tenants["acme"]["datasets"][0]["tables"] = [{"name": "two", "orphan_cleanup": {"enabled": True}}]
+    async with standing(lake) as stand:
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/two", "done")]
+        assert stand.skipped("acme", "disabled") == 1
+
+
+async def test_a_dry_run_of_the_settings_deletes_nothing_and_is_an_outcome(lake):
+    lake.add("acme", ["one"], dry_run=True)
+    async with standing(lake) as stand:
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "dry_run")]
+        assert len(lake.orphans_left("acme/d/one")) == 3
+
+
+async def test_a_failing_table_is_tried_again_soon_and_keeps_no_other_back(lake):
+    lake.add("acme", ["one", "two"])
+    broken = lake.directory("acme/d/one") / "_delta_log/00000000000000000000.json"
+    good = broken.read_text()
+    broken.write_text("{not json\n")
+    async with standing(lake) as stand:
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "failed"), ("acme/d/two", "done")]
+        assert len(lake.orphans_left("acme/d/one")) == 3
+        broken.write_text(good)
+        await stand.pass_time(minutes=2)
+        assert ("acme/d/one", "done") in await stand.outcomes()
+        due = await stand.app.state.get_due("acme/d/one")
+        assert due.failures == 0
+
+
+async def test_a_bug_met_on_one_table_is_counted_and_delays_that_table_alone(lake, monkeypatch):
+    lake.add("acme", ["one", "two"])
+    async with standing(lake) as stand:
+        run = stand.app.run
+
+        async def buggy(work, **options):
+            if work.ref.name == "one":
+                raise ZeroDivisionError("a bug")
+            return await run(work, **options)
+
+        monkeypatch.setattr(stand.app, "run", buggy)
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/two", "done")]
+        due = await stand.app.state.get_due("acme/d/one")
+        assert (due.failures, due.last_outcome, due.next_due) == (1, "failed", NOON + timedelta(minutes=1))
+        found = stand.app.metrics.registry.get_sample_value("lakesweep_unexpected_errors_total", {"tenant": "acme"})
+        assert found == 1
+        monkeypatch.undo()
+        await stand.pass_time(minutes=2)
+        assert ("acme/d/one", "done") in await stand.outcomes()
+
+
+async def test_a_dataset_out_of_reach_is_told_and_looked_at_again_soon(lake):
+    lake.add("acme", ["one"])
+    lake.add("globex", ["two"])
+    place = lake.root / "lake/globex/tables"
+    (place.parent / "elsewhere").mkdir()
+    lake.tenants["globex"]["datasets"][0].update(
+        format="iceberg", catalog={"type": "sql", "uri": f"sqlite:///{place.parent}/none/catalog.db"}
+    )
+    del lake.tenants["globex"]["datasets"][0]["location"]
+    async with standing(lake) as stand:
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done")]
+        assert stand.skipped("globex", "discovery_failed") == 1
+        assert "globex/d" in stand.scheduler.roster.problems
+        await stand.pass_time(seconds=11)
+        assert stand.skipped("globex", "discovery_failed") == 2
+
+
+async def test_no_more_tables_at_once_than_allowed(lake, monkeypatch):
+    lake.add("acme", [f"t{number}" for number in range(6)])
+    most = 0
+    async with standing(lake, daemon={"max_tables": 2}) as stand:
+        run = stand.app.run
+
+        async def watched(work, **options):
+            nonlocal most
+            most = max(most, len(stand.scheduler.running))
+            await asyncio.sleep(0.01)
+            return await run(work, **options)
+
+        monkeypatch.setattr(stand.app, "run", watched)
+        await stand.round(times=6)
+        assert most == 2
+        assert len(await stand.outcomes()) == 6
+
+
+async def test_a_large_tenant_does_not_keep_a_small_one_waiting(lake):
+    lake.add("large", [f"t{number:02}" for number in range(12)])
+    lake.add("small", ["a", "b"])
+    async with standing(lake, daemon={"max_tables": 1}) as stand:
+        await stand.round(times=6)
+        order = [table.split("/")[0] for table, _ in await stand.outcomes()]
+        assert order.count("small") == 2
+        assert len(order) <= 6
+
+
+async def test_a_hold_stops_new_work_until_it_is_cleared(lake):
+    lake.add("acme", ["one"])
+    lake.add("globex", ["two"])
+    async with standing(lake) as stand:
+        await stand.app.state.set_hold(Hold(scope="acme", since=NOON, by="a test"))
+        await stand.round(times=4)
+        assert await stand.outcomes() == [("globex/d/two", "done")]
+        assert stand.skipped("acme", "paused") == 1
+        assert stand.scheduler.paused("acme/d/one")
+        await stand.app.state.clear_hold("acme")
+        await stand.pass_time(seconds=11)
+        assert ("acme/d/one", "done") in await stand.outcomes()
+
+
+async def test_a_requested_run_goes_before_all_others_whether_due_or_not(lake):
+    lake.add("acme", ["one", "two", "three"])
+    async with standing(lake, daemon={"max_tables": 1}) as stand:
+        await stand.round(times=1)
+        run_id = stand.scheduler.request("acme/d/two", execute=False, trigger=API)
+        with pytest.raises(Refused, match="busy"):
+            stand.scheduler.request("acme/d/two", execute=False, trigger=API)
+        await stand.round(times=1)
+        assert await stand.outcomes() == [("acme/d/two", "dry_run")]
+        assert (await stand.app.state.get_run(run_id))["outcome"] == "dry_run"
+        await stand.round(times=3)
+        assert ("acme/d/two", "done") in await stand.outcomes()  # looking does not put off the regular cycle
+        with pytest.raises(UnknownTable):
+            stand.scheduler.request("acme/d/none", execute=False, trigger=API)
+
+
+async def test_a_requested_run_of_a_busy_table_leaves_its_outcome_under_its_id(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.app.state.acquire_lease("acme/d/one", "another", timedelta(minutes=10))
+        await stand.round(times=1)
+        run_id = stand.scheduler.request("acme/d/one", execute=True, trigger=API)
+        await stand.round(times=1)
+        found = await stand.app.state.get_run(run_id)
+        assert found["refused"]["code"] == "busy"
+
+
+async def test_a_cancelled_run_waits_for_its_next_regular_time(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round(times=1)
+        run_id = stand.scheduler.request("acme/d/one", execute=True, trigger=API)
+        assert stand.scheduler.cancel(run_id)
+        await stand.round(times=1)
+        assert await stand.outcomes() == [("acme/d/one", "failed")]
+        assert len(lake.orphans_left("acme/d/one")) == 3
+        assert (await stand.app.state.get_due("acme/d/one")).next_due == NOON + DAY
+        assert not stand.scheduler.cancel(run_id)
+
+
+async def test_a_stop_ends_running_work_and_makes_it_due_at_once(lake, monkeypatch):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        run = stand.app.run
+
+        async def stopped_meanwhile(work, **options):
+            stand.scheduler.stop()
+            return await run(work, **options)
+
+        monkeypatch.setattr(stand.app, "run", stopped_meanwhile)
+        await asyncio.wait_for(stand.scheduler.run(), 60)
+        assert await stand.outcomes() == [("acme/d/one", "failed")]
+        due = await stand.app.state.get_due("acme/d/one")
+        assert (due.next_due, due.failures) == (NOON, 0)
+        assert await stand.app.state.acquire_lease("acme/d/one", "another", DAY) is not None
+
+
+async def test_without_the_state_store_nothing_is_started_and_with_it_all_goes_on(lake, monkeypatch):
+    lake.add("acme", ["one"])
+
+    async def away():
+        raise StateError("the state store is away")
+
+    async with standing(lake) as stand:
+        monkeypatch.setattr(stand.app.state, "due_times", away)
+        await stand.round(times=4)
+        assert await stand.outcomes() == []
+        up = stand.app.metrics.registry.get_sample_value
+        assert up("lakesweep_state_store_up") == 0
+        monkeypatch.undo()
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done")]
+        assert up("lakesweep_state_store_up") == 1
+
+
+async def test_a_clock_that_jumps_a_year_ahead_and_back_puts_no_table_to_sleep(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        stand.clock.moment = NOON + 365 * DAY
+        await stand.round()
+        assert len(await stand.outcomes()) == 1
+        stand.clock.moment = NOON
+        await stand.round(times=3)
+        assert len(await stand.outcomes()) == 2
+        assert (await stand.app.state.get_due("acme/d/one")).next_due == NOON + DAY
+
+
+async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_closed(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round()
+        old = stand.app
+        closed = []
+        retire = old.retire
+
+        async def watched():
+            closed.append(True)
+            await retire()
+
+        old.retire = watched
+        lake.add("globex", ["two"])
+        changed = Settings.model_validate(lake.settings(state={"url": "memory://"}))
+        new = old.successor(changed)
+        new._adapters.storage = _with_clock(new._adapters.storage, stand.clock)
+        stand.scheduler.adopt(new)
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done"), ("globex/d/two", "done")]
+        assert closed == [True]
+        await new.retire()
+
+
+async def test_a_run_is_never_done_by_two_schedulers_at_once(lake):
+    lake.add("acme", [f"t{number}" for number in range(8)])
+    async with standing(lake, daemon={"max_tables": 8}) as stand:
+        other = Stand(stand.app, stand.clock)
+        await asyncio.gather(stand.round(times=3), other.round(times=3))
+        done = [table for table, _ in await stand.outcomes()]
+        assert sorted(done) == sorted(set(done))
+        assert len(done) == 8
+
+
+def test_the_files_of_these_tests_are_old(lake):
+    lake.add("acme", ["one"])
+    orphan = lake.directory("acme/d/one") / lake.tables["acme/d/one"].orphans[0]
+    assert NOON.timestamp() - os.stat(orphan).st_mtime > 30 * 86400
+    assert replace(lake.tables["acme/d/one"], orphans=()).live == lake.tables["acme/d/one"].live

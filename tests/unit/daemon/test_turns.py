@@ -1,0 +1,74 @@
+"""Whose turn it is: no tenant waits for another's number of tables."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakesweep.daemon.turns import Due, Turns
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def tables(tenant, count, since=NOON):
+    return [Due(tenant=tenant, table=f"{tenant}/d/{number}", since=since) for number in range(count)]
+
+
+def starts(due, places, length):
+    """The tenants of the first tables to start, when each running table ends after `length` further starts."""
+    turns, waiting, running, started = Turns(), list(due), [], []
+    while waiting:
+        chosen = turns.choose(waiting, Counter(one.tenant for one in running), places - len(running))
+        for one in chosen:
+            waiting.remove(one)
+            running.append(one)
+            started.append(one)
+        running = running[length:] if len(running) >= places else running
+    return started
+
+
+def test_ten_thousand_tables_do_not_starve_three():
+    turns, small = Turns(), tables("small", 3)
+    waiting = [*tables("large", 10_000, since=NOON - timedelta(days=1)), *small]
+    chosen = turns.choose(waiting, {}, 8)
+    assert {one.table for one in small} <= {one.table for one in chosen}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 40), min_size=1),
+    places=st.integers(1, 8),
+    length=st.integers(1, 4),
+)
+def test_law_a_tenant_waits_for_at_most_one_turn_of_each_other_tenant_per_table(sizes, places, length):
+    due = [one for tenant, size in sizes.items() for one in tables(tenant, size)]
+    order = [one.tenant for one in starts(due, places, min(length, places))]
+    assert Counter(order) == Counter(sizes)
+    for tenant, size in sizes.items():
+        last = max(index for index, name in enumerate(order) if name == tenant)
+        # In the worst case all places were taken by others when it came.
+        assert last < size * len(sizes) + places
+
+
+def test_of_one_tenant_the_table_that_waits_longest_goes_first():
+    due = [Due(tenant="a", table=f"t{age}", since=NOON - timedelta(hours=age)) for age in (1, 3, 2)]
+    assert [one.table for one in Turns().choose(due, {}, 3)] == ["t3", "t2", "t1"]
+
+
+def test_the_tenant_with_the_fewest_running_tables_goes_first():
+    due = [*tables("a", 2), *tables("b", 2)]
+    assert [one.tenant for one in Turns().choose(due, {"a": 2}, 3)] == ["b", "b", "a"]
+
+
+def test_turns_go_round_also_when_there_is_one_place():
+    turns, waiting, order = Turns(), [one for name in "abc" for one in tables(name, 3)], []
+    for _ in range(9):
+        (one,) = turns.choose(waiting, {}, 1)
+        waiting.remove(one)
+        order.append(one.tenant)
+    assert order == list("abcabcabc")
+
+
+def test_no_place_means_no_turn():
+    assert Turns().choose(tables("a", 1), {}, 0) == []

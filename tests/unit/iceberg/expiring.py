@@ -1,0 +1,35 @@
+"""What the tests of the expiry commit share: a fence that may act, a policy, and a clock far ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.builders.iceberg import later
+
+from lakesweep.formats.iceberg.table import IcebergTable
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan
+
+POLICY = CleanupPolicy()
+OLD = {"days": 60}
+
+
+class Fence:
+    """Counts, and may act or fail like a lease that was lost."""
+
+    def __init__(self, act: Callable[[int], None] = lambda _: None) -> None:
+        self.checks = 0
+        self._act = act
+
+    async def check(self) -> None:
+        self.checks += 1
+        self._act(self.checks)
+
+
+async def expire(handle: IcebergTable, fence: Fence | None = None, **ahead: float) -> ExpiryPlan:
+    state = await handle.load()
+    return (await handle.commit_expiry(state, POLICY, later(**(ahead or OLD)), fence or Fence()))[1]
+
+
+def expired(plan: ExpiryPlan) -> set[int]:
+    return {int(snapshot.id) for snapshot in plan.expire}

@@ -1,0 +1,122 @@
+"""Signs of another table in the same place, and that our own history is none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.builders.iceberg_metadata import MetadataTable
+
+from lakesweep.formats.iceberg import foreign, metadata
+from lakesweep.model.errors import Unavailable, Unreadable
+from lakesweep.model.location import Location
+from lakesweep.storage import memory
+
+
+@pytest.fixture(autouse=True)
+def _fresh_bucket():
+    memory.forget("lake")
+    yield
+    memory.forget("lake")
+
+
+def parsed(table: MetadataTable) -> metadata.TableMetadata:
+    address = table.write()
+    table.store()
+    return metadata.parse(address, table.files[address])
+
+
+def put(path: str, data: bytes) -> str:
+    place = Location.parse(path)
+    memory.bucket("lake").objects[place.path] = memory.Held(data=data, modified_at=None)
+    return path
+
+
+async def find(own: metadata.TableMetadata, *paths: str) -> str | None:
+    return await foreign.find(memory.MemoryStorage(), own, paths)
+
+
+async def test_our_own_old_metadata_is_no_evidence():
+    table = MetadataTable()
+    old = [table.write() for _ in range(3)]
+    own = parsed(table)
+    assert await find(own, *old, table.path("data/x.parquet")) is None
+
+
+async def test_a_second_table_on_the_same_location_is_evidence():
+    table = MetadataTable()
+    own = parsed(table)
+    other = MetadataTable()
+    evidence = await find(own, parsed(other).address)
+    assert evidence is not None
+    assert other.uuid in evidence
+
+
+async def test_a_table_inside_our_directory_is_evidence():
+    own = parsed(MetadataTable())
+    nested = MetadataTable(location="memory://lake/wh/db/t/nested")
+    assert "nested" in (await find(own, parsed(nested).address) or "")
+
+
+async def test_a_place_that_we_left_is_no_evidence():
+    table = MetadataTable()
+    moved = MetadataTable(location=table.path("earlier"), uuid=table.uuid)
+    assert await find(parsed(table), parsed(moved).address) is None
+
+
+async def test_half_a_file_at_home_is_a_dead_writer_and_elsewhere_it_is_evidence():
+    table = MetadataTable()
+    own = parsed(table)
+    assert await find(own, put(table.path("metadata/9-x.metadata.json"), b"{")) is None
+    assert await find(own, put(table.path("other/metadata/9-x.metadata.json"), b"{")) is not None
+
+
+async def test_a_file_that_is_gone_by_now_is_no_evidence():
+    table = MetadataTable()
+    assert await find(parsed(table), table.path("metadata/gone.metadata.json")) is None
+
+
+async def test_a_store_that_does_not_answer_leaves_it_open():
+    table = MetadataTable()
+    own = parsed(table)
+    path = put(table.path("metadata/9-x.metadata.json"), b"{}")
+
+    def fail(operation: str, address: str) -> None:
+        raise Unavailable(address, "slow down")
+
+    memory.bucket("lake").faults = fail
+    with pytest.raises(Unreadable, match="slow down"):
+        await find(own, path)
+
+
+@pytest.mark.parametrize("log", ["_delta_log/00000000000000000000.json", "part/.hoodie/1.commit"])
+async def test_a_log_of_another_format_is_evidence(log: str):
+    table = MetadataTable()
+    assert "another format" in (await find(parsed(table), table.path(log)) or "")
+
+
+async def test_without_a_uuid_the_location_tells():
+    table = MetadataTable(version=1)
+    document = table.document()
+    del document["table-uuid"]
+    address = table.write(document)
+    table.store()
+    own = metadata.parse(address, table.files[address])
+    same = put(table.path("metadata/0.metadata.json"), json.dumps(document).encode())
+    other = put(table.path("metadata/1.metadata.json"), json.dumps(document | {"location": "memory://x/y"}).encode())
+    assert await find(own, same) is None
+    assert await find(own, other) is not None
+
+
+async def test_a_stranger_among_many_is_found_and_the_number_of_reads_is_bounded():
+    table = MetadataTable()
+    own = parsed(table)
+    mine = json.dumps(table.document()).encode()
+    paths = [put(table.path(f"metadata/{index:05d}-x.metadata.json"), mine) for index in range(500)]
+    reads: list[str] = []
+    memory.bucket("lake").faults = lambda operation, address: reads.append(address)
+    assert await find(own, *paths) is None
+    assert len(reads) == foreign.READ_AT_MOST
+    stranger = MetadataTable()
+    newest = put(table.path("metadata/00600-y.metadata.json"), json.dumps(stranger.document()).encode())
+    assert await find(own, *paths, newest) is not None
