@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from tests.servers import seaweedfs as server
+
+# A busy machine is slow, which says nothing about the law that is being checked.
+settings.register_profile("lakesweep", deadline=None)
+settings.load_profile("lakesweep")
 
 
 @pytest.fixture(scope="session")

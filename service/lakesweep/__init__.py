@@ -11,6 +11,7 @@ Layers, imports point down:
     formats    Iceberg, Paimon, Delta: what a table's metadata says
     storage    S3, local disk, memory: what is really stored
     state      runs, leases, journal: what survives a restart
+    audit      the record of every decision and what became of it
     cleanup    the algorithm; start reading in `cleanup/cycle.py`
     telemetry  logs and metrics
     settings   every setting, with its unit and reason

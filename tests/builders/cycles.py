@@ -54,6 +54,7 @@ class Bench:
     faults: Faults = field(default_factory=Faults)
     store: StateStore | None = None
     neighbours: Mapping[Any, Any] = field(default_factory=dict)
+    neighbours_problem: str | None = None
 
     def __post_init__(self) -> None:
         self.store = self.store or MemoryStateStore(self.clock)
@@ -107,6 +108,7 @@ class Bench:
             fencing_token=lease.token,
             rows_path=str(self.scratch / "plans" / f"{run_id}.parquet"),
             neighbours=self.neighbours,
+            neighbours_problem=self.neighbours_problem,
         )
         try:
             return await cycle.run()

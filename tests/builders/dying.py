@@ -124,7 +124,7 @@ def _child(request: dict[str, Any]) -> int:
 
 
 def _serve() -> None:
-    import lakesweep.cli.main  # noqa: F401, PLC0415
+    import lakesweep.cli.main  # noqa: PLC0415
     import lakesweep.daemon.service  # noqa: F401, PLC0415
 
     for line in sys.stdin:

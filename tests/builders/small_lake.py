@@ -46,7 +46,15 @@ def small_table(name: str, *, live: int = 2, orphans: int = 3) -> SmallTable:
             }
         },
         *(
-            {"add": {"path": path, "partitionValues": {}, "size": len(path), "modificationTime": born, "dataChange": True}}
+            {
+                "add": {
+                    "path": path,
+                    "partitionValues": {},
+                    "size": len(path),
+                    "modificationTime": born,
+                    "dataChange": True,
+                }
+            }
             for path in files
         ),
     ]

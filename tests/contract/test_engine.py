@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 from tests.contract import engine_lake
 from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, Shuffled, Stuck, Travelling, decoder
 
@@ -160,6 +161,35 @@ async def test_every_listing_is_complete_before_the_table_is_read(find, lake):
     plan, _ = await find()
     assert pages.index("mark") == len(pages) - 1 == 6
     assert plan.candidates.files == 5000
+
+
+async def test_what_appears_after_the_listing_is_not_in_the_plan(open_engine, tmp_path):
+    """Files on disk, which every process sees as they are now: a listing that is made twice would show."""
+    root = tmp_path / "lake"
+    root.mkdir()
+
+    def put(name):
+        (root / name).write_bytes(b"x")
+        os.utime(root / name, (OLD.timestamp(), OLD.timestamp()))
+        return f"file://{root / name}"
+
+    lake = ListLake(roots=(f"file://{root}",))
+    lake.named = [put("live.data")]
+    stray = put("stray.data")
+    lake.during_mark = [lambda: put("late.data")]
+    async with contextlib.aclosing(open_engine(LocalStorage(), tmp_path / "scratch")) as engine:
+        plan = await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+    assert paths_of(rows_of(plan)) == [stray]
+    assert (plan.matched, sum(plan.verdicts.values(), Tally()).files) == (1, 2)
+
+
+@pytest.mark.parametrize("open_engine", [ON_SPARK], indirect=True)
+async def test_operators_find_a_run_by_its_job_group(find, lake):
+    lake.source([lake.put("s3://b/t/x.data")])
+    plan, _ = await find()
+    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    group = f"lakesweep-{Path(plan.rows_path).stem}"
+    assert session.sparkContext.statusTracker().getJobIdsForGroup(group)
 
 
 async def test_what_only_expiring_snapshots_name_goes_without_grace(find, lake):

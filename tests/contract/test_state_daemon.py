@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.cleanup.ports import Approval, DueTime, Hold
+from lakesweep.cleanup.ports import Approval, BatchRecord, BatchState, DueTime, Hold, PlanHeader
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Outcome, Phase
 from lakesweep.model.table import FormatName, TableRef, TenantId
@@ -15,6 +15,9 @@ TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 RUN = CleanupRun(id="r1", table=TABLE, location=None, started_at=NOON)
+PLAN = PlanHeader(
+    run_id="r1", table=TABLE.label, head="h", digest="d1", rows_path="/p", candidates=1, bytes=2, created_at=NOON
+)
 CLOSED = {"phase": "finished", "outcome": "failed", "reason": "interrupted", "finished_at": "2026-03-01T13:00:00.000Z"}
 
 
@@ -111,3 +114,24 @@ def test_a_lease_from_a_clock_far_ahead_does_not_lock_a_table_for_ever():
 def test_a_lease_of_any_length_that_leases_have_is_respected():
     lease = laws.grant(None, table="t", owner="a", ttl=laws.LONGEST_LEASE, now=NOON)
     assert laws.grant(lease, table="t", owner="b", ttl=HOUR, now=NOON) is None
+
+
+async def test_old_runs_are_forgotten_with_all_that_hangs_on_them_and_younger_ones_stay(store):
+    for number in range(5):
+        run = replace(RUN, id=f"r{number}", started_at=NOON + number * HOUR)
+        await store.start_run(run)
+        await store.save_plan(replace(PLAN, run_id=run.id, rows_path=f"/plans/r{number}"))
+        await store.add_approval(approval(run.id))
+        if number < 4:
+            done = replace(run, outcome=Outcome.DONE, phase=Phase.FINISHED, finished_at=run.started_at)
+            await store.update_run(done)
+    lease = await store.acquire_lease(TABLE.label, "a", HOUR)
+    batch = BatchRecord(run_id="r0", number=0, first=0, count=1, state=BatchState.INTENT, fencing_token=lease.token)
+    await store.begin_batch(batch)
+    assert await store.forget_runs(NOON + 2.5 * HOUR, 2) == (2, ["/plans/r0", "/plans/r1"])
+    assert await store.forget_runs(NOON + 2.5 * HOUR, 2) == (1, ["/plans/r2"])
+    assert await store.forget_runs(NOON + 2.5 * HOUR, 2) == (0, [])
+    assert [run["run_id"] for run in await store.list_runs()] == ["r4", "r3"]
+    assert (await store.journal("r0"), await store.get_plan("r0")) == ([], None)
+    assert {one.run_id for one in await store.approvals(TABLE.label)} == {"r3", "r4"}
+    assert await store.forget_runs(NOON + 99 * HOUR, 9) == (1, ["/plans/r3"])  # r4 never ended

@@ -146,3 +146,20 @@ def test_a_token_for_a_tenant_that_is_not_configured_is_a_slip(tmp_path):
     assert refused.returncode == 2
     assert "acne" in refused.stderr
     assert place.command("token", "revoke", "nothing").returncode == 2
+
+
+def test_nothing_is_deleted_while_the_audit_trail_cannot_be_written(tmp_path):
+    place = make_place(tmp_path)
+    blocked = tmp_path / "state" / "artifacts" / "audit"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("no directory")
+    failed = place.command("run", "acme/prod/orders", "--execute", "--json")
+    (run,) = json.loads(failed.stdout)["tables"]
+    assert (failed.returncode, run["outcome"], run["deleted"]["count"]) == (4, "failed", 0)
+    assert "the audit trail cannot be written" in run["reason"]
+    assert len(list((tmp_path / "lake" / "acme").rglob("orders/data/orphan-*"))) == ORPHANS["acme"]["orders"]
+
+    blocked.unlink()
+    done = place.command("run", "acme/prod/orders", "--execute", "--json")
+    assert json.loads(done.stdout)["tables"][0]["deleted"]["count"] == ORPHANS["acme"]["orders"]
+    assert place.command("audit", "verify").returncode == 0

@@ -12,6 +12,7 @@ from tests.builders.small_lake import LONG_AGO, LocalLake
 from lakesweep.cleanup.ports import BatchState
 from lakesweep.daemon.app import App
 from lakesweep.model.errors import Refused, StateError, UnknownRun
+from lakesweep.model.files import Verdict
 from lakesweep.model.run import Lease, Outcome
 from lakesweep.settings.schema import Settings
 from lakesweep.state.schema import leases
@@ -265,6 +266,7 @@ async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_told(stand):
 
 async def _newest(state):
     """The lease of the table as the database has it."""
+
     async def read(connection):
         row = (await connection.execute(sa.select(leases).where(leases.c.table == TABLE))).mappings().one()
         return Lease(**row)
@@ -322,3 +324,18 @@ async def test_a_disk_that_takes_no_more_is_an_outcome_and_deletes_nothing(stand
     again = await stand.run()
     assert again.outcome is Outcome.DONE
     assert stand.lake.orphans_left(TABLE) == set()
+
+
+async def test_an_explanation_says_since_when_a_file_waits_and_until_when(stand):
+    stand.cleanup = {"confirm_after_hours": 24}
+    await stand.start()
+    orphan = str(stand.lake.directory(TABLE) / stand.lake.tables[TABLE].orphans[0])
+    before = await stand.app.explain(orphan, target=TABLE)
+    assert before.verdict is Verdict.YOUNG
+    assert "no successful run has seen it so yet" in before.sentences[-1]
+    await stand.run()
+    waiting = await stand.app.explain(orphan, target=TABLE)
+    assert (waiting.verdict, waiting.deletable_from) == (Verdict.YOUNG, NOON + 24 * HOUR)
+    stand.clock.moment += 24 * HOUR
+    ripe = await stand.app.explain(orphan, target=TABLE)
+    assert (ripe.verdict, ripe.deletable_from) == (Verdict.ORPHAN, None)

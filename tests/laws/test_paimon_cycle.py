@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.builders.cycles import AlwaysOurs, Bench, SetClock
 from tests.builders.faults import Killed
 from tests.builders.paimon_model import ModelTable
+from tests.laws import examples
 
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.formats.paimon import merge
@@ -36,7 +37,7 @@ from lakesweep.storage.spec import StorageSpec
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 PARTITIONS = st.sampled_from(["a", "b", None])
 
-laws = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+laws = settings(max_examples=examples(15, soak=500), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import json
 import string
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,11 @@ from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candida
 
 from lakesweep.cleanup import audit
 from lakesweep.cleanup.audit import Broken, FileFate, Segment
+from lakesweep.cleanup.ports import Approval
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome, Refusal
+from lakesweep.settings.digest import digest as settings_digest
+from lakesweep.settings.schema import Settings
 from lakesweep.storage import memory
 
 # Surrogates stand for names that are not UTF-8.
@@ -136,6 +140,35 @@ def test_the_beginning_says_who_when_and_on_what():
     assert record["trigger"] == {"by": "command", "who": "ada"}
     assert (record["settings"], record["head"], record["fencing_token"]) == ("5e77", "h1", 7)
     assert record["plan"] == {"digest": "d1", "cutoff": "2026-03-01T12:00:00.250Z", "count": 4, "bytes": 28}
+
+
+def test_the_beginning_names_the_approvals_that_hold():
+    def approval(run_id, hours):
+        until = NOON + timedelta(hours=hours)
+        return Approval(
+            run_id=run_id, table=REF.label, digest="d0", approved_by="grace", approved_at=NOON, expires_at=until
+        )
+
+    async def recorded_begin():
+        shelf = Shelf(Location.parse(f"memory://audit-{uuid.uuid4().hex}/a"))
+        for run_id, hours in (("r8", -1), ("r9", 1)):
+            await shelf.state.start_run(a_run(run_id))
+            await shelf.state.add_approval(approval(run_id, hours))
+        await shelf.trail().end(a_run(outcome=Outcome.DONE))
+        return await anext(record async for _, record in shelf.inspector.records("r1"))
+
+    begin = asyncio.run(recorded_begin())
+    assert begin["approvals"] == [
+        {"run_id": "r9", "digest": "d0", "approved_by": "grace", "expires_at": "2026-03-01T13:00:00.250Z"}
+    ]
+
+
+def test_equal_settings_have_one_digest_and_secrets_are_not_in_it():
+    def settings(password, **changes):
+        return Settings.model_validate({"state": {"url": f"postgresql://me:{password}@db/x"}, **changes})
+
+    assert settings_digest(settings("one")) == settings_digest(settings("two"))
+    assert settings_digest(settings("one")) != settings_digest(settings("one", daemon={"max_tables": 9}))
 
 
 def test_the_end_of_a_refused_run_says_why():

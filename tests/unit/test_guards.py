@@ -33,7 +33,7 @@ STATE = TableState(
     roots=(Location.parse("s3://b/acme/orders"),),
     snapshots=(Snapshot(id="1", committed_at=NOW),),
     layout=AnyLayout(),
-    estimated_files=80,
+    counted_files=80,
 )
 PLAN = OrphanPlan(
     head="h1",
@@ -66,7 +66,7 @@ def test_no_reference_at_all_while_snapshots_exist_is_refused():
 
 
 def test_a_table_without_snapshots_may_have_no_references():
-    state = replace(STATE, snapshots=(), estimated_files=None)
+    state = replace(STATE, snapshots=(), counted_files=None)
     assert code(replace(PLAN, references=0, matched=0), state) is None
 
 

@@ -244,8 +244,8 @@ async def test_law_what_goes_was_seen_unreferenced_by_a_successful_run_long_enou
     table = Table(tmp_path_factory.mktemp("table"))
     sightings: dict[str, list] = {}
     gone = set()
-    for at, rows, outcome in cycles:
-        rows = {name: reason for name, reason in rows.items() if name not in gone}
+    for at, drawn, outcome in cycles:
+        rows = {name: reason for name, reason in drawn.items() if name not in gone}
         going, _ = await table.cycle([row(name, reason=why) for name, why in rows.items()], at, outcome=outcome)
         for name in set(sightings) - set(rows):
             del sightings[name]

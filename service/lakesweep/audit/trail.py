@@ -53,8 +53,10 @@ class Trail:
     """Goes in with the first change, since nothing happens before it. None until the run begins."""
 
     async def begin(self, run: CleanupRun) -> None:
-        """Who, why and on which plan."""
-        self._beginning = (audit.begin_record(run, self.about),)
+        """Who, why and on which plan, with the approvals that hold now."""
+        now = self.clock.now()
+        approvals = [one for one in await self.state.approvals(self.table) if now < one.expires_at]
+        self._beginning = (audit.begin_record(run, self.about, approvals),)
 
     async def expiring(self, plan: ExpiryPlan) -> None:
         """Before the commit."""

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from lakesweep.cleanup.ports import Storage, Writer
 from lakesweep.model.location import Location
 
 PART_BYTES = 16 * 1024**2
+LEFTOVER_AGE = timedelta(days=1)
+"""No cycle takes so long: an unfinished file of this age is a killed process's."""
+
+Discard = Callable[[Sequence[str]], Awaitable[None]]
+"""Removes objects of this place. Never raises: what is left costs space and nothing else."""
 
 
 class Artifacts:
@@ -28,11 +34,13 @@ class Artifacts:
         shared: Location | None = None,
         storage: Storage | None = None,
         writer: Writer | None = None,
+        discard: Discard | None = None,
     ) -> None:
         self._working = working
         self._shared = shared
         self._storage = storage
         self._writer = writer
+        self._discard = discard
 
     def file(self, kind: str, name: str) -> Path:
         """Where to write a file before it is published: `plans/…`, `ledgers/…`."""
@@ -50,6 +58,31 @@ class Artifacts:
                 data = await asyncio.to_thread(file.read, PART_BYTES)
                 await self._writer.put(place.join(str(part)), data, create_only=False)
         return place.raw
+
+    async def discard(self, address: str) -> None:
+        """Remove a published file that nothing points to any more."""
+        if "://" not in address:
+            path = Path(address)
+            if path.is_relative_to(self._working):
+                with suppress(OSError):
+                    await asyncio.to_thread(path.unlink, missing_ok=True)
+        elif self._discard is not None and self._shared is not None:
+            place = Location.parse(address)
+            if self._shared.contains(place) and place.name.isdecimal():
+                await self._discard([place.join(str(part)).raw for part in range(int(place.name))])
+
+    def remove_leftovers(self, now: datetime) -> int:
+        """Unfinished files of processes that were killed, and local copies of what is published elsewhere."""
+        patterns = ["fetched/*", "*/*.observed", "*/*.partial"]
+        if self._shared is not None:
+            patterns += ["plans/*.parquet", "ledgers/*.parquet"]
+        removed = 0
+        for path in (found for pattern in patterns for found in self._working.glob(pattern)):
+            with suppress(OSError):
+                if path.stat().st_mtime < (now - LEFTOVER_AGE).timestamp():
+                    path.unlink()
+                    removed += 1
+        return removed
 
     @asynccontextmanager
     async def opened(self, address: str) -> AsyncIterator[str]:

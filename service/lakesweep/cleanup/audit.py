@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
-from lakesweep.cleanup.ports import BatchRecord
+from lakesweep.cleanup.ports import Approval, BatchRecord
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model.access import Trigger
 from lakesweep.model.files import Candidate
@@ -153,8 +153,8 @@ def _line(record: Record) -> bytes:
 # What is recorded
 
 
-def begin_record(run: CleanupRun, about: Circumstances) -> Record:
-    """Who set the run off, under which settings, and on which plan it works."""
+def begin_record(run: CleanupRun, about: Circumstances, approvals: Iterable[Approval] = ()) -> Record:
+    """Who set the run off, under which settings, on which plan it works, and who let which plan go."""
     plan = run.plan
     return {
         "record": "begin",
@@ -165,6 +165,15 @@ def begin_record(run: CleanupRun, about: Circumstances) -> Record:
         "settings": about.settings_digest,
         "format": run.table.format.value,
         "location": run.location,
+        "approvals": [
+            {
+                "run_id": approval.run_id,
+                "digest": approval.digest,
+                "approved_by": approval.approved_by,
+                "expires_at": iso_utc(approval.expires_at),
+            }
+            for approval in approvals
+        ],
         "head": run.head,
         "started_at": iso_utc(run.started_at),
         "plan": plan

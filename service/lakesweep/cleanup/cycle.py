@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import guards, resume, sweep
+from lakesweep.cleanup import guards, planfile, resume, sweep
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
@@ -50,6 +51,16 @@ def _silent(_: Progress) -> None:
     """Nobody is watching."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """What the changing half of a cycle takes over from the planning half."""
+
+    engine: Engine
+    marked: Marked
+    expiry: ExpiryPlan
+    at: datetime
+
+
 @dataclass(kw_only=True)
 class Cycle:
     """The ports and rules one cycle works with. `run` may be called once."""
@@ -71,6 +82,8 @@ class Cycle:
     fencing_token: int
     rows_path: str
     neighbours: Mapping[TableRef, tuple[Location, ...]]
+    neighbours_problem: str | None = None
+    """Why the places of the tables next door are not known, if they are not."""
     artifacts: Artifacts | None = None
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -79,8 +92,7 @@ class Cycle:
     """Places for deletion batches that all tables share."""
     progress: ReportProgress = _silent
     _latest: CleanupRun | None = field(init=False, default=None)
-    _planned_by: Engine = field(init=False)
-    _marked: Marked = field(init=False)
+    _planned: _Planned = field(init=False)
     _kept: Artifacts = field(init=False)
     _ledger: Ledger = field(init=False)
 
@@ -138,10 +150,11 @@ class Cycle:
         marked, expiry = marking.result()
         plan = await self._ledger.hold_back(plan, now, self.clock.now())
         run = self._note(run, plan=plan, expiry=expiry, head=marked.state.head, phase=Phase.CHECKING)
-        self._planned_by, self._marked = engine, marked
+        self._planned = _Planned(engine=engine, marked=marked, expiry=expiry, at=now)
         refusal = (
             guards.check_clock(self.policy, now, store_now)
             or guards.check_tenant_root(marked.state, self.tenant_root)
+            or guards.check_neighbours(self.neighbours_problem)
             or guards.check_overlap(marked.state, self.neighbours)
             or self._check_roots_stayed(before_listing, marked.state)
             or await self._check_plan(plan, marked.state)
@@ -168,7 +181,7 @@ class Cycle:
         await self.state.update_run(run)
         run = await self._sweep(run, plan)
         if run.outcome is None:
-            await self.table.after_sweep(self._marked.state, run.expiry or expiry)
+            await self.table.after_sweep(self._planned.marked.state, run.expiry or expiry)
             await self.state.set_pending_expiry(self.table.ref.label, None, self.run_id)
             run = replace(run, outcome=Outcome.DONE)
         return run
@@ -176,13 +189,14 @@ class Cycle:
     async def _commit_expiry(self, run: CleanupRun, planned: ExpiryPlan) -> CleanupRun:
         if planned.empty:
             return run
-        state = self._marked.state
+        state = self._planned.marked.state
         # A crash between this commit and the sweep must not forget which files the expiry set free.
         if await self.state.pending_expiry(self.table.ref.label) is None:
             await self.state.set_pending_expiry(self.table.ref.label, state.head, self.run_id)
         await self.audit.expiring(planned)
         await self.fence.check()
-        _, committed = await self.table.commit_expiry(state, self.policy, self.clock.now(), self.fence)
+        # By the time of the plan: a clock that was set meanwhile must not expire more than was checked.
+        _, committed = await self.table.commit_expiry(state, self.policy, self._planned.at, self.fence)
         run = self._note(
             run,
             expiry=committed,
@@ -193,18 +207,27 @@ class Cycle:
         return run
 
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan) -> CleanupRun:
-        deleter = self.open_deleter(self._marked.state)
+        planned = self._planned
+        if await asyncio.to_thread(planfile.digest, plan.rows_path) != plan.digest:
+            raise Indeterminate(f"the plan's rows in {plan.rows_path} are not those that were checked")
+        deleter = self.open_deleter(planned.marked.state)
         sweeping = sweep.Sweep(
             run_id=self.run_id,
             plan=plan,
-            match_by=self._marked.state.layout.match_by,
+            match_by=planned.marked.state.layout.match_by,
             policy=self.policy,
             deleter=deleter,
             journal=self.state,
             audit=self.audit,
             fence=self.fence,
             fencing_token=self.fencing_token,
-            revalidate=Revalidator(table=self.table, engine=self._planned_by, planned=self._marked),
+            revalidate=Revalidator(
+                table=self.table,
+                engine=planned.engine,
+                planned=planned.marked,
+                expiring=planned.expiry,
+                committed=run.expiry or planned.expiry,
+            ),
             stop=self.stop,
             progress=self.progress,
             places=self.places,

@@ -6,7 +6,7 @@ path. Read only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from lakesweep.cleanup import addresses, guards, verdict
@@ -34,6 +34,15 @@ class Explanation:
     deletable_from: datetime | None = None
 
 
+@dataclass(kw_only=True)
+class _Holders:
+    """Sentences for what refers to a file."""
+
+    held: list[str] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
+    elsewhere: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Explainer:
     """What is needed to explain paths of one table."""
@@ -53,26 +62,31 @@ class Explainer:
         now = self.clock.now()
         expiry = self.table.plan_expiry(state, self.policy, now)
         references = await self.table.references(state, expiry)
-        holders, expired_holders = await self._holders(location, state, references)
+        found = await self._holders(location, state, references)
+        holders = found.held[:_HOLDERS_SHOWN]
         stored = await self._stat(location)
         if stored is None:
             gone = "storage has no such object" + ("; it is live, so the table is damaged" if holders else "")
             return self._answer(location, None, (gone, *holders))
         if holders:
             return self._answer(location, Verdict.LIVE, tuple(holders))
-        return await self._judge(stored, state, expiry, expired_holders)
+        return await self._judge(stored, state, expiry, found)
 
-    async def _judge(
-        self, stored: StoredObject, state: TableState, expiry: ExpiryPlan, expired_holders: list[str]
-    ) -> Explanation:
+    async def _judge(self, stored: StoredObject, state: TableState, expiry: ExpiryPlan, found: _Holders) -> Explanation:
         cutoff = guards.cutoff(self.policy, state.minimum_age, self.clock.now(), await self.storage.now())
         kind = state.layout.classify(stored.location.raw)
         judged = verdict.judge(
-            kind, expired=bool(expired_holders), elsewhere=False, modified_at=stored.modified_at, cutoff=cutoff
+            kind,
+            expired=bool(found.expired),
+            elsewhere=found.elsewhere is not None,
+            modified_at=stored.modified_at,
+            cutoff=cutoff,
         )
         grace = max(self.policy.grace_period, state.minimum_age)
         sentences = [f"no retained snapshot, branch, tag or statistics entry refers to it (head {state.head})"]
         match judged:
+            case Verdict.FOREIGN if found.elsewhere:
+                sentences.append(f"{found.elsewhere} outside the table's roots is live and has its name: never deleted")
             case Verdict.FOREIGN:
                 sentences.append("its name is not one that the format writes: reported, never deleted")
             case Verdict.RESERVED:
@@ -81,34 +95,36 @@ class Explainer:
                 sentences.append(
                     _age(stored, f"inside the grace period of {grace}: a writer may be about to commit it")
                 )
-            case Verdict.ORPHAN if expired_holders:
+            case Verdict.ORPHAN if found.expired:
                 going = ", ".join(snapshot.id for snapshot in expiry.expire[:_HOLDERS_SHOWN])
                 sentences.append(f"only snapshots that the next run expires refer to it ({going})")
-                sentences.extend(expired_holders)
+                sentences.extend(found.expired[:_HOLDERS_SHOWN])
             case _:
                 sentences.append(_age(stored, f"older than the grace period of {grace}"))
         until = stored.modified_at + grace if judged is Verdict.YOUNG and stored.modified_at else None
         return self._answer(stored.location, judged, tuple(sentences), until)
 
-    async def _holders(
-        self, location: Location, state: TableState, references: References
-    ) -> tuple[list[str], list[str]]:
-        """Sentences for what holds the file now, and for what only expiring snapshots hold."""
+    async def _holders(self, location: Location, state: TableState, references: References) -> _Holders:
+        """What holds the file now, what only expiring snapshots hold, and what elsewhere has its name."""
         match_by = state.layout.match_by
         wanted = location.name if match_by is MatchBy.NAME else location.match_key
-        held: list[str] = []
-        expired: list[str] = []
-        for paths, into in ((references.kept, held), (references.expired, expired)):
+        found = _Holders()
+        for paths, into in ((references.kept, found.held), (references.expired, found.expired)):
             if wanted in addresses.match_key_list(paths, match_by):
                 into.extend(await self.table.explain(state, location))
         if wanted in addresses.match_key_list(references.released, match_by):
-            return held, expired
+            return found
         async for source, batch in self.engine.read_references(references.sources):
-            if wanted in addresses.match_keys(batch.column("path"), match_by).to_pylist():
-                into = held if source.retained else expired
+            paths = batch.column("path")
+            if wanted in addresses.match_keys(paths, match_by).to_pylist():
+                into = found.held if source.retained else found.expired
                 into.append(f"{source.kind} {source.location} names it")
                 into.extend(await self.table.explain(state, source.location))
-        return held[:_HOLDERS_SHOWN], expired[:_HOLDERS_SHOWN]
+            elif source.retained:
+                placed = addresses.place(paths, addresses.Role.READ, match_by, state.roots)
+                if location.name in placed.column("guarded_name").to_pylist():
+                    found.elsewhere = f"a file that {source.kind} {source.location} names"
+        return found
 
     async def _stat(self, location: Location) -> StoredObject | None:
         try:

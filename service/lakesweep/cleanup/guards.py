@@ -49,6 +49,16 @@ def check_tenant_root(state: TableState, tenant_root: Location) -> Refusal | Non
     )
 
 
+def check_neighbours(problem: str | None) -> Refusal | None:
+    """The tables of the same catalog are its nearest neighbours: without them nobody knows who shares its place."""
+    if problem is None:
+        return None
+    return Refusal(
+        code="neighbours_unknown",
+        reason=f"where the other tables of this dataset are could not be read, so they may share its place: {problem}",
+    )
+
+
 def check_overlap(state: TableState, neighbours: Mapping[TableRef, Iterable[Location]]) -> Refusal | None:
     """Two tables in one place: what is an orphan to one may be live in the other."""
     for other, locations in neighbours.items():
@@ -91,10 +101,10 @@ def _check_view(plan: OrphanPlan, state: TableState) -> Refusal | None:
             reason=f"the table has {len(state.snapshots)} snapshots, yet no live file was found: "
             "its metadata is damaged or was read wrongly",
         )
-    if state.estimated_files is not None and plan.references < state.estimated_files:
+    if state.counted_files is not None and plan.references < state.counted_files:
         return Refusal(
             code="short_live_set",
-            reason=f"the table's own summary counts {state.estimated_files} live files, yet only "
+            reason=f"the table's own count is {state.counted_files} live files, yet only "
             f"{plan.references} references were read",
         )
     listed = sum((tally.files for tally in plan.verdicts.values()), 0)

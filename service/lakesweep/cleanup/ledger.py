@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -112,9 +112,8 @@ class Ledger:
         header = LedgerHeader(table=self.table, rows_path=address, updated_at=now, run_id=self.run_id)
         await self.fence.check()
         await self.state.set_ledger(header)
-        if before is not None:
-            with suppress(OSError):
-                self.artifacts.file("ledgers", f"{before.run_id}.parquet").unlink(missing_ok=True)
+        if before is not None and before.rows_path:
+            await self.artifacts.discard(before.rows_path)
 
     def _split(
         self, plan: OrphanPlan, known: str | None, observed: Path, started_at: datetime, seen_at: datetime
@@ -137,6 +136,16 @@ class Ledger:
                 going.add(rows.filter(ripe))
                 held.add(rows.filter(pc.invert(ripe)))
         return _with_rows(plan, going, held, writer.digest)
+
+
+def first_seen(rows_path: str, path: str) -> datetime | None:
+    """Since when one object is in a ledger."""
+    for rows in _read(rows_path):
+        found = rows.filter(pc.equal(rows.column("path"), path))
+        if found.num_rows:
+            moment: datetime = found.column("first_seen")[0].as_py()
+            return moment
+    return None
 
 
 @dataclass(kw_only=True)

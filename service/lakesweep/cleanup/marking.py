@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lakesweep.cleanup.ports import Marked, StateStore, Table
-from lakesweep.model.errors import Indeterminate
+from lakesweep.model.errors import CommitConflict, Indeterminate
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
+
+
+_ATTEMPTS = 4
+"""A table that is committed to faster than its lists can be read is left to the next cycle."""
 
 
 @dataclass(kw_only=True)
@@ -22,7 +26,15 @@ class Marking:
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:
-        """Load, decide what expires, and collect what names files."""
+        """Load, decide what expires, and collect what names files; again if a commit took a list away meanwhile."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._mark()
+            except CommitConflict:
+                continue
+        return await self._mark()
+
+    async def _mark(self) -> Marked:
         table = self.table
         state = await table.load()
         expiry = table.plan_expiry(state, self.policy, self.now)

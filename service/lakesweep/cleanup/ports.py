@@ -191,6 +191,8 @@ class TableState:
     layout: Layout
     minimum_age: timedelta = timedelta(0)
     """The format's own retention of unreferenced files, where it has one; the longer of it and the grace rules."""
+    counted_files: int | None = None
+    """Distinct live files by the table's own exact count, where it keeps one: fewer references mean damage."""
     estimated_files: int | None = None
     """From metadata summaries, to choose an engine; None when unknown."""
     native: Any = None
@@ -288,7 +290,6 @@ class OrphanJob:
     mark: Callable[[], Awaitable[Marked]]
     rows_path: str
     """Where the plan's rows go (a local Parquet file)."""
-    ledger: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,6 +447,11 @@ class StateStore(Protocol):
 
     async def close_run(self, document: dict[str, Any]) -> bool:
         """Finish a run that its own process could not. False, and nothing changes, if it has an outcome already."""
+        ...
+
+    async def forget_runs(self, before: datetime, limit: int) -> tuple[int, list[str]]:
+        """Forget at most `limit` runs that finished before then, the oldest first, with their plans, journals and
+        approvals. How many there were, and where the rows of their plans are."""
         ...
 
     async def save_plan(self, header: PlanHeader) -> None:

@@ -67,7 +67,11 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]
         "expire": _expire(run),
         "verdicts": {verdict.value: _tally(run.plan, verdict).files for verdict in Verdict},
         "verdict_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in Verdict},
-        "orphans": {"count": candidates.files, "bytes": candidates.bytes, "files": [orphan_document(row) for row in files]},
+        "orphans": {
+            "count": candidates.files,
+            "bytes": candidates.bytes,
+            "files": [orphan_document(row) for row in files],
+        },
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "engine": _engine(run),

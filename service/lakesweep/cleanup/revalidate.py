@@ -13,13 +13,21 @@ from lakesweep.model.snapshot import ExpiryPlan
 
 
 class Revalidator:
-    """Callable: the match keys of everything referenced since the plan. Cheap while the head stands still."""
+    """Callable: the match keys of everything referenced since the plan. Cheap while the head stands still.
 
-    def __init__(self, *, table: Table, engine: Engine, planned: Marked) -> None:
+    `planned` and `expiring` are what the plan was made for; `committed` is the expiry that really came to pass. A
+    snapshot that was to go and did not is retained, so its files are read and spared even if nobody else committed.
+    """
+
+    def __init__(
+        self, *, table: Table, engine: Engine, planned: Marked, expiring: ExpiryPlan, committed: ExpiryPlan
+    ) -> None:
         self._table = table
         self._engine = engine
         self._planned = planned
-        self._head = planned.state.head
+        self._committed = committed
+        as_planned = set(expiring.expire) <= set(committed.expire)
+        self._head = planned.state.head if as_planned else None
         self._read = _retained_sources(planned.references)
         self._named = frozenset(planned.references.kept)
         self._referenced: frozenset[str] = frozenset()
@@ -32,7 +40,7 @@ class Revalidator:
         state = await self._table.load()
         if state.table_uuid != self._planned.state.table_uuid:
             raise Refused("table_changed", "the table was dropped and created anew since the plan was made")
-        references = await self._table.references(state, ExpiryPlan(head=state.head))
+        references = await self._table.references(state, self._committed)
         self._referenced |= await self._new_keys(references)
         self._read |= _retained_sources(references)
         self._head = state.head

@@ -91,6 +91,12 @@ class Sweep:
                 number, first = number + 1, first + len(batch)
         except LakesweepError as exc:
             result.stopped_by = exc
+        except asyncio.CancelledError:
+            # Cancelled means that the table is no longer ours: not one more request. The journal's intents say
+            # that the outcome of these batches is unknown.
+            for task in running:
+                task.cancel()
+            raise
         finally:
             await _finish(running)
         return result

@@ -14,6 +14,7 @@ from lakesweep.cli import audit, token
 from lakesweep.cli.approve import approve
 from lakesweep.cli.demo import demo
 from lakesweep.cli.explain import explain
+from lakesweep.cli.hold import pause, resume
 from lakesweep.cli.plan import plan
 from lakesweep.cli.run import run
 from lakesweep.cli.runs import runs
@@ -29,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (plan, run, serve, tables, runs, explain, approve, demo):
+for command in (plan, run, serve, tables, runs, explain, approve, pause, resume, demo):
     app.command()(command)
 for group in (audit.app, token.app):
     app.add_typer(group)

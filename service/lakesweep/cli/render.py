@@ -19,7 +19,7 @@ LINES_SHOWN = 20
 
 _MEANING = {
     Verdict.LIVE: "referenced by a snapshot that stays",
-    Verdict.YOUNG: "unreferenced, inside the grace period",
+    Verdict.YOUNG: "unreferenced, inside the grace period or not confirmed yet",
     Verdict.RESERVED: "kept by the format's own rules",
     Verdict.FOREIGN: "not a name the format writes: never deleted",
     Verdict.ORPHAN: "may be deleted",
@@ -120,6 +120,9 @@ def _verdicts(console: Console, plan: OrphanPlan) -> None:
             verdict.value, screen.count(tally.files), screen.size(tally.bytes), _MEANING[verdict], style=style
         )
     screen.block(console, shown)
+    if plan.unconfirmed.files:
+        waiting = f"  {_tally(plan.unconfirmed)} of the young wait only for confirm_after_hours"
+        console.print(screen.text(waiting, "dim"))
 
 
 def _kinds(console: Console, plan: OrphanPlan) -> None:

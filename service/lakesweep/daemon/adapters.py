@@ -153,7 +153,8 @@ class Adapters:
         if place.scheme == "file":
             return Artifacts(Path(place.path))
         working = self._settings.service.data_dir / "artifacts"
-        return Artifacts(working, shared=place, storage=self.storage(""), writer=self.writer(""))
+        discard = GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place).discard
+        return Artifacts(working, shared=place, storage=self.storage(""), writer=self.writer(""), discard=discard)
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         """A table given as a location only."""

@@ -20,10 +20,11 @@ import structlog
 
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.approval import Approvals
+from lakesweep.cleanup.confirming import Confirming
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explainer, Explanation
 from lakesweep.cleanup.ports import Approval, Clock, DueTime, ReportProgress, StateStore
-from lakesweep.daemon import endings, targets
+from lakesweep.daemon import endings, holds, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock
 from lakesweep.daemon.discovery import Discovery
@@ -152,6 +153,7 @@ class App:
                     cycle.stop = stop or cycle.stop
                     cycle.progress = progress or cycle.progress
                     run = await _guarded(cycle, claimed)
+                    await holds.hold_if_lasting(self.state, run, self.clock.now())
             except SettingsError:
                 raise
             except LakesweepError as exc:
@@ -215,7 +217,8 @@ class App:
             policy=self._policy(work, execute=False),
             clock=self.clock,
         )
-        return await explainer.explain(location)
+        confirming = Confirming(policy=explainer.policy, state=self.state, artifacts=self.artifacts)
+        return await confirming.add(await explainer.explain(location), self.clock.now())
 
     async def _cycle(
         self, run_id: str, work: Work, held: HeldLease, trigger: Trigger | None, *, execute: bool | None
@@ -223,6 +226,8 @@ class App:
         if work.table is None:
             raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
         policy = self._policy(work, execute=execute)
+        if not policy.dry_run:
+            await holds.refuse_held(self.state, work.ref.label)
         return Cycle(
             run_id=run_id,
             table=work.table,
@@ -239,6 +244,7 @@ class App:
             fencing_token=held.token,
             rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
             neighbours=await self._neighbours_of(work),
+            neighbours_problem=self.neighbours.problem(work.tenant, work.ref.dataset),
             artifacts=self.artifacts,
             places=self._limits.deletions,
         )
@@ -263,8 +269,15 @@ class App:
         )
 
     async def _neighbours_of(self, work: Work) -> Mapping[TableRef, tuple[Location, ...]]:
-        tenant = self.settings.tenant(work.ref.tenant)
-        return {} if work.bare or tenant is None else await self.neighbours.of(tenant)
+        tenant = self.settings.tenant(work.tenant)
+        if tenant is None:
+            return {}
+        places = await self.neighbours.of(tenant)
+        if not work.bare:
+            return places
+        # A bare location may be one of the configured tables under another name; that is no neighbour.
+        own = work.ref.name.rstrip("/")
+        return {ref: found for ref, found in places.items() if own not in {one.raw.rstrip("/") for one in found}}
 
     def _policy(self, work: Work, *, execute: bool | None) -> CleanupPolicy:
         ref = work.ref

@@ -35,27 +35,44 @@ class Neighbours:
         self._adapters = adapters
         self._clock = clock
         self._known: dict[str, tuple[datetime, Places]] = {}
+        self._last: dict[tuple[str, str], dict[TableRef, tuple[Location, ...]]] = {}
+        self._problems: dict[tuple[str, str], str] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, tenant: TenantSettings) -> Places:
-        """The places of all tables of a tenant that can be read."""
+        """The places of all tables of a tenant. A dataset that does not answer keeps the places last known of it."""
         async with self._asking[tenant.id]:
             found = self._known.get(tenant.id)
             now = self._clock.now()
             if found is None or not found[0] <= now < found[0] + KEPT_FOR:
-                found = (now, await self._ask(tenant))
-                self._known[tenant.id] = found
+                places, complete = await self._ask(tenant)
+                found = (now, places)
+                if complete:
+                    self._known[tenant.id] = found
             return found[1]
+
+    def problem(self, tenant: str, dataset: str) -> str | None:
+        """Why the places of a dataset's tables are not known now, as of the last time they were asked for."""
+        return self._problems.get((tenant, dataset))
 
     def forget(self, tenant: str) -> None:
         """Ask again next time: the tenant has other tables now."""
         self._known.pop(tenant, None)
 
-    async def _ask(self, tenant: TenantSettings) -> Places:
+    async def _ask(self, tenant: TenantSettings) -> tuple[Places, bool]:
+        """The places, and whether every dataset answered."""
         places: dict[TableRef, tuple[Location, ...]] = {}
+        complete = True
         for dataset in tenant.datasets:
             try:
-                places |= await self._adapters.format(tenant, dataset).locations()
+                found = await self._adapters.format(tenant, dataset).locations()
+                self._last[tenant.id, dataset.id] = found
             except LakesweepError as exc:
+                # Refusing every table of the tenant for one catalog that is away would let it stop them all.
                 log.warning("neighbours_unknown", dataset=dataset.id, reason=str(exc))
-        return places
+                self._problems[tenant.id, dataset.id] = str(exc)
+                found, complete = self._last.get((tenant.id, dataset.id), {}), False
+            else:
+                self._problems.pop((tenant.id, dataset.id), None)
+            places |= found
+        return places, complete

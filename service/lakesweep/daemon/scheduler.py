@@ -77,6 +77,11 @@ class Scheduler:
             turn.end(Stopped.SHUTDOWN)
         self._wake.set()
 
+    async def close(self) -> None:
+        """Close the adapters of all settings there were. The state store stays open."""
+        for app in (*self._retiring, self.app):
+            await app.retire()
+
     def adopt(self, app: App) -> None:
         """Go on under new settings. What is running ends under the old ones."""
         self._retiring.append(self.app)

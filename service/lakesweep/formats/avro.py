@@ -100,7 +100,10 @@ def read_records(data: bytes, container: Container | None = None) -> list[dict[s
 
 def decode_rows(plain: bytes, schema: Any, promised: int) -> Iterator[dict[str, Any]]:
     """Records one after another, by fastavro. They must be as many as promised and end where the bytes end."""
-    parsed = fastavro.parse_schema(schema)
+    try:
+        parsed = fastavro.parse_schema(schema)
+    except Exception as exc:  # fastavro raises whatever a broken byte leads it to
+        raise ContainerError(f"its schema is damaged ({type(exc).__name__}: {exc})") from exc
     stream = io.BytesIO(plain)
     for row in range(promised):
         try:
@@ -229,7 +232,10 @@ def _decompress(data: bytes, codec: str) -> bytes:
         case "zstandard":
             return bytes(cramjam.zstd.decompress(data))
         case "snappy":
-            return bytes(cramjam.snappy.decompress_raw(data[:-4]))  # the last four bytes are a checksum
+            plain = bytes(cramjam.snappy.decompress_raw(data[:-4]))
+            if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
+                raise ContainerError("a block's checksum does not match")
+            return plain
         case "bzip2":
             return bytes(cramjam.bzip2.decompress(data))
         case "xz":

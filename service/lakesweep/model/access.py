@@ -66,7 +66,6 @@ class TriggeredBy(StrEnum):
     SCHEDULE = "schedule"
     COMMAND = "command"
     API = "api"
-    APPROVAL = "approval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ class CleanupPolicy:
                 (self.max_snapshot_age < timedelta(0), "max_snapshot_age_hours must not be negative"),
                 (self.min_snapshots_to_keep < 1, "min_snapshots_to_keep must be at least 1"),
                 (self.confirm_after < timedelta(0), "confirm_after_hours must not be negative"),
-                (not 1 <= self.batch_size <= 100_000, "batch_size must be between 1 and 100000"),
+                (not 1 <= self.batch_size <= 10_000, "batch_size must be between 1 and 10000"),
                 (self.max_concurrent_deletions < 1, "max_concurrent_deletions must be at least 1"),
                 (not 0 < self.ceilings.share <= 1, "ceilings.share must be above 0 and at most 1"),
             )

@@ -16,7 +16,7 @@ from lakesweep.model.location import Location
 from lakesweep.settings import checks
 from lakesweep.settings.cleanup import OrphanCleanupSettings
 from lakesweep.settings.tenants import S3Settings, TenantSettings
-from lakesweep.settings.values import Address, Count, Directory, Group, Listen, MemorySize, Properties
+from lakesweep.settings.values import Address, Count, Days, Directory, Group, Listen, MemorySize, Properties
 
 
 def user_state_directory() -> Path:
@@ -48,6 +48,9 @@ class ServiceSettings(Group):
     """Where plans, ledgers and audit records go: a directory, or an object-store location that all replicas share
     so that any of them can resume another's plan. By default `artifacts` inside data_dir. Outside every tenant's
     root."""
+
+    keep_runs_days: Days = 90.0
+    """Days for which finished runs are remembered, with their plans and journals. The audit trail is kept for ever."""
 
 
 class StateSettings(Group):

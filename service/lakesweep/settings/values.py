@@ -103,6 +103,7 @@ def _dotted(value: Any) -> Any:
 Count = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=1)]
 Hours = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=LONGEST_HOURS, allow_inf_nan=False)]
 Interval = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=LONGEST_HOURS, allow_inf_nan=False)]
+Days = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=1, le=LONGEST_HOURS / 24, allow_inf_nan=False)]
 Minutes = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=1440, allow_inf_nan=False)]
 Share = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=1, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]

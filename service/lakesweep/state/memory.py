@@ -96,6 +96,18 @@ class MemoryStateStore:
         self._closed[document["run_id"]] = _copy(document)
         return True
 
+    async def forget_runs(self, before: datetime, limit: int) -> tuple[int, list[str]]:
+        """Forget old runs and all that hangs on them."""
+        ended = [(when, run_id) for run_id in self._runs if (when := self._finished_at(run_id)) and when < before]
+        ids = [run_id for _, run_id in sorted(ended)[:limit]]
+        addresses = [self._plans.pop(run_id).rows_path for run_id in ids if run_id in self._plans]
+        for run_id in ids:
+            del self._runs[run_id]
+            self._closed.pop(run_id, None)
+            self._approvals.pop(run_id, None)
+        self._batches = {key: batch for key, batch in self._batches.items() if key[0] not in ids}
+        return len(ids), addresses
+
     async def save_plan(self, header: PlanHeader) -> None:
         """A run has one plan for ever: its journal counts that plan's rows."""
         self._run(header.run_id)
@@ -244,6 +256,10 @@ class MemoryStateStore:
 
     async def aclose(self) -> None:
         """Nothing to give back."""
+
+    def _finished_at(self, run_id: str) -> datetime | None:
+        told = self._document(self._runs[run_id])["finished_at"]
+        return datetime.fromisoformat(told) if told else None
 
     def _document(self, run: CleanupRun) -> dict[str, Any]:
         return _copy(self._closed.get(run.id) or run_document(run))

@@ -103,6 +103,18 @@ class SqlStateStore(SqlAccess):
         )
         return bool(closed.rowcount)
 
+    @transaction
+    async def forget_runs(self, connection: AsyncConnection, before: datetime, limit: int) -> tuple[int, list[str]]:
+        """Forget old runs and all that hangs on them."""
+        old = sa.select(runs.c.id).where(runs.c.finished_at < before).order_by(runs.c.finished_at, runs.c.id)
+        ids = list((await connection.execute(old.limit(limit))).scalars())
+        rows = await connection.execute(sa.select(plans.c.rows_path).where(plans.c.run_id.in_(ids)))
+        addresses = list(rows.scalars())
+        for dependent in (approvals, batches, plans):
+            await connection.execute(sa.delete(dependent).where(dependent.c.run_id.in_(ids)))
+        await connection.execute(sa.delete(runs).where(runs.c.id.in_(ids)))
+        return len(ids), addresses
+
     # Plans and the journal of their batches
 
     @transaction

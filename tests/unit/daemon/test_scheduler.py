@@ -1,9 +1,7 @@
 """The scheduler on a small real lake: who is started, what is written down, what stays with one table."""
 
 import asyncio
-import os
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -391,10 +389,3 @@ async def test_a_run_is_never_done_by_two_schedulers_at_once(lake):
         done = [table for table, _ in await stand.outcomes()]
         assert sorted(done) == sorted(set(done))
         assert len(done) == 8
-
-
-def test_the_files_of_these_tests_are_old(lake):
-    lake.add("acme", ["one"])
-    orphan = lake.directory("acme/d/one") / lake.tables["acme/d/one"].orphans[0]
-    assert NOON.timestamp() - os.stat(orphan).st_mtime > 30 * 86400
-    assert replace(lake.tables["acme/d/one"], orphans=()).live == lake.tables["acme/d/one"].live

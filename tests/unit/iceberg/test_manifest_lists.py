@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import fastavro
 import pytest
 from tests.builders import iceberg_manifests as build
+from tests.builders.iceberg import Lake
 from tests.builders.iceberg_manifests import Entry, Manifest
 
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import columns, decode
 from lakesweep.model.errors import Unreadable
+from lakesweep.model.snapshot import ExpiryPlan
 
 ROWS = columns.FAST_FROM_ROWS * 3
 
@@ -126,3 +129,18 @@ def test_a_total_that_is_no_number_checks_nothing(text):
 def test_fastavro_itself_reads_what_the_builder_writes():
     data = build.list_bytes(manifests(2))
     assert [row["manifest_length"] for row in fastavro.reader(io.BytesIO(data))] == [1, 2]
+
+
+async def test_pyiceberg_really_starts_totals_anew_behind_a_snapshot_without_a_summary(tmp_path: Path):
+    table = Lake.make(tmp_path).create()
+    table.history([1, 2])
+    head = Path(table.table.metadata_location.removeprefix("file://"))
+    document = json.loads(head.read_text())
+    for snapshot in document["snapshots"]:
+        del snapshot["summary"]
+    head.write_text(json.dumps(document))
+    table.append(3)
+    handle = await table.open()
+    state = await handle.load()
+    assert state.native.metadata.snapshots[-1].summary["total-data-files"] == "1"
+    assert len((await handle.references(state, ExpiryPlan(head=state.head))).sources) == 3

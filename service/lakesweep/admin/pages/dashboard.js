@@ -3,7 +3,7 @@
 
 const REFRESH_SECONDS = 15;
 const at = (id) => document.getElementById(id);
-const state = { runs: [], older: null, open: null };
+const state = { runs: [], older: null };
 
 async function ask(path) {
   const token = sessionStorage.getItem("token");
@@ -57,20 +57,20 @@ function showTables(tables) {
     const last = table.last_run;
     const verdict = table.problem ? badge("failed", table.problem) : table.paused ? badge("paused") : outcome(last);
     return row([
-      cell(table.table, "path"), cell(table.format, "quiet"), cell(moment(last && last.started_at)), cell(verdict),
+      cell(table.table, "name"), cell(table.format, "quiet"), cell(moment(last && last.started_at), "time"), cell(verdict),
       cell(last ? count(last.deleted.count) : "–", "number"), cell(last ? bytes(last.deleted.bytes) : "–", "number"),
-      cell(moment(table.next_due), "quiet"),
-    ], last && (() => show(last.run_id)));
+      cell(moment(table.next_due), "time quiet"),
+    ], last && (() => open(last.run_id)));
   }));
   if (!tables.length) at("tables").append(row([cell("no tables yet", "quiet")]));
 }
 
 function showRuns() {
   at("runs").replaceChildren(...state.runs.map((run) => row([
-    cell(moment(run.started_at)), cell(run.table, "path"), cell(outcome(run)),
+    cell(moment(run.started_at), "time"), cell(run.table, "name"), cell(outcome(run)),
     cell(count(run.orphans.count), "number"), cell(count(run.deleted.count), "number"),
     cell(bytes(run.deleted.bytes), "number"), cell(run.reason || "", "quiet path"),
-  ], () => show(run.run_id))));
+  ], () => open(run.run_id))));
   if (!state.runs.length) at("runs").append(row([cell("no runs yet", "quiet")]));
   at("older").hidden = !state.older;
 }
@@ -112,19 +112,33 @@ async function show(runId, offset = 0) {
   at("run-id").textContent = runId;
   const kept = Object.entries(run.kept).map(([verdict, files]) => `${count(files)} ${verdict}`).join(", ");
   at("run-text").textContent = [
-    `${run.table}: ${run.outcome || run.phase}.`, run.reason, `Kept ${kept}.`,
+    `${run.table}: ${run.outcome || run.phase}.`, run.reason && `${run.reason}.`, `Kept ${kept}.`,
     `Expired ${run.expired_snapshots.length} snapshots. Deleted ${count(run.deleted.count)} files`,
     `(${bytes(run.deleted.bytes)}), spared ${run.spared}, failed ${run.failed.count}.`,
   ].filter(Boolean).join(" ");
   const plan = await ask(`/api/v1/runs/${runId}/plan?offset=${offset}`).catch(() => null);
   const rows = (plan ? plan.orphans.files : []).map((file) => row([
     cell(file.path, "path"), cell(file.kind), cell(file.reason), cell(bytes(file.size_bytes), "number"),
-    cell(moment(file.modified_at)),
+    cell(moment(file.modified_at), "time"),
   ]));
   if (offset) at("files").append(...rows); else at("files").replaceChildren(...rows);
   at("more").hidden = !(plan && plan.next);
-  at("more").onclick = () => show(runId, plan.next);
+  at("more").onclick = () => show(runId, plan.next).catch(tell);
   if (!offset) at("details").scrollIntoView({ behavior: "smooth" });
+}
+
+// The address names the open run, so that it can be sent to somebody else.
+function open(runId) {
+  if (location.hash === `#${runId}`) showNamed(); else location.hash = runId;
+}
+
+function showNamed() {
+  const runId = location.hash.slice(1);
+  if (/^[0-9a-f]{32}$/.test(runId)) show(runId).catch(tell);
+}
+
+function tell(error) {
+  at("problem").textContent = error.message;
 }
 
 async function older() {
@@ -153,7 +167,7 @@ async function refresh() {
     showRuns();
     at("problem").textContent = "";
   } catch (error) {
-    at("problem").textContent = error.message;
+    tell(error);
   }
 }
 
@@ -163,6 +177,7 @@ at("login").onsubmit = (event) => {
   at("token").value = "";
   refresh();
 };
-at("older").onclick = () => older().catch((error) => { at("problem").textContent = error.message; });
-refresh();
+at("older").onclick = () => older().catch(tell);
+addEventListener("hashchange", showNamed);
+refresh().then(showNamed);
 setInterval(refresh, REFRESH_SECONDS * 1000);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +17,7 @@ from lakesweep.engines.spark import startup
 from lakesweep.model.errors import EngineFailed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 OWN_PREFIX = "spark.lakesweep."
 """Properties of `engine.spark.conf` that are meant for this engine."""
@@ -134,6 +135,20 @@ def parallelism(session: SparkSession) -> int:
         return _CONNECT_PARALLELISM
 
 
+def counted(relation: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The same rows, and a function that says, once they have been computed, how many they were."""
+    if type(relation).__module__.startswith("pyspark.sql.connect"):
+        from pyspark.sql.connect import functions  # noqa: PLC0415  # see the module's text
+        from pyspark.sql.connect.observation import Observation  # noqa: PLC0415  # see the module's text
+    else:
+        from pyspark.sql import Observation, functions  # noqa: PLC0415  # see the module's text
+
+    seen = Observation()
+    watched = relation.observe(seen, functions.count(functions.lit(1)).alias("rows"))
+    # Rows that Spark proves not to exist are not counted by anybody.
+    return watched, lambda: int(seen.get.get("rows", 0))
+
+
 class DriverBackend:
     """The driver is a JVM that this process starts."""
 
@@ -233,7 +248,7 @@ class ConnectBackend:
             from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415  # see the module's text
             from pyspark.sql.connect.session import SparkSession as Session  # noqa: PLC0415  # see the module's text
         except ImportError as exc:
-            raise EngineFailed(f'Spark Connect needs more packages, pip install "pyspark[connect]": {exc}') from exc
+            raise EngineFailed(f'Spark Connect needs more packages, pip install "lakesweep[connect]": {exc}') from exc
         session = Session.builder.remote(self._remote).create()
         # The default goes on for ten minutes; a table that fails is tried again anyway.
         session.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_TRIES)])

@@ -1,8 +1,10 @@
 """The plan as DataFrames: `plan.sql` through Spark SQL over relations that are Parquet files in a shared directory.
 
 What must not be computed twice is written before anything reads it: the listing above all, because a listing that
-Spark repeats after the table was read would no longer be the older of the two. Nothing that grows with the table
-comes into this process, except as a stream. Blocking: it runs in a thread of the session.
+Spark repeats after the table was read would no longer be the older of the two. Every file that was written is
+counted when it is read back: references that went to a disk which only one executor sees would free live files.
+Nothing that grows with the table comes into this process, except as a stream. Blocking: it runs in a thread of the
+session.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ import pyarrow.parquet as pq
 
 from lakesweep.cleanup import planfile
 from lakesweep.engines.detection import Findings
+from lakesweep.engines.spark import backends
 from lakesweep.engines.spark.executor import SKIPPED, Work
 from lakesweep.engines.statements import statements
+from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import Reason, Tally, Verdict
 
 if TYPE_CHECKING:
@@ -82,7 +86,7 @@ class Pipeline:
             self._sql(spark, statements()[name]).createOrReplaceTempView(self._view(name))
         self._table(spark, "prints")
         unreferenced = self._sql(spark, statements()["unreferenced"])
-        unreferenced.mapInArrow(work, JUDGED).write.parquet(self._address("judged"))
+        self._write(unreferenced.mapInArrow(work, JUDGED), "judged")
         self._read(spark, "judged", JUDGED).createOrReplaceTempView(self._view("judged"))
 
     def find_suspects(self, spark: SparkSession) -> int:
@@ -127,7 +131,7 @@ class Pipeline:
 
     def write_rows(self, spark: SparkSession, rows_path: str) -> str:
         """Write the plan's rows in order and return their digest. Spark sorts; the sorted parts are read in turn."""
-        self._sql(spark, statements()["rows"]).write.parquet(self._address("rows"))
+        self._write(self._sql(spark, statements()["rows"]), "rows")
         with planfile.PlanWriter(rows_path) as plan:
             for rows in self._parts("rows"):
                 plan.write(rows.cast(planfile.PLAN_SCHEMA))
@@ -148,12 +152,23 @@ class Pipeline:
 
     def _compute(self, spark: SparkSession, work: Work, schema: str, *, pieces: int, name: str) -> None:
         numbers = spark.range(0, pieces, 1, pieces)
-        numbers.mapInArrow(work, schema).write.parquet(self._address(name))
+        self._write(numbers.mapInArrow(work, schema), name)
 
     def _table(self, spark: SparkSession, name: str) -> None:
         result = self._sql(spark, statements()[name])
-        result.write.parquet(self._address(name))
+        self._write(result, name)
         spark.read.schema(result.schema).parquet(self._glob(name)).createOrReplaceTempView(self._view(name))
+
+    def _write(self, relation: DataFrame, name: str) -> None:
+        """To Parquet, and make sure that this process sees every row that the executors wrote."""
+        counted, count = backends.counted(relation)
+        counted.write.parquet(self._address(name))
+        written, found = count(), sum(pq.read_metadata(part).num_rows for part in self._part_files(name))
+        if written != found:
+            raise EngineFailed(
+                f"the executors wrote {written} rows to {self._directory.parent} and {found} are there: "
+                "set spark.lakesweep.scratch to a directory that this service and all executors share"
+            )
 
     def _read(self, spark: SparkSession, names: str | list[str], schema: str) -> DataFrame:
         paths = [self._glob(name) for name in ([names] if isinstance(names, str) else names)]
@@ -177,9 +192,12 @@ class Pipeline:
 
     def _parts(self, name: str) -> Iterator[pa.RecordBatch]:
         """The rows of a sorted relation: its parts are numbered in order."""
-        for part in sorted(self.path(name).glob("part-*.parquet")):
+        for part in self._part_files(name):
             with pq.ParquetFile(part) as file:
                 yield from file.iter_batches(_ROWS_AT_ONCE)
+
+    def _part_files(self, name: str) -> list[Path]:
+        return sorted(self.path(name).glob("part-*.parquet"))
 
     def _address(self, name: str) -> str:
         return f"file://{self.path(name)}"  # the cluster's default file system may be another

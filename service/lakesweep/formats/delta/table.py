@@ -69,6 +69,7 @@ class DeltaTable:
                 only=await self._reader.freed_by_commits(native.listing) if lite else None,
             ),
             minimum_age=native.properties.deleted_file_retention,
+            counted_files=native.live_files,
             estimated_files=native.live_files,
             native=native,
         )

@@ -1,12 +1,15 @@
-"""Apache Iceberg.
+"""Apache Iceberg. In the order in which one table is read:
 
-metadata.py    metadata.json -> values; fields.py reads its JSON field by field
-retention.py   values -> which snapshots go (pure)
-columns.py     columns of an Avro container by field id; decode.py manifests and manifest lists
-references.py  snapshots -> everything that names files
-layout.py      names and places: what an unreferenced object may be
-foreign.py     signs of another table in the same place
-catalog.py     which metadata file is current; fileio.py lets pyiceberg use our stores; bare.py has no catalog
-expire.py      the commit and its races; rewrite.py what a client-side commit would lose
-table.py       the Table port; format.py the TableFormat port
+format.py          the TableFormat port: a catalog's tables
+table.py           the Table port: START HERE; it only calls what follows
+source.py          where the pointer comes from: a catalog, or a bare location that proves nothing
+catalog.py         pyiceberg's catalogs; rest.py what it lacks; fileio.py lets it use our stores; catalog_errors.py
+metadata.py        metadata.json -> values; fields.py reads its JSON field by field
+state.py           values -> TableState; layout.py names and places
+retention.py       values -> which snapshots go (pure)
+expire.py          the commit; rewrite.py what a client-side one would lose; history.py whether a ref was lost
+references.py      snapshots -> everything that names files; manifest_lists.py reads and remembers
+decode.py          manifests and manifest lists -> rows; columns.py Avro columns by field id
+foreign.py         signs of another table in the same place
+explain.py         why a file stays, in sentences
 """

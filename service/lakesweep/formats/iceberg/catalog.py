@@ -172,7 +172,7 @@ class IcebergCatalog:
         """Nested namespaces; catalogs without any say so in their own ways."""
         try:
             children = await self._in_thread(catalog.list_namespaces, namespace)
-        except (*_ABSENT, ValueError, NotImplementedError):
+        except (*_ABSENT, NotImplementedError):
             return []
         except Exception as exc:
             raise self._describer.unavailable("list namespaces", exc) from exc

@@ -8,7 +8,7 @@ migration) is FOREIGN: reported, never deleted. That is on purpose, and the one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -35,6 +35,9 @@ _OTHER_LOG = FileKind(kind="metadata", reserved=True)
 """Another format's log. Its data files lie beside it under plain names, so it must reach the foreign-owner check."""
 
 OTHER_LOGS = ("_delta_log", ".hoodie")
+
+_PAIMON_LOG = re.compile(r"(?:snapshot/(?:snapshot-\d+|LATEST|EARLIEST)|schema/schema-\d+)$")
+"""A Paimon table that also shows itself as Iceberg keeps its data files under plain names in the same place."""
 
 _MANIFEST_NAME = re.compile(r"-m\d+\.avro$")
 _HASH = re.compile(r"[01]{4}|[01]{8}|[0-9a-f]{8}")
@@ -69,6 +72,8 @@ class IcebergLayout:
         hidden = next((index for index, segment in enumerate(segments) if self._is_hidden(segment)), None)
         if hidden is not None:
             return _OTHER_LOG if segments[hidden] in OTHER_LOGS else _HIDDEN
+        if is_paimon_log("/".join(segments)):
+            return _OTHER_LOG
         return _kind_of_name(segments[-1]) if segments else _FOREIGN
 
     def _is_hidden(self, segment: str) -> bool:
@@ -82,6 +87,11 @@ class IcebergLayout:
         while rest and "=" in rest[-1]:
             rest.pop()
         return not rest or tuple(rest) == self.context
+
+
+def is_paimon_log(path: str) -> bool:
+    """Is this the name of a Paimon snapshot, schema or hint?"""
+    return _PAIMON_LOG.search(path) is not None
 
 
 def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayout:
@@ -103,7 +113,7 @@ def roots_of(metadata: TableMetadata, tenant_root: Location) -> tuple[tuple[Loca
     """
     inside: list[Location] = []
     left_out: list[str] = []
-    for text in _places(metadata):
+    for text in _places(metadata.location, metadata.properties):
         root = _parse(text)
         if root is not None and (root == tenant_root.as_directory() or tenant_root.contains(root)):
             inside.append(root)
@@ -116,9 +126,9 @@ def roots_of(metadata: TableMetadata, tenant_root: Location) -> tuple[tuple[Loca
     return tuple(roots), tuple(left_out)
 
 
-def places_of(metadata: TableMetadata) -> tuple[Location, ...]:
-    """Every place the table keeps files in, whoever owns it: for comparing tables with each other."""
-    return tuple(root for root in map(_parse, _places(metadata)) if root is not None)
+def places_of(location: str, properties: Mapping[str, str]) -> tuple[Location, ...]:
+    """Every place a table keeps files in, whoever owns it: for comparing tables with each other."""
+    return tuple(root for root in map(_parse, _places(location, properties)) if root is not None)
 
 
 def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
@@ -138,9 +148,9 @@ def metadata_directory(metadata: TableMetadata) -> Location:
     return Location.parse(metadata.location).join("metadata").as_directory()
 
 
-def _places(metadata: TableMetadata) -> list[str]:
+def _places(location: str, properties: Mapping[str, str]) -> list[str]:
     names = (*_DATA_PATHS, _METADATA_PATH)
-    return [metadata.location, *(metadata.properties[name] for name in names if metadata.properties.get(name))]
+    return [location, *(properties[name] for name in names if properties.get(name))]
 
 
 def _parse(text: str) -> Location | None:

@@ -107,6 +107,8 @@ class TableMetadata:
     """Names of the partition fields of every spec, old ones included."""
     history: HistoryProperties
     encrypted: bool
+    updated_ms: int | None = None
+    """When it was written, by its writer's clock."""
 
     def snapshot(self, snapshot_id: int | None) -> SnapshotEntry | None:
         """The snapshot of that id, if it is still there."""
@@ -116,6 +118,18 @@ class TableMetadata:
     def statistics_files(self) -> tuple[StatisticsEntry, ...]:
         """Table and partition statistics alike: both only name files."""
         return self.statistics + self.partition_statistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What any metadata file says of itself, also one that is otherwise not understood."""
+
+    uuid: str | None
+    location: str | None
+    properties: Mapping[str, str]
+    updated_ms: int | None
+    parent: str | None
+    """The metadata file it replaced."""
 
 
 def parse(address: str, data: bytes) -> TableMetadata:
@@ -145,6 +159,7 @@ def parse(address: str, data: bytes) -> TableMetadata:
         partition_statistics=_statistics(top, "partition-statistics"),
         partition_fields=_partition_fields(top),
         history=_history(top, properties),
+        updated_ms=top.optional_integer("last-updated-ms"),
         encrypted=bool(top.items("encryption-keys")) or any(entry.has("key-id") for entry in top.objects("snapshots")),
     )
     if current is not None and metadata.snapshot(current) is None:
@@ -152,10 +167,17 @@ def parse(address: str, data: bytes) -> TableMetadata:
     return metadata
 
 
-def uuid_and_location(address: str, data: bytes) -> tuple[str | None, str | None]:
+def identity(address: str, data: bytes) -> Identity:
     """Whose metadata file this is, of whatever format version."""
     top = JsonFields(address, _document(address, data))
-    return _uuid(top), top.optional_text("location")
+    log = list(top.objects("metadata-log"))
+    return Identity(
+        uuid=_uuid(top),
+        location=top.optional_text("location"),
+        properties=top.strings("properties"),
+        updated_ms=top.optional_integer("last-updated-ms"),
+        parent=log[-1].text("metadata-file") if log else None,
+    )
 
 
 def refuse_uncleanable(metadata: TableMetadata, told: Mapping[str, str] | None = None) -> None:

@@ -37,10 +37,9 @@ async def collect(
     `metadata` has no more. Raises NotFound if a retained manifest list is gone, Unreadable if one is damaged."""
     split = _split(metadata, expiring, before)
     retained: dict[str, ManifestRow] = {}
-    for rows in await _all(lists, split.retained):
-        for row in rows:
-            key = address(row.path).match_key
-            retained[key] = _merged(retained.get(key, row), row)
+    for row in _once(await _all(lists, split.retained)):
+        key = address(row.path).match_key
+        retained[key] = _merged(retained.get(key, row), row)
     for row in retained.values():
         if row.encrypted:
             raise Unreadable(row.path, "the manifest is encrypted")
@@ -96,21 +95,22 @@ async def _expired(
     lists: ManifestLists, snapshots: Sequence[SnapshotEntry]
 ) -> tuple[list[SnapshotEntry], dict[str, ManifestRow]]:
     """Snapshots whose manifests are known, and those manifests. An unreadable list stays itself, as evidence."""
-    readable: list[SnapshotEntry] = []
+    answers = await asyncio.gather(*(_try(lists, entry) for entry in snapshots))
     found: dict[str, ManifestRow] = {}
     doubtful: set[str] = set()
-    answers = await asyncio.gather(*(_try(lists, entry) for entry in snapshots))
-    for entry, rows in zip(snapshots, answers, strict=True):
-        if rows is None:
-            continue
-        readable.append(entry)
-        for row in rows:
-            try:
-                key = address(row.path).match_key
-                found[key] = _merged(found.get(key, row), row)
-            except Unreadable:
-                doubtful.add(row.path)
+    for row in _once(rows for rows in answers if rows is not None):
+        try:
+            key = address(row.path).match_key
+            found[key] = _merged(found.get(key, row), row)
+        except Unreadable:
+            doubtful.add(row.path)
+    readable = [entry for entry, rows in zip(snapshots, answers, strict=True) if rows is not None]
     return readable, {key: row for key, row in found.items() if not row.encrypted and row.path not in doubtful}
+
+
+def _once(lists: Iterable[tuple[ManifestRow, ...]]) -> Iterable[ManifestRow]:
+    """Lists share their rows as objects, so most of a long history falls away here at little cost."""
+    return {id(row): row for rows in lists for row in rows}.values()
 
 
 async def _try(lists: ManifestLists, entry: SnapshotEntry) -> tuple[ManifestRow, ...] | None:

@@ -32,6 +32,8 @@ class IcebergTable:
         self._storage = storage
         self._tenant_root = tenant_root
         self._lists = ManifestLists(storage)
+        self._no_expiry: tuple[int | None, str | None] = (None, None)
+        """The answer, and the hash of the metadata file that it holds for: finding out means parsing all of it."""
 
     async def head(self) -> str:
         """The address of the current metadata file; costs one question to the catalog and no file."""
@@ -52,8 +54,9 @@ class IcebergTable:
                 raise Unreadable(address, exc.why) from exc
             parsed = await asyncio.to_thread(metadata.parse, address, data)
             metadata.refuse_uncleanable(parsed, pointer.properties)
-            no_expiry = await self._source.no_expiry(parsed, data)
-            native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=no_expiry)
+            if self._no_expiry[0] != hash(data):
+                self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
+            native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1])
             return state.build(self.ref, native, self._tenant_root)
         raise CommitConflict(f"{self.ref} is being committed to faster than it can be read")
 
@@ -61,11 +64,11 @@ class IcebergTable:
         """The head, and where files are kept at it, even of a table that may not be cleaned."""
         address = await self.head()
         data = await self._storage.read(Location.parse(address))
-        try:
-            return address, layout.places_of(metadata.parse(address, data))
-        except Refused:
-            location = metadata.uuid_and_location(address, data)[1]
-            return address, (Location.parse(location),) if location else ()
+        known = metadata.identity(address, data)
+        if known.location is None:
+            # Version 4 may leave it out: then the metadata file's own place is all there is to know.
+            return address, (Location.parse(address.rpartition("/metadata/")[0] or address),)
+        return address, layout.places_of(known.location, known.properties)
 
     async def load_at(self, head: str, now_state: TableState) -> TableState | None:
         """An earlier metadata file of the same table, if it is still there."""

@@ -176,8 +176,9 @@ class Committer:
     async def _left(self, metas: Sequence[ManifestMeta], standing: Standing) -> AsyncIterator[Entry]:
         for meta in metas:
             data = await self._lists.read_manifest(meta)
-            for entry in await asyncio.to_thread(manifests.read_entries, data, expected=meta.entries):
-                if standing.take(entry):
+            entries = await asyncio.to_thread(manifests.read_entries, data, expected=meta.entries)
+            for index, entry in enumerate(entries):
+                if standing.keeps(meta.name, index, entry):
                     yield entry
 
     async def _list_shape(self, latest: PaimonSnapshot) -> Shape:

@@ -133,7 +133,8 @@ def _in_log(directory: str, name: str) -> FileKind:
 
 
 def _temporary_or_unknown(name: str) -> FileKind:
-    return _TEMPORARY if name.endswith(".tmp") else _UNKNOWN
+    """Writers rename `….tmp` into place; our own local writer uses `.….writing`."""
+    return _TEMPORARY if name.endswith((".tmp", ".writing")) else _UNKNOWN
 
 
 def make_layout(

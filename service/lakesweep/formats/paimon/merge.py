@@ -22,6 +22,8 @@ from lakesweep.formats.paimon.schema import FieldType
 
 Entry = dict[str, Any]
 Identity = tuple[Any, ...]
+Position = tuple[str, int]
+"""A manifest, and which of its entries."""
 _NAME = manifests.IDENTITY.index("name")
 
 
@@ -107,35 +109,30 @@ def identity(entry: Mapping[str, Any]) -> Identity:
 
 
 class Standing:
-    """What is left of the entries of neighbouring manifests. Fed once in order, then asked entry by entry."""
+    """What is left of the entries of neighbouring manifests: fed once in order, then asked entry by entry."""
 
     def __init__(self) -> None:
-        self._added: dict[Identity, str] = {}
-        self._deleted: set[Identity] = set()
+        self._added: dict[Identity, Position] = {}
+        self._deleted: dict[Identity, Position] = {}
 
     def feed(self, manifest: str, changes: Iterable[tuple[int, Identity]]) -> None:
         """The changes of the next manifest. Raises ValueError on a second ADD of one identity."""
-        for kind, key in changes:
+        for index, (kind, key) in enumerate(changes):
             if kind == manifests.ADD:
                 if key in self._added:
                     raise ValueError(f"{key[_NAME]} is added twice")
-                self._added[key] = manifest
+                self._added[key] = (manifest, index)
             elif self._added.pop(key, None) is None:
-                self._deleted.add(key)
+                self._deleted.setdefault(key, (manifest, index))
 
     def left_of(self, manifest: str) -> int:
         """How many files that this manifest adds are left."""
-        return sum(origin == manifest for origin in self._added.values())
+        return sum(origin == manifest for origin, _ in self._added.values())
 
-    def take(self, entry: Entry) -> bool:
-        """Is this entry left? Each is taken once."""
-        key = identity(entry)
-        if entry["_KIND"] == manifests.ADD:
-            return self._added.pop(key, None) is not None
-        if key in self._deleted:
-            self._deleted.remove(key)
-            return True
-        return False
+    def keeps(self, manifest: str, index: int, entry: Entry) -> bool:
+        """Is the entry at this place left?"""
+        known = self._added if entry["_KIND"] == manifests.ADD else self._deleted
+        return known.get(identity(entry)) == (manifest, index)
 
 
 def _partition_filter(deleted: Sequence[bytes], types: Sequence[FieldType]) -> Callable[[ManifestMeta], bool]:

@@ -51,7 +51,7 @@ def retained_roots(state: PaimonState, expiring: Sequence[PaimonSnapshot], *, de
             yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=Presence.REQUIRED, itself=True))
     for snapshot in state.log.branched:
         yield Root(snapshot=snapshot, need=_branch_need(snapshot, state))
-    for snapshot in ():
+    for snapshot in state.log.tags:
         yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=Presence.UNUSED))
     for snapshot in state.changelogs:
         if snapshot.key not in going:

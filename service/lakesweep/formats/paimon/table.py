@@ -210,8 +210,10 @@ class PaimonTable:
 
     async def _write_hint(self, directory: str, hint: str, number: int) -> None:
         """For other readers: a hint that cannot be written does no harm."""
+        if self.writer is None:
+            return
         try:
-            await self._writing().put(self._files.at(directory, hint), str(number).encode(), create_only=False)
+            await self.writer.put(self._files.at(directory, hint), str(number).encode(), create_only=False)
         except StorageError as exc:
             _log.warning("hint_not_written", directory=directory, hint=hint, why=str(exc))
 

@@ -1,0 +1,50 @@
+"""`lakesweep pause` and `lakesweep resume`: hold tables back, and let them go again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesweep.cli import options, screen, session
+from lakesweep.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    from lakesweep.cli.session import Session
+
+Scope = Annotated[
+    str,
+    typer.Argument(metavar="SCOPE", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed."),
+]
+
+
+def pause(
+    scope: Scope,
+    *,
+    reason: Annotated[str | None, typer.Option("--reason", help="Told wherever the hold is shown.")] = None,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Execute nothing on these tables until they are resumed. They can still be planned."""
+
+    async def body(opened: Session) -> ExitCode:
+        from lakesweep.cleanup.ports import Hold  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+
+        app = opened.app
+        await app.state.set_hold(Hold(scope=scope, since=app.clock.now(), by=this_user().who, reason=reason))
+        screen.output().print(screen.text(f"{scope}: held"))
+        return ExitCode.DONE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug = False) -> None:
+    """Lift the hold on exactly this scope, as `lakesweep pause` set it or a refusal names it."""
+
+    async def body(opened: Session) -> ExitCode:
+        lifted = await opened.app.state.clear_hold(scope)
+        screen.output().print(screen.text(f"{scope}: {'the hold is lifted' if lifted else 'there was no hold'}"))
+        return ExitCode.DONE if lifted else ExitCode.USAGE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))

@@ -1,0 +1,239 @@
+"""Whole cycles against subtler ways to lose data: clocks that are set, catalogs left behind, neighbours unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.builders.cycles import Bench, SetClock
+from tests.builders.iceberg import SCHEMA, Lake, LakeTable, later
+from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+
+from lakesweep.cleanup import planfile
+from lakesweep.model.errors import CatalogUnavailable, Unavailable
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import Outcome
+from lakesweep.state.memory import MemoryStateStore
+from lakesweep.storage.local import LocalStorage
+from lakesweep.storage.local_delete import LocalDeleter
+
+POLICY = CleanupPolicy(max_snapshot_age=timedelta(days=30))
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake.make(tmp_path / "lake")
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch")
+
+
+class SetBack(MemoryStateStore):
+    """The clock is set back, well inside the allowed skew, between the plan and its commit."""
+
+    def __init__(self, clock):
+        super().__init__(clock)
+        self.clock = clock
+
+    async def set_pending_expiry(self, table, head_before, run_id):
+        await super().set_pending_expiry(table, head_before, run_id)
+        if head_before is not None:
+            self.clock.at -= timedelta(minutes=10)
+
+
+async def test_a_clock_set_back_in_between_loses_no_snapshots_files(lake, tmp_path):
+    table = lake.create()
+    first = table.append(1)
+    table.overwrite(2)
+    clock = SetClock(later(days=30, minutes=5))
+    bench = Bench(root=tmp_path / "lake", clock=clock, scratch=tmp_path / "scratch", store=SetBack(clock))
+    run = await clean(bench, table)
+    assert run.outcome is Outcome.DONE
+    if first in table.snapshot_ids():
+        assert table.rows(first) == [{"id": 1, "name": "n1"}]
+    else:
+        assert str(first) in run.expired_snapshots
+
+
+class NeverCommits:
+    """A table whose expiry never comes to pass, for whatever reason, while everything else works."""
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def commit_expiry(self, state, policy, now, fence):
+        return state, self._inner.plan_expiry(state, CleanupPolicy(max_snapshot_age=timedelta(days=9999)), now)
+
+
+async def test_an_expiry_that_was_planned_but_not_committed_frees_nothing(lake, bench):
+    table = lake.create()
+    first = table.append(1)
+    table.overwrite(2)
+    before = lake.files()
+    ours = lake.format(storage=bench.storage, writer=bench.writer)
+    opened = NeverCommits(await ours.open((await table.open()).ref))
+    run = await bench.run(opened, CleanupPolicy(max_snapshot_age=timedelta(days=1)))
+    assert run.plan.candidates.files > 0
+    assert run.spared == run.plan.candidates.files
+    assert lake.files() == before
+    assert table.rows(first) == [{"id": 1, "name": "n1"}]
+
+
+async def test_a_catalog_entry_left_behind_by_a_migration_cleans_nothing(lake, bench):
+    old = lake.create("old")
+    old.append(1)
+    moved = lake.catalog.register_table("db.moved", old.refresh().metadata_location)
+    new = LakeTable(lake=lake, name="moved", table=moved)
+    for number in range(2, 8):
+        new.append(number)
+    run = await clean(bench, old)
+    assert run.outcome is Outcome.REFUSED
+    assert run.refusal.code == "foreign_table"
+    assert [row["id"] for row in new.rows()] == [1, 2, 3, 4, 5, 6, 7]
+
+
+async def test_a_commit_that_lost_its_race_is_no_other_history(lake, bench):
+    """Its metadata file is newer than the head, but follows from a state that we know: plain litter."""
+    table = lake.create()
+    table.append(1)
+    loser = Path(Location.parse(table.refresh().metadata_location).path)
+    table.append(2)
+    litter = loser.with_name(f"00009-{uuid.uuid4()}.metadata.json")
+    litter.write_bytes(Path(Location.parse(table.refresh().metadata_location).path).read_bytes())
+    run = await clean(bench, table)
+    assert run.outcome is Outcome.DONE
+    assert not litter.exists()
+
+
+async def test_another_table_behind_many_leftovers_of_our_own_is_seen(lake, bench):
+    mine = lake.create("mine")
+    mine.append(1)
+    shared = lake.catalog.create_table("db.theirs", SCHEMA, location=mine.table.location())
+    theirs = LakeTable(lake=lake, name="theirs", table=shared)
+    theirs.append(7)
+    own = Path(Location.parse(mine.refresh().metadata_location).path).read_bytes()
+    for version in range(300, 520):
+        plant(mine, f"metadata/{version:05d}-{uuid.uuid4()}.metadata.json", own)
+    run = await clean(bench, mine)
+    assert run.refusal.code == "foreign_table"
+    assert theirs.rows() == [{"id": 7, "name": "n7"}]
+
+
+class Blind(LocalStorage):
+    async def read(self, location):
+        if "/db/b/metadata/" in location.raw:
+            raise Unavailable(location.raw, "503 SlowDown")
+        return await super().read(location)
+
+
+async def test_a_neighbour_that_does_not_answer_now_is_not_no_neighbour(lake):
+    lake.create("a").append(1)
+    lake.create("b").append(7)
+    with pytest.raises((Unavailable, CatalogUnavailable)):
+        await lake.format(storage=Blind()).locations()
+
+
+async def test_a_damaged_neighbour_is_known_by_the_place_of_its_metadata(lake):
+    lake.create("a").append(1)
+    damaged = lake.create("b")
+    damaged.append(7)
+    ours = lake.format()
+    Path(Location.parse(damaged.refresh().metadata_location).path).write_bytes(b"{")
+    places = {ref.name: found for ref, found in (await ours.locations()).items()}
+    assert [place.path.rstrip("/") for place in places["b"]] == [str(directory(damaged))]
+    assert places["a"]
+
+
+async def test_unknown_neighbours_stop_the_table(lake, tmp_path):
+    table = lake.create()
+    table.append(1)
+    orphan = plant(table, "data/orphan.parquet")
+    bench = Bench(root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch")
+    bench.neighbours_problem = "503 SlowDown"
+    run = await clean(bench, table)
+    assert run.refusal.code == "neighbours_unknown"
+    assert orphan.exists()
+
+
+async def test_a_table_of_another_namespace_is_a_neighbour_too(lake, tmp_path):
+    table = lake.create("a")
+    table.append(1)
+    lake.catalog.create_namespace("other")
+    shared = {"write.data.path": f"{table.table.location()}/data"}
+    other = lake.catalog.create_table("other.b", SCHEMA, properties=shared)
+    other.append(pa.table({"id": pa.array([7], pa.int64()), "name": ["n7"]}))
+    places = await lake.format().locations()
+    bench = Bench(
+        root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch", neighbours=places
+    )
+    run = await clean(bench, table)
+    assert run.refusal.code == "overlap"
+    assert lake.catalog.load_table("other.b").scan().to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("sign", ["snapshot/snapshot-1", "snapshot/LATEST", "schema/schema-0", "_delta_log/0.json"])
+async def test_another_formats_log_in_our_place_stops_the_table(lake, bench, sign):
+    table = lake.create()
+    table.append(1)
+    plant(table, sign, b"{}")
+    theirs = plant(table, f"bucket-0/data-{uuid.uuid4()}-0.parquet")
+    run = await clean(bench, table)
+    assert run.refusal.code == "foreign_table"
+    assert theirs.exists()
+
+
+async def test_totals_that_count_a_path_twice_do_not_stop_the_table(lake, bench):
+    table = lake.create()
+    paths = []
+    for number in range(40):
+        path = directory(table) / "data" / f"x{number}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": pa.array([number], pa.int64()), "name": ["n"]}), path)
+        paths.append(f"file://{path}")
+    table.refresh().add_files(paths)
+    table.refresh().add_files(paths, check_duplicate_files=False)
+    run = await clean(bench, table)
+    assert run.outcome is Outcome.DONE
+
+
+async def test_a_plan_that_was_changed_after_the_checks_deletes_nothing(lake, bench, monkeypatch):
+    table = lake.create()
+    table.append(1)
+    orphan = plant(table, "data/orphan.parquet")
+    monkeypatch.setattr(planfile, "digest", lambda _: "another")
+    run = await clean(bench, table)
+    assert run.outcome is Outcome.FAILED
+    assert orphan.exists()
+
+
+async def test_a_cancelled_sweep_sends_not_one_more_request(lake, bench, monkeypatch):
+    table = lake.create()
+    table.append(1)
+    orphans = [plant(table, f"data/o{number}.parquet") for number in range(6)]
+    begun = asyncio.Event()
+    real = LocalDeleter.delete
+
+    async def slow(self, paths):
+        begun.set()
+        await asyncio.sleep(30)
+        return await real(self, paths)
+
+    monkeypatch.setattr(LocalDeleter, "delete", slow)
+    policy = CleanupPolicy(max_snapshot_age=timedelta(days=30), batch_size=1, max_concurrent_deletions=3)
+    task = asyncio.create_task(clean(bench, table, policy))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert all(orphan.exists() for orphan in orphans)

@@ -1,0 +1,169 @@
+"""Real Spark from pyspark's own jars: a standalone cluster of separate processes, and a Spark Connect server.
+
+Everything listens on loopback, on free ports, with one core and little memory each. The pieces can be killed one
+by one, as machines fail.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pyspark
+from tests.peers.process import free_port, running
+
+HOME = Path(pyspark.__file__).parent
+_START_SECONDS = 180
+
+
+class Cluster:
+    """One master and some workers. `start` and `kill` may follow each other."""
+
+    def __init__(self, work: Path, *, workers: int = 2, environment: dict[str, str] | None = None) -> None:
+        self.port, self._web = free_port(), free_port()
+        self._work = work
+        self._count = workers
+        self._environment = _environment(work) | (environment or {})
+        self._stack = ExitStack()
+        self._workers: list[psutil.Process] = []
+        self._master: psutil.Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Return when every worker has joined."""
+        self._master = self._spawn(
+            "master", "org.apache.spark.deploy.master.Master", ["--port", self.port, "--webui-port", self._web],
+            ready=lambda: _listens(self.port) and self._alive() == 0,
+        )  # fmt: skip
+        for number in range(self._count):
+            arguments = ["--cores", 1, "--memory", "1g", "--webui-port", free_port()]
+            arguments += ["--work-dir", self._work / f"executors-{number}", self.url]
+            joined = number + 1
+            self._workers.append(
+                self._spawn(
+                    f"worker-{number}",
+                    "org.apache.spark.deploy.worker.Worker",
+                    arguments,
+                    ready=lambda joined=joined: self._alive() == joined,
+                )
+            )
+
+    def executors(self) -> list[psutil.Process]:
+        """The JVMs that run Python tasks now: children of a worker that have a Python of their own."""
+        jvms = [child for worker in self._workers for child in _children(worker, recursive=False)]
+        return [jvm for jvm in jvms if any("pyspark.daemon" in _words(one) for one in _children(jvm))]
+
+    def kill(self) -> None:
+        """All of it at once, without a word to anybody."""
+        for process in (self._master, *self._workers):
+            if process is not None:
+                for child in _children(process):
+                    _kill(child)
+                _kill(process)
+        self._workers, self._master = [], None
+        self._stack.close()
+
+    def _spawn(self, name: str, main: str, arguments: list[object], *, ready) -> psutil.Process:
+        command = [str(HOME / "bin" / "spark-class"), main, "--host", "127.0.0.1", *map(str, arguments)]
+        log = self._work / f"{name}.log"
+        process = self._stack.enter_context(
+            running(command, log=log, ready=ready, seconds=_START_SECONDS, environment=self._environment)
+        )
+        return psutil.Process(process.pid)
+
+    def _alive(self) -> int:
+        """How many workers the master counts."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as answer:
+                return int(json.load(answer)["aliveworkers"])
+        except OSError:
+            return -1
+
+
+@contextmanager
+def cluster(work: Path, **options) -> Iterator[Cluster]:
+    """A running cluster, killed in the end."""
+    work.mkdir(parents=True, exist_ok=True)
+    found = Cluster(work, **options)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.kill()
+
+
+@contextmanager
+def connect_server(
+    work: Path, *, port: int | None = None, environment: dict[str, str] | None = None
+) -> Iterator[tuple[str, psutil.Process]]:
+    """A Spark Connect server with two local cores: its address and its process."""
+    work.mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
+    conf = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.warehouse.dir": work / "warehouse",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1g"]
+    command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    environment = _environment(work) | (environment or {})
+    started = running(
+        command,
+        log=work / "connect.log",
+        ready=lambda: _listens(port),
+        seconds=_START_SECONDS,
+        environment=environment,
+    )
+    with started as process:
+        yield f"sc://127.0.0.1:{port}", psutil.Process(process.pid)
+
+
+def _environment(work: Path) -> dict[str, str]:
+    return {
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(work / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _children(process: psutil.Process, *, recursive: bool = True) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=recursive)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

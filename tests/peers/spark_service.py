@@ -1,0 +1,94 @@
+"""The product as a process of its own, which works when it is told to: one target per line in, one result per line out.
+
+It lives through what the tests do to its cluster, and a test process may have a Spark of its own beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lakesweep.daemon.app import App
+from lakesweep.model.run import CleanupRun
+from lakesweep.settings.load import load
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Service:
+    """A running service."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def begin(self, target: str, *, execute: bool = False) -> None:
+        """Start a cycle."""
+        self._process.stdin.write(json.dumps({"target": target, "execute": execute}) + "\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """How it ended."""
+        for line in self._process.stdout:
+            if line.startswith("{"):  # what it logs goes the same way
+                return json.loads(line)
+        raise RuntimeError("the service ended without an answer")
+
+    def cycle(self, target: str, *, execute: bool = False) -> dict[str, Any]:
+        """The same in one go."""
+        self.begin(target, execute=execute)
+        return self.result()
+
+    def jvms_at_work(self) -> list[psutil.Process]:
+        """Its own JVMs that run Python tasks now."""
+        children = psutil.Process(self._process.pid).children()
+        return [jvm for jvm in children if any("pyspark.daemon" in one.cmdline() for one in jvm.children())]
+
+
+@contextmanager
+def service(config: Path, log: Path) -> Iterator[Service]:
+    """Started now, ended by closing its input."""
+    command = [sys.executable, "-m", "tests.peers.spark_service", str(config)]
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    try:
+        yield Service(process)
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+async def _serve(config: str) -> None:
+    async with App.open(load(Path(config))) as app:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            asked = json.loads(line)
+            (work,) = await app.resolve(asked["target"])
+            print(json.dumps(_told(await app.run(work, execute=asked["execute"]))), flush=True)
+
+
+def _told(run: CleanupRun) -> dict[str, Any]:
+    return {
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "engine": run.engine.kind if run.engine else None,
+        "digest": run.plan.digest if run.plan else None,
+        "orphans": run.plan.candidates.files if run.plan else None,
+        "deleted": run.deletion.deleted.files,
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1]))

@@ -1,0 +1,52 @@
+"""What `lakesweep audit` prints for people."""
+
+import pytest
+from tests.builders.audits import ABOUT, NOON, a_run, batch, candidate
+
+from lakesweep.audit.inspect import Findings
+from lakesweep.cleanup import audit
+from lakesweep.cleanup.audit import FileFate
+from lakesweep.cli import screen
+from lakesweep.cli.audit import _sentence, _show_findings
+from lakesweep.model.run import Outcome
+from lakesweep.model.snapshot import ExpiryPlan, Snapshot
+
+ROW = candidate("s3://b/t/1.parquet", 2048)
+SNAPSHOT = Snapshot(id="77", committed_at=NOON)
+
+
+@pytest.mark.parametrize(
+    ("record", "line"),
+    [
+        (audit.begin_record(a_run(), ABOUT), "begin by command (ada), head h1, 4 files, 28 B"),
+        (audit.begin_record(a_run(plan=None), ABOUT), "begin by command (ada), head h1, no plan"),
+        (audit.expiry_record("expired", ExpiryPlan(head="h1", expire=(SNAPSHOT,))), "expired 1 snapshot 77"),
+        (
+            audit.deleting_records(batch(0, 1), [ROW], [])[0],
+            "delete s3://b/t/1.parquet (data, unreferenced, 2.0 KiB)",
+        ),
+        (
+            audit.deleted_records(batch(0, 1), [FileFate(path="s3://b/x", size_bytes=1, fate="failed", why="no")])[0],
+            "failed s3://b/x: no",
+        ),
+        (
+            audit.end_record(a_run(outcome=Outcome.REFUSED, reason="too much")),
+            "end: refused, 0 deleted, 0 B freed (too much)",
+        ),
+        ({"record": "something new", "more": 1}, '{"record": "something new", "more": 1}'),
+    ],
+)
+def test_a_record_is_told_on_one_line(record, line):
+    assert _sentence(record) == line
+
+
+def test_findings_name_every_fault_and_remark(capsys):
+    console = screen.output()
+    _show_findings(console, Findings(table="a/b/c", segments=3, runs=1, faults=["segment 2 is missing"], remarks=["x"]))
+    _show_findings(console, Findings(table="a/b/d", segments=1, runs=1))
+    assert capsys.readouterr().out.splitlines() == [
+        "a/b/c: 3 segments of 1 run: BROKEN",
+        "  - segment 2 is missing",
+        "  - x",
+        "a/b/d: 1 segment of 1 run: ok",
+    ]

@@ -1,0 +1,108 @@
+"""Housekeeping removes what is old and nothing else, on disk and in an object store."""
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.builders.small_lake import LocalLake
+
+from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.daemon import housekeeping
+from lakesweep.daemon.app import App
+from lakesweep.model.location import Location
+from lakesweep.settings.schema import Settings
+from lakesweep.storage.memory import MemoryStorage, MemoryWriter
+
+DAY = timedelta(days=1)
+
+
+class HandClock:
+    def __init__(self):
+        self.moment = datetime.now(UTC)
+
+    def now(self):
+        return self.moment
+
+
+@pytest.fixture
+async def app(tmp_path):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one"])
+    settings = Settings.model_validate(lake.settings(service={"data_dir": str(tmp_path / "s"), "keep_runs_days": 10}))
+    async with App.open(settings, clock=HandClock()) as opened:
+        yield opened
+
+
+async def test_an_old_run_goes_with_its_plan_and_a_young_one_stays(app):
+    (work,) = await app.resolve("acme/d/one")
+    old = await app.run(work, execute=False)
+    app.clock.moment += 9 * DAY
+    young = await app.run(work, execute=False)
+    assert await housekeeping.tidy(app) == 0
+    app.clock.moment += 2 * DAY
+    assert await housekeeping.tidy(app) == 1
+    assert await app.state.get_run(old.id) is None
+    assert await app.state.get_run(young.id) is not None
+    plans = {path.name for path in app.artifacts.file("plans", "x").parent.iterdir()}
+    assert plans == {f"{young.id}.parquet"}
+
+
+async def test_unfinished_files_of_killed_processes_go_after_a_day(app):
+    names = ("fetched/a.parquet", "ledgers/b.observed", "ledgers/c.partial", "plans/d.parquet.partial")
+    kept = ("plans/e.parquet", "ledgers/f.parquet")
+    for name in (*names, *kept):
+        path = app.artifacts.file(*name.split("/"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    await housekeeping.tidy(app)
+    assert all(app.artifacts.file(*name.split("/")).exists() for name in (*names, *kept))
+    app.clock.moment += 2 * DAY
+    await housekeeping.tidy(app)
+    assert not any(app.artifacts.file(*name.split("/")).exists() for name in names)
+    assert all(app.artifacts.file(*name.split("/")).exists() for name in kept)
+
+
+async def test_nothing_outside_of_its_own_place_is_discarded(tmp_path):
+    discarded = []
+
+    async def discard(paths):
+        discarded.extend(paths)
+
+    outside = tmp_path / "outside.parquet"
+    outside.write_bytes(b"x")
+    shared = Location.parse("memory://ops/lakesweep")
+    kept = Artifacts(tmp_path / "own", shared=shared, storage=MemoryStorage(), writer=MemoryWriter(), discard=discard)
+    await kept.discard(str(outside))
+    await kept.discard("memory://ops/other/plans/a.parquet/2")
+    await kept.discard("memory://ops/lakesweep/plans/a.parquet/not-a-number")
+    assert outside.exists()
+    assert discarded == []
+    await kept.discard("memory://ops/lakesweep/plans/a.parquet/2")
+    assert discarded == [f"memory://ops/lakesweep/plans/a.parquet/2/{part}" for part in (0, 1)]
+
+
+async def test_a_published_file_comes_back_whole_whatever_its_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("lakesweep.cleanup.artifacts.PART_BYTES", 10)
+    shared = Location.parse("memory://ops/whole")
+    kept = Artifacts(tmp_path / "own", shared=shared, storage=MemoryStorage(), writer=MemoryWriter())
+    for size in (0, 1, 10, 11, 35):
+        path = kept.file("plans", f"{size}.parquet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size))
+        address = await kept.publish(path)
+        async with kept.opened(address) as copy:
+            assert Path(copy).read_bytes() == path.read_bytes()
+        assert not any((tmp_path / "own/fetched").iterdir())
+
+
+def test_leftovers_are_judged_by_their_age(tmp_path):
+    kept = Artifacts(tmp_path)
+    young, old = tmp_path / "fetched/young", tmp_path / "fetched/old"
+    young.parent.mkdir()
+    for path in (young, old):
+        path.write_bytes(b"x")
+    os.utime(old, (time.time() - 2 * 86400,) * 2)
+    assert kept.remove_leftovers(datetime.now(UTC)) == 1
+    assert young.exists()

@@ -1,0 +1,141 @@
+"""What runs in a Spark worker, run here: the same code needs no Spark to be looked at."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.contract.engine_lake import ListLake, decoder
+
+import lakesweep
+from lakesweep.cleanup.ports import MatchBy, ReferenceSource
+from lakesweep.engines.spark import executor
+from lakesweep.engines.spark.engine import balanced
+from lakesweep.engines.spark.faults import WorkerFault, understood
+from lakesweep.model.errors import EngineFailed, Unavailable, Unreadable
+from lakesweep.model.location import Location
+from lakesweep.model.table import FormatName
+from lakesweep.storage.memory import MemoryStorage, bucket
+
+sources = st.builds(
+    ReferenceSource,
+    location=st.builds(Location, st.just("s3"), st.just("b"), st.text(max_size=20)),
+    format=st.sampled_from(FormatName),
+    kind=st.text(max_size=5),
+    retained=st.booleans(),
+    size_bytes=st.none() | st.integers(0, 10**9),
+    entries=st.none() | st.integers(0, 10**6),
+    context=st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=2).map(tuple),
+)
+
+
+def numbers(*pieces):
+    return iter([pa.record_batch({"id": pa.array(pieces, pa.int64())})])
+
+
+def rows(batches):
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@given(found=st.lists(sources, min_size=1, max_size=5))
+def test_sources_are_the_same_after_the_way_to_a_worker(tmp_path_factory, found):
+    directory = tmp_path_factory.mktemp("pieces")
+    executor.save_piece(directory, 3, found)
+    assert executor.load_piece(str(directory), 3) == found
+
+
+@given(found=st.lists(sources, max_size=60), cores=st.integers(1, 8))
+def test_every_source_is_in_exactly_one_piece_and_no_piece_is_empty(found, cores):
+    pieces = balanced(found, cores)
+    assert sorted(map(repr, found)) == sorted(repr(source) for piece in pieces for source in piece)
+    assert all(pieces)
+
+
+def test_pieces_are_balanced_by_bytes():
+    lake = ListLake()
+    sizes = [900, *[100] * 9, *[10] * 20]
+    found = [lake.source([], size_bytes=size) for size in sizes]
+    weights = [sum(source.size_bytes for source in piece) for piece in balanced(found, 1)]
+    assert len(weights) == 3
+    assert max(weights) <= 900
+    assert min(weights) >= 500
+
+
+def test_a_root_is_listed_with_its_match_keys():
+    lake = ListLake()
+    lake.put("s3://b/t//x.data")
+    lake.put("s3://c/u/y.data")
+    roots = (Location.parse("s3://b/t"), Location.parse("s3://c/u"))
+    work = executor.listing(MemoryStorage, roots, MatchBy.ADDRESS, keys_only=False)
+    found = rows(work(numbers(1, 0)))
+    assert [(row["path"], row["match_key"]) for row in found] == [
+        ("s3://c/u/y.data", None),
+        ("s3://b/t//x.data", "s3://b/t/x.data"),
+    ]
+
+
+def test_a_listing_that_fails_half_way_is_an_error_of_the_task():
+    lake = ListLake()
+    for number in range(2500):
+        lake.put(f"s3://b/t/{number}.data")
+    calls = []
+
+    def fail(call, address):
+        calls.append(call)
+        if calls.count("list_page") == 2:
+            raise Unavailable(address, "500")
+
+    bucket("b").faults = fail
+    work = executor.listing(MemoryStorage, (Location.parse("s3://b/t"),), MatchBy.ADDRESS, keys_only=False)
+    with pytest.raises(WorkerFault) as caught:
+        rows(work(numbers(0)))
+    assert isinstance(understood(str(caught.value)), Unavailable)
+
+
+def read(lake, tmp_path):
+    executor.save_piece(tmp_path, 0, lake.sources)
+    roots = (Location.parse("s3://b/t"),)
+    return rows(executor.reading(MemoryStorage, decoder, str(tmp_path), MatchBy.ADDRESS, roots)(numbers(0)))
+
+
+def test_sources_are_placed_and_skipped_ones_are_counted(tmp_path):
+    lake = ListLake()
+    lake.source(["s3://b/t/x.data"])
+    lake.source(["s3://b/t/y.data"], retained=False)
+    lake.source(["s3://b/t/z.data"], retained=False, data=b"[")
+    found = {(row["role"], row["address"]) for row in read(lake, tmp_path)}
+    assert found == {("read", "s3://b/t/x.data"), ("expired", "s3://b/t/y.data"), (executor.SKIPPED, None)}
+
+
+def test_a_retained_source_that_cannot_be_read_fails_the_task_with_its_own_words(tmp_path):
+    lake = ListLake()
+    bad = lake.source(["s3://b/t/x.data"], data=b"[")
+    with pytest.raises(WorkerFault) as caught:
+        read(lake, tmp_path)
+    error = understood(str(caught.value))
+    assert isinstance(error, Unreadable)
+    assert error.address == bad.location.raw
+
+
+def test_workers_of_another_version_are_refused(monkeypatch):
+    work = executor.listing(MemoryStorage, (Location.parse("s3://b/t"),), MatchBy.ADDRESS, keys_only=True)
+    monkeypatch.setattr(lakesweep, "__version__", "0.0.0")
+    with pytest.raises(WorkerFault) as caught:
+        rows(work(numbers(0)))
+    error = understood(str(caught.value))
+    assert isinstance(error, EngineFailed)
+    assert "the Spark executors have lakesweep 0.0.0" in str(error)
+
+
+def test_a_stream_hands_on_everything_and_then_the_error():
+    async def produce():
+        for number in range(20):
+            await asyncio.sleep(0)
+            yield number
+        raise RuntimeError("broken")
+
+    seen = []
+    with pytest.raises(RuntimeError, match="broken"):
+        seen.extend(executor.streamed(produce))
+    assert seen == list(range(20))

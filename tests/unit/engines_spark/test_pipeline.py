@@ -1,0 +1,76 @@
+"""The files between Spark's executors and this process."""
+
+import contextlib
+
+import pytest
+from pyspark import cloudpickle
+from tests.contract import engine_lake
+from tests.contract.engine_lake import ListLake, Travelling, decoder
+
+from lakesweep.cleanup import planfile
+from lakesweep.cleanup.ports import MatchBy
+from lakesweep.engines.spark import executor
+from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark.engine import SparkEngine
+from lakesweep.engines.spark.pipeline import Pipeline
+from lakesweep.engines.spark.session import JobLabel, shared_runtime
+from lakesweep.model.errors import EngineFailed
+from lakesweep.model.location import Location
+from lakesweep.storage.memory import MemoryStorage
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+SPARK = SparkConfig(
+    master="local[2]",
+    conf=(
+        ("spark.driver.memory", "1g"),
+        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+        ("spark.sql.shuffle.partitions", "2"),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def _tests_travel():
+    cloudpickle.register_pickle_by_value(engine_lake)
+    yield
+    cloudpickle.unregister_pickle_by_value(engine_lake)
+
+
+class OnAnotherDisk(Pipeline):
+    """What a directory is like that this process and the executors both have, each its own."""
+
+    def _address(self, name):
+        return f"file://{self._directory.parent}/of-the-executors/{name}"
+
+
+async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path):
+    lake = ListLake()
+    lake.put("s3://b/t/x.data")
+    work = executor.listing(
+        Travelling(MemoryStorage()), (Location.parse("s3://b/t"),), MatchBy.ADDRESS, keys_only=False
+    )
+    pipeline = OnAnotherDisk(tmp_path / "scratch")
+    async with contextlib.aclosing(shared_runtime(SPARK)) as runtime:
+        session = await runtime.session()
+        label = JobLabel(group="test", description="test")
+        with pytest.raises(EngineFailed, match="wrote 1 rows to .* and 0 are there: set spark.lakesweep.scratch"):
+            await runtime.run(session, label, lambda spark: pipeline.write_listing(spark, work, 1))
+
+
+async def test_the_scratch_directory_may_have_any_name(tmp_path):
+    lake = ListLake()
+    lake.source([lake.put("s3://b/t/x.data")])
+    stray = lake.put("s3://b/t/y.data")
+    engine = SparkEngine(
+        runtime=shared_runtime(SPARK),
+        storage=MemoryStorage(),
+        open_storage=Travelling(MemoryStorage()),
+        decoder=decoder,
+        cache=None,
+        scratch_dir=tmp_path / "a [b] {c,d} e*f?",
+    )
+    async with contextlib.aclosing(engine):
+        plan = await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+    assert [row.path for batch in planfile.read_batches(plan.rows_path) for row in batch] == [stray]
+    assert plan.matched == 1

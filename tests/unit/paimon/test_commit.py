@@ -1,0 +1,281 @@
+"""Commits: atomic, retried, cleaned up before publishing and never after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.paimon.conftest import NOW, World
+
+from lakesweep.formats.paimon import drop
+from lakesweep.formats.paimon.binaryrow import encode_row
+from lakesweep.formats.paimon.table import PaimonTable
+from lakesweep.model.errors import CommitConflict, CommitUnknown, Indeterminate, LeaseLost, Refused, Unavailable
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import Outcome
+from tests.builders.paimon_model import STRING, DataFile
+
+EXPIRING = {"partition.expiration-time": "7 d", "partition.expiration-check-interval": "1 h"}
+
+
+class Ours:
+    async def check(self) -> None:
+        return None
+
+
+def history(world: World, **options: str) -> None:
+    world.make(EXPIRING | {name.replace("_", "-"): value for name, value in options.items()})
+    world.table.append("2020-01-01", extras=1)
+    world.table.append("2026-04-30")
+    world.table.append("2020-01-01")
+    world.table.append(None)
+
+
+async def drop_old(world: World, handle: PaimonTable | None = None) -> Any:
+    handle = handle or world.handle()
+    raw = [encode_row(["2020-01-01"], STRING)]
+    committer = handle._committer()
+    return await drop.drop_partitions(committer, handle._lists, handle._native, raw, fence=Ours(), now=NOW)
+
+
+def manifests(world: World) -> set[str]:
+    return {key for key in world.table.stored() if key.startswith("manifest/")}
+
+
+def latest(world: World) -> dict[str, Any]:
+    numbers = [int(key.rpartition("-")[2]) for key in world.table.stored() if key.startswith("snapshot/snapshot-")]
+    return json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-{max(numbers)}"].data)
+
+
+def failing(operation: str, part: str, *, times: int = 1) -> Callable[[str, str], None]:
+    left = times
+
+    def hook(seen: str, address: str) -> None:
+        nonlocal left
+        if left and seen == operation and part in address:
+            left -= 1
+            raise Unavailable(address, "injected")
+
+    return hook
+
+
+async def test_a_drop_is_an_overwrite_that_deletes_every_live_file_of_the_partition(world: World) -> None:
+    history(world)
+    snapshot = await drop_old(world)
+    document = latest(world)
+    assert snapshot.id == document["id"] == 5
+    assert document["commitKind"] == "OVERWRITE"
+    assert (document["deltaRecordCount"], document["totalRecordCount"]) == (-20, 20)
+    assert "operation" not in document
+    assert document["commitIdentifier"] == 2**63 - 1
+    assert world.bucket.objects[f"{world.table.place}/snapshot/LATEST"].data == b"5"
+    assert await drop_old(world) is None
+
+
+async def test_every_committers_name_is_its_own(world: World) -> None:
+    history(world)
+    one = await drop_old(world)
+    world.table.lines["main"].next_id = 6
+    world.make(EXPIRING, "t2")
+    world.table.append("2020-01-01")
+    other = await drop_old(world)
+    assert one.document["commitUser"] != other.document["commitUser"]
+    assert one.document["uuid"] != other.document["uuid"]
+
+
+@pytest.mark.parametrize("part", ["manifest/manifest-", "manifest/manifest-list-"])
+async def test_an_error_before_publishing_removes_what_was_written(part: str, world: World) -> None:
+    history(world)
+    before = manifests(world)
+    world.bucket.faults = failing("put", part)
+    with pytest.raises(Unavailable):
+        await drop_old(world)
+    assert manifests(world) == before
+    assert latest(world)["id"] == 4
+
+
+async def test_a_lost_answer_to_the_publishing_is_recognised_as_success(world: World) -> None:
+    history(world)
+    world.bucket.faults = failing("put_answer", "snapshot/snapshot-5")
+    snapshot = await drop_old(world)
+    assert snapshot.id == latest(world)["id"] == 5
+
+
+async def test_publishing_that_failed_for_sure_or_not_removes_nothing(world: World) -> None:
+    history(world)
+    before = manifests(world)
+    world.bucket.faults = failing("put", "snapshot/snapshot-5", times=99)
+    with pytest.raises(CommitUnknown):
+        await drop_old(world)
+    assert manifests(world) > before
+
+
+async def test_publishing_that_cannot_be_looked_at_is_unknown(world: World) -> None:
+    history(world)
+    before = manifests(world)
+
+    def hook(operation: str, address: str) -> None:
+        if address.endswith("snapshot/snapshot-5") and operation in ("put_answer", "read"):
+            raise Unavailable(address, "injected")
+
+    world.bucket.faults = hook
+    with pytest.raises(CommitUnknown):
+        await drop_old(world)
+    world.bucket.faults = None
+    assert latest(world)["id"] == 5
+    assert manifests(world) > before
+
+
+async def test_a_hint_that_cannot_be_written_is_no_failed_commit(world: World) -> None:
+    history(world)
+    world.bucket.faults = failing("put", "snapshot/LATEST", times=99)
+    assert (await drop_old(world)).id == 5
+
+
+async def test_who_loses_the_race_looks_again_and_sees_what_the_winner_did(world: World) -> None:
+    history(world)
+    lost = 0
+
+    def hook(operation: str, address: str) -> None:
+        nonlocal lost
+        if operation == "put" and lost < 2 and "snapshot/snapshot-" in address:
+            lost += 1
+            world.bucket.faults = None
+            world.table.append("2020-01-01")
+            world.bucket.faults = hook
+
+    world.bucket.faults = hook
+    snapshot = await drop_old(world)
+    assert (lost, snapshot.id) == (2, 7)
+    assert snapshot.document["deltaRecordCount"] == -40
+    assert snapshot.document["totalRecordCount"] == 20
+
+
+async def test_retries_are_bounded(world: World) -> None:
+    history(world, **{"commit.max-retries": "2"})
+    lost = 0
+
+    def hook(operation: str, address: str) -> None:
+        nonlocal lost
+        if operation == "put" and "snapshot/snapshot-" in address:
+            lost += 1
+            world.bucket.faults = None
+            world.table.append("b")
+            world.bucket.faults = hook
+
+    world.bucket.faults = hook
+    with pytest.raises(CommitConflict):
+        await drop_old(world)
+    assert lost == 3
+
+
+async def test_a_lost_lease_commits_nothing(world: World) -> None:
+    class Lost:
+        async def check(self) -> None:
+            raise LeaseLost("gone")
+
+    history(world)
+    before = dict(world.bucket.objects)
+    handle = world.handle()
+    with pytest.raises(LeaseLost):
+        await drop.drop_partitions(handle._committer(), handle._lists, handle._native, [b""], fence=Lost(), now=NOW)
+    assert world.bucket.objects == before
+
+
+async def test_a_snapshot_overwritten_right_after_us_is_a_lost_race(world: World) -> None:
+    """Writers that rename over existing files can do that; then our commit never happened."""
+    history(world)
+    raced = False
+
+    def hook(operation: str, address: str) -> None:
+        nonlocal raced
+        if operation == "put_answer" and address.endswith("snapshot-5") and not raced:
+            raced = True
+            world.bucket.faults = None
+            world.table.append("b")
+            world.bucket.faults = hook
+
+    world.bucket.faults = hook
+    snapshot = await drop_old(world)
+    assert raced
+    assert snapshot.id == 6
+
+
+async def test_index_entries_of_other_partitions_stay_and_watermark_and_properties_are_carried_as_they_should(
+    world: World,
+) -> None:
+    history(world)
+    world.table.index()
+    document = dict(world.table.lines["main"].snapshot or {})
+    world.table.put_json("snapshot/snapshot-5", document | {"watermark": 77, "properties": {"a": "b"}, "nextRowId": 9})
+    await drop_old(world)
+    dropped = latest(world)
+    assert (dropped["watermark"], dropped["nextRowId"], dropped["indexManifest"]) == (77, 9, document["indexManifest"])
+    assert "properties" not in dropped
+    compacted = await world.handle().compact_manifests(NOW, Ours())
+    assert compacted is not None
+    assert compacted.document["watermark"] == 77
+
+
+async def test_a_latest_snapshot_with_fields_we_do_not_know_is_not_committed_on(world: World) -> None:
+    history(world)
+    document = dict(world.table.lines["main"].snapshot or {})
+    world.table.put_json("snapshot/snapshot-4", document | {"unheardOf": 1})
+    handle = world.handle()
+    state = await handle.load()
+    plan = handle.plan_expiry(state, CleanupPolicy(), NOW)
+    assert plan.partitions == ()
+    assert "unheardOf" in (plan.skipped or "")
+
+
+async def test_a_duplicate_add_stops_a_merge(world: World) -> None:
+    history(world)
+    twice = DataFile(name="data-twice.orc", partition="a")
+    world.table.commit("main", adds=[twice])
+    world.table.commit("main", adds=[twice])
+    before = manifests(world)
+    with pytest.raises(Indeterminate, match="added twice"):
+        await world.handle().compact_manifests(NOW, Ours())
+    assert manifests(world) == before
+
+
+async def test_a_commit_merges_manifests_as_the_options_say(world: World) -> None:
+    history(world, **{"manifest.merge-min-count": "3"})
+    for _ in range(4):
+        world.table.append("b")
+    await drop_old(world)
+    state = await world.handle().load()
+    handle = world.handle()
+    metas = await handle._lists.manifests_of(state.native.latest)
+    assert [meta.entries for meta in metas] == [8, 2]
+
+
+async def test_the_check_interval_holds_between_two_runs_of_one_process(world: World) -> None:
+    history(world)
+    checked: dict[str, Any] = {}
+    policy = CleanupPolicy(dry_run=False)
+    first = await world.bench.run(world.handle(checked=checked), policy)
+    assert first.expired_partitions == ("dt=2020-01-01",)
+    world.table.lines["main"].next_id = 6
+    assert checked
+    handle = world.handle(checked=checked)
+    state = await handle.load()
+    assert state.native.partitions_checked_at == NOW
+    state = await world.handle(checked={world.table.address: NOW - timedelta(hours=2)}).load()
+    assert state.native.partitions_checked_at is not None
+
+
+async def test_without_a_writer_a_due_partition_is_refused_and_orphans_are_not(world: World) -> None:
+    history(world)
+    run = await world.bench.run(world.handle(writer=None), CleanupPolicy(dry_run=False))
+    assert run.refusal is not None
+    assert run.refusal.code == "no_writer"
+    with pytest.raises(Refused):
+        await world.handle(writer=None).compact_manifests(NOW, Ours())
+    world.make({}, "plain")
+    world.table.append("a")
+    run = await world.bench.run(world.handle(writer=None), CleanupPolicy(dry_run=False))
+    assert run.outcome is Outcome.DONE

@@ -1,0 +1,477 @@
+"""The table behind the port: what refuses it, what stops it, and what happens while others are at work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.paimon.conftest import NOW, World
+
+from lakesweep.formats import avro
+from lakesweep.formats.paimon.warehouse import PaimonFormat
+from lakesweep.formats.spec import DatasetSpec
+from lakesweep.model.errors import SettingsError, UnknownTable
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import Outcome
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.storage.memory import Held, bucket
+
+OLD = CleanupPolicy(dry_run=False, max_snapshot_age=timedelta(0))
+
+
+def once(condition: Callable[[str, str], bool], action: Callable[[], None]) -> Callable[[str, str], None]:
+    """A hook that acts when a call comes for the first time."""
+    done = False
+
+    def hook(operation: str, address: str) -> None:
+        nonlocal done
+        if not done and condition(operation, address):
+            done = True
+            action()
+
+    return hook
+
+
+def history(world: World, count: int = 5) -> None:
+    for number in range(count):
+        world.table.append("a", extras=number % 2)
+    world.table.overwrite("a")
+    world.table.append("b")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [({"type": "format-table"}, "unsupported_table_type"), ({"metastore": "rest"}, "rest_managed"),
+     ({"chain-table.enabled": "true"}, "chain_table"), ({"metadata.iceberg.storage": "hive-catalog"}, "iceberg_compatible"),
+     ({"snapshot.num-retained.min": "0"}, "bad_table_options")],
+)  # fmt: skip
+async def test_tables_under_other_rules_are_refused_before_anything_is_touched(
+    options: dict[str, str], code: str, world: World
+) -> None:
+    world.make(options)
+    history(world)
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.REFUSED
+    assert run.refusal is not None
+    assert run.refusal.code == code
+    assert world.bucket.objects == before
+
+
+@pytest.mark.parametrize("where", ["snapshot/snapshot-7", "snapshot/snapshot-2", "tag/tag-x"])
+async def test_an_unknown_snapshot_version_anywhere_refuses_the_table(where: str, world: World) -> None:
+    history(world)
+    world.table.tag("x")
+    key = f"{world.table.place}/{where}"
+    document = json.loads(world.bucket.objects[key].data)
+    world.table.put_json(where, document | {"version": 99})
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "unknown_snapshot_version"
+    assert world.bucket.objects == before
+
+
+async def test_an_unknown_manifest_version_refuses_the_table(world: World) -> None:
+    history(world)
+    name = world.table.lines["main"].metas[0]["_FILE_NAME"]
+    key = f"{world.table.place}/manifest/{name}"
+    data = world.bucket.objects[key].data
+    container = avro.walk(data)
+    rows = [row | {"_VERSION": 3} for row in avro.read_records(data)]
+    changed = avro.write(container.schema, rows)
+    world.bucket.objects[key] = Held(data=changed, modified_at=NOW - timedelta(days=3))
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code in ("unknown_manifest_version", "indeterminate")
+    assert "version 3" in run.refusal.reason or "bytes" in run.refusal.reason
+    assert world.bucket.objects == before
+
+
+async def test_a_directory_without_schemas_is_refused(world: World) -> None:
+    history(world)
+    del world.bucket.objects[f"{world.table.place}/schema/schema-0"]
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "no_schema"
+    assert "REST catalog" in run.refusal.reason
+
+
+# Hints
+
+
+@pytest.mark.parametrize("latest", ["999", "1", "garbage", "-1", ""])
+@pytest.mark.parametrize("earliest", ["999", "5", "garbage"])
+async def test_hints_may_lie(latest: str, earliest: str, world: World) -> None:
+    history(world)
+    world.table.put("snapshot/LATEST", latest.encode())
+    world.table.put("snapshot/EARLIEST", earliest.encode())
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.expired_snapshots == ("1", "2", "3", "4", "5", "6")
+    assert world.table.lost() == set()
+    assert world.bucket.objects[f"{world.table.place}/snapshot/EARLIEST"].data == b"7"
+
+
+async def test_missing_hints_change_nothing_and_earliest_is_written(world: World) -> None:
+    history(world)
+    del world.bucket.objects[f"{world.table.place}/snapshot/LATEST"]
+    assert (await world.clean()).outcome is Outcome.DONE
+    assert world.bucket.objects[f"{world.table.place}/snapshot/EARLIEST"].data == b"7"
+
+
+async def test_a_hint_without_any_snapshot_stops_the_table(world: World) -> None:
+    """A listing that shows nothing of a table that was committed to must not look like an empty table."""
+    history(world)
+    for number in range(1, 8):
+        del world.bucket.objects[f"{world.table.place}/snapshot/snapshot-{number}"]
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "LATEST" in (run.reason or "")
+    assert world.bucket.objects == before
+
+
+async def test_a_snapshot_that_is_there_but_not_listed_stops_the_table(world: World) -> None:
+    history(world)
+    hidden = f"{world.table.place}/snapshot/snapshot-7"
+    held = world.bucket.objects[hidden]
+
+    def hide(operation: str, address: str) -> None:
+        if operation == "list":
+            world.bucket.objects.pop(hidden, None)
+        else:
+            world.bucket.objects[hidden] = held
+
+    world.bucket.faults = hide
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "not listed" in (run.reason or "")
+
+
+# Damage
+
+
+@pytest.mark.parametrize("where", ["tag/tag-x", "snapshot/snapshot-7", "consumer/consumer-c", "changelog/changelog-1"])
+async def test_what_protects_files_and_cannot_be_read_stops_the_table(where: str, world: World) -> None:
+    history(world)
+    world.table.tag("x")
+    world.table.put(where, b'{"version": 3, "id"')
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert where.rpartition("/")[2] in (run.reason or "")
+    assert world.bucket.objects == before
+
+
+async def test_a_branch_without_a_schema_stops_the_table(world: World) -> None:
+    history(world)
+    world.table.branch("dev")
+    del world.bucket.objects[f"{world.table.place}/branch/branch-dev/schema/schema-0"]
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "branch-dev" in (run.reason or "")
+
+
+@pytest.mark.parametrize("which", ["baseManifestList", "deltaManifestList"])
+@pytest.mark.parametrize("holder", ["latest", "tag", "branch"])
+async def test_a_missing_list_of_what_stays_stops_the_table(which: str, holder: str, world: World) -> None:
+    history(world)
+    world.table.tag("x")
+    world.table.branch("dev")
+    document = world.table.lines["main"].snapshot
+    assert document is not None
+    if holder != "latest":
+        world.table.append("a")
+        world.table.merge()
+    del world.bucket.objects[f"{world.table.place}/manifest/{document[which]}"]
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert world.bucket.objects == before
+
+
+@pytest.mark.parametrize("part", ["list", "manifest", "data"])
+async def test_what_an_expiring_snapshot_lacks_only_shrinks_the_work(part: str, world: World) -> None:
+    """A killed run leaves such snapshots behind."""
+    history(world)
+    first = json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-2"].data)
+    world.table.merge()
+    if part == "list":
+        gone = [f"manifest/{first['deltaManifestList']}", f"manifest/{first['baseManifestList']}"]
+    elif part == "manifest":
+        gone = [key for key in world.table.needs["snapshot/snapshot-2"] if key.startswith("manifest/manifest-")
+                and key not in world.table.needs["snapshot/snapshot-8"]][:1]  # fmt: skip
+    else:
+        gone = [key for key in world.table.needs["snapshot/snapshot-2"] if key.startswith("dt=")
+                and key not in world.table.needs["snapshot/snapshot-8"]][:1]  # fmt: skip
+    for key in gone:
+        del world.bucket.objects[f"{world.table.place}/{key}"]
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert world.table.standing() == ["snapshot/snapshot-8"]
+    assert world.table.lost() == set()
+
+
+async def test_a_missing_live_file_is_for_a_person_to_look_at(world: World) -> None:
+    history(world)
+    live = next(key for key in world.table.needs["snapshot/snapshot-7"] if key.startswith("dt="))
+    del world.bucket.objects[f"{world.table.place}/{live}"]
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "missing_live_files"
+
+
+async def test_a_list_of_an_old_writer_cut_behind_a_block_is_seen_by_the_row_count(world: World) -> None:
+    """Nothing records its length; what is left of it looks whole, and would lose every live file."""
+    history(world)
+    world.table.merge()
+    line = world.table.lines["main"]
+    document = dict(line.snapshot or {})
+    base = f"{world.table.place}/manifest/{document['baseManifestList']}"
+    data = world.bucket.objects[base].data
+    empty = data[: avro.walk(data).body]
+    world.bucket.objects[base] = Held(data=empty, modified_at=None)
+    for name in ("baseManifestListSize", "deltaManifestListSize"):
+        del document[name]
+    world.table.put_json("snapshot/snapshot-8", document)
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "cut off" in (run.reason or "")
+    assert world.bucket.objects == before
+
+
+async def test_a_list_with_another_length_than_recorded_stops_the_table(world: World) -> None:
+    history(world)
+    document = world.table.lines["main"].snapshot
+    assert document is not None
+    key = f"{world.table.place}/manifest/{document['baseManifestList']}"
+    data = world.bucket.objects[key].data
+    world.bucket.objects[key] = Held(data=data[: avro.walk(data).body], modified_at=None)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "bytes" in (run.reason or "")
+
+
+# Others at work
+
+
+async def test_a_snapshot_that_goes_while_it_is_read_is_looked_for_anew(world: World) -> None:
+    """With one snapshot retained, a concurrent expiry removes the only one that was listed: it must not look as if
+    nothing were referenced."""
+    world.table.append("a")
+    world.table.append("b")
+    world.table._remove("snapshot/snapshot-1")
+
+    def replaced() -> None:
+        for key in world.table.needs["snapshot/snapshot-2"]:
+            if key.startswith("manifest/manifest-list-"):
+                del world.bucket.objects[f"{world.table.place}/{key}"]
+        world.table.append("c")
+        world.table._remove("snapshot/snapshot-2")
+
+    world.bucket.faults = once(lambda operation, address: operation == "read" and "manifest-list" in address, replaced)
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert world.table.lost() == set()
+    assert len([key for key in world.table.stored() if key.startswith("dt=")]) == 3
+
+
+async def test_a_tag_made_after_the_plan_keeps_its_snapshot_whole(world: World) -> None:
+    history(world)
+
+    def tagged() -> None:
+        document = json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-3"].data)
+        world.table.put_json("tag/tag-late", document)
+        world.table.needs["tag/tag-late"] = world.table.needs["snapshot/snapshot-3"]
+
+    handle = world.handle()
+    commit = handle.commit_expiry
+
+    async def commit_then_tag(*arguments: Any) -> Any:
+        answer = await commit(*arguments)
+        tagged()
+        return answer
+
+    handle.commit_expiry = commit_then_tag  # type: ignore[method-assign]
+    run = await world.clean(handle=handle)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.spared > 0
+    assert world.table.lost() == set()
+
+
+async def test_a_consumer_that_appears_after_the_plan_takes_its_snapshots_back(world: World) -> None:
+    history(world)
+    handle = world.handle()
+    commit = handle.commit_expiry
+
+    async def commit_then_consume(*arguments: Any) -> Any:
+        answer = await commit(*arguments)
+        world.table.consume("late", 4)
+        return answer
+
+    handle.commit_expiry = commit_then_consume  # type: ignore[method-assign]
+    await world.clean(handle=handle)
+    assert [name for name in world.table.standing() if name.startswith("snapshot/")] == [
+        f"snapshot/snapshot-{number}" for number in (4, 5, 6, 7)
+    ]
+    assert world.table.lost() == set()
+
+
+async def test_an_id_that_is_used_again_after_a_rollback_is_another_snapshot(world: World) -> None:
+    history(world)
+    handle = world.handle()
+    state = await handle.load()
+    plan = handle.plan_expiry(state, OLD, NOW)
+    assert "6" in [snapshot.id for snapshot in plan.expire]
+    world.table.rollback(2)
+    world.table.append("c")
+    world.table.append("c")
+    fresh = await handle.load()
+    references = await handle.references(fresh, plan)
+    assert world.table.address + "/snapshot/snapshot-6" in references.retained
+    assert world.table.address + "/snapshot/snapshot-5" in references.expired
+
+
+async def test_a_gap_in_the_ids_does_not_stop_expiry(world: World) -> None:
+    history(world)
+    world.table._remove("snapshot/snapshot-3")
+    run = await world.clean()
+    assert run.expired_snapshots == ("1", "2", "4", "5", "6")
+    assert world.table.lost() == set()
+
+
+async def test_ten_expirers_at_once_do_not_hurt_each_other(world: World) -> None:
+    import asyncio  # noqa: PLC0415
+
+    history(world, 12)
+
+    async def one(number: int) -> Any:
+        label = TableRef(tenant=TenantId(f"t{number}"), dataset="d", name="t", format=FormatName.PAIMON)
+        return await world.clean(handle=world.handle(ref=label))
+
+    runs = await asyncio.gather(*(one(number) for number in range(10)))
+    assert all(run.outcome in (Outcome.DONE, Outcome.FAILED) for run in runs)
+    assert world.table.lost() == set()
+    assert (await world.clean()).outcome is Outcome.DONE
+    assert world.table.lost() == set()
+
+
+# Heads, explanations, warehouses
+
+
+async def test_the_head_moves_with_everything_that_protects_files(world: World) -> None:
+    history(world)
+    seen = [await world.handle().head()]
+    for step in (
+        lambda: world.table.append("a"),
+        lambda: world.table.tag("x"),
+        lambda: world.table.branch("dev"),
+        lambda: world.table.append("a", branch="dev"),
+        lambda: world.table.consume("c", 3),
+        lambda: world.table.delete_tag("x"),
+        lambda: world.table.rollback(1),
+    ):
+        step()
+        seen.append(await world.handle().head())
+    assert len(set(seen)) == len(seen)
+    assert await world.handle().head() == seen[-1] == (await world.handle().load()).head
+
+
+async def test_what_is_kept_can_be_explained(world: World) -> None:
+    history(world)
+    world.table.tag("x")
+    handle = world.handle()
+    state = await handle.load()
+    manifest = Location.parse(f"{world.table.address}/manifest/{world.table.lines['main'].metas[0]['_FILE_NAME']}")
+    assert {"snapshot 1 needs it", "tag x needs it"} <= set(await handle.explain(state, manifest))
+    snapshot = Location.parse(f"{world.table.address}/snapshot/snapshot-2")
+    assert await handle.explain(state, snapshot) == ("snapshot 2 needs it",)
+    assert await handle.explain(state, Location.parse(f"{world.table.address}/manifest/unknown")) == ()
+
+
+def spec(world: World, database: str | None = None) -> DatasetSpec:
+    root = Location.parse(f"memory://{world.name}/wh")
+    return DatasetSpec(
+        tenant=TenantId("t"), tenant_root=root, dataset="d", format=FormatName.PAIMON, warehouse=root, database=database
+    )
+
+
+async def test_a_warehouse_shows_its_tables_committed_to_or_not(world: World) -> None:
+    history(world)
+    world.make({}, "never")
+    bucket(world.name).objects["wh/other.db/x/schema/schema-0"] = Held(data=b"{}", modified_at=None)
+    bucket(world.name).objects["wh/d.db/no/table.txt"] = Held(data=b"", modified_at=None)
+    whole = PaimonFormat(spec(world), world.bench.storage)
+    assert [ref.name for ref in await whole.tables()] == ["d.never", "d.t", "other.x"]
+    one = PaimonFormat(spec(world, "d"), world.bench.storage)
+    assert [ref.name for ref in await one.tables()] == ["never", "t"]
+    places = await whole.locations()
+    assert {ref.name: [place.raw for place in found] for ref, found in places.items()}["other.x"] == [
+        f"memory://{world.name}/wh/other.db/x/"
+    ]
+    table = await one.open((await one.tables())[1])
+    assert table.location.raw == f"memory://{world.name}/wh/d.db/t"
+    with pytest.raises(UnknownTable):
+        await one.open(TableRef(tenant=TenantId("t"), dataset="else", name="t", format=FormatName.PAIMON))
+
+
+def test_a_dataset_without_a_warehouse_is_a_settings_error(world: World) -> None:
+    root = Location.parse("memory://x/wh")
+    bare = DatasetSpec(tenant=TenantId("t"), tenant_root=root, dataset="d", format=FormatName.PAIMON)
+    with pytest.raises(SettingsError, match="warehouse"):
+        PaimonFormat(bare, world.bench.storage)
+
+
+async def test_external_roots_inside_the_tenants_root_are_roots_and_others_are_not(world: World) -> None:
+    inside, outside = f"memory://{world.name}/wh/ext", "memory://elsewhere/ext"
+    within = f"memory://{world.name}/wh/d.db/t/more"
+    world.make({"data-file.external-paths": f"{inside},{outside},{within}", "data-file.path-directory": "data"})
+    history(world)
+    state = await world.handle().load()
+    assert [root.raw for root in state.roots] == [f"{world.table.address}/", f"{inside}/"]
+
+
+async def test_nothing_is_expired_beyond_what_the_plan_let_go_of(world: World) -> None:
+    """Between plan and commit time passes and snapshots are added; the plan's rows know nothing of those."""
+    history(world)
+    handle = world.handle()
+    state = await handle.load()
+    plan = handle.plan_expiry(state, CleanupPolicy(max_snapshot_age=timedelta(0), min_snapshots_to_keep=5), NOW)
+    await handle.references(state, plan)
+    _, committed = await handle.commit_expiry(state, OLD, NOW, _Ours())
+    assert [snapshot.id for snapshot in committed.expire] == [snapshot.id for snapshot in plan.expire] == ["1", "2"]
+
+
+async def test_a_dry_run_and_a_load_after_it_see_the_same_table(world: World) -> None:
+    history(world)
+    before = dict(world.bucket.objects)
+    run = await world.clean(execute=False)
+    assert run.outcome is Outcome.DRY_RUN
+    assert run.expiry is not None
+    assert len(run.expiry.expire) == 6
+    assert world.bucket.objects == before
+
+
+async def test_references_without_expiry_name_everything(world: World) -> None:
+    history(world)
+    handle = world.handle()
+    state = await handle.load()
+    references = await handle.references(state, ExpiryPlan(head=state.head))
+    assert references.expired == ()
+    assert all(source.retained for source in references.sources)
+
+
+class _Ours:
+    async def check(self) -> None:
+        return None
