@@ -19,7 +19,7 @@ from lakesweep.admin.limits import Limits
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.ports import Hold, PlanHeader
+from lakesweep.cleanup.records import Hold, PlanHeader
 from lakesweep.model.access import EVERY_TENANT, Role
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.files import Tally

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.audit import Circumstances, FileFate
-from lakesweep.cleanup.ports import BatchRecord, BatchState
+from lakesweep.cleanup.records import BatchRecord, BatchState
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally
 from lakesweep.model.location import Location

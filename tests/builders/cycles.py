@@ -16,7 +16,8 @@ from tests.builders.faults import Faults
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.deleter import GatedDeleter
-from lakesweep.cleanup.ports import StateStore, Table
+from lakesweep.cleanup.ports import Table
+from lakesweep.cleanup.records import StateStore
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
 from lakesweep.model.location import Location

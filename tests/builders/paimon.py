@@ -26,17 +26,19 @@ from lakesweep.storage.spec import StorageSpec
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "paimon-java-tables.tar.gz"
 
 
-def fixture_tables(into: Path) -> list[Path]:
-    """Tables of many Java and C++ writers, unpacked; the test is skipped where they are not at hand."""
+def fixture_table(name: str, into: Path) -> Path:
+    """A table of another Java or C++ writer, unpacked with its whole database."""
     if not FIXTURES.is_file():
         pytest.skip("the collection of Paimon tables is not on this machine")
+    database = f"{Path(name).parent}/"
     with tarfile.open(FIXTURES) as archive:
-        archive.extractall(into, filter="data")
-    return sorted(schema.parent for schema in into.glob("**/schema") if "branch" not in schema.parts)
+        members = [member for member in archive if f"{member.name}/".startswith(database)]
+        archive.extractall(into, members, filter="data")
+    return into / name
 
 
 def fixture_names() -> list[str]:
-    """The same tables by name, for a parametrised test; empty where they are not at hand."""
+    """Those tables by name, for a parametrised test; empty where they are not at hand."""
     if not FIXTURES.is_file():
         return []
     with tarfile.open(FIXTURES) as archive:

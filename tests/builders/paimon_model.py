@@ -266,7 +266,11 @@ class ModelTable:
         stored = self.stored()
         live = self.lines[branch].live
         for file in self.files:
-            if (file.name, file.level) not in live and file.keys() <= stored and not any(n == file.name for n, _ in live):
+            if (
+                (file.name, file.level) not in live
+                and file.keys() <= stored
+                and not any(n == file.name for n, _ in live)
+            ):
                 self.commit(branch, adds=[file])
                 return
 
@@ -383,7 +387,11 @@ class ModelTable:
         document = line.snapshot
         assert document is not None
         self.put_json(key, document)
-        names = [document["baseManifestList"], document["deltaManifestList"], *(meta["_FILE_NAME"] for meta in line.metas)]
+        names = [
+            document["baseManifestList"],
+            document["deltaManifestList"],
+            *(meta["_FILE_NAME"] for meta in line.metas),
+        ]
         if document.get("indexManifest"):
             names.append(document["indexManifest"])
         needed = {f"manifest/{name}" for name in names} | {f"index/{name}" for name in line.index}

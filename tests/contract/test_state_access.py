@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.cleanup.ports import AuditHeader
+from lakesweep.cleanup.records import AuditHeader
 from lakesweep.model.access import ApiToken, Role
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun

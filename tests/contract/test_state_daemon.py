@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.cleanup.ports import Approval, BatchRecord, BatchState, DueTime, Hold, PlanHeader
+from lakesweep.cleanup.records import Approval, BatchRecord, BatchState, DueTime, Hold, PlanHeader
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Outcome, Phase
 from lakesweep.model.table import FormatName, TableRef, TenantId
@@ -135,3 +135,12 @@ async def test_old_runs_are_forgotten_with_all_that_hangs_on_them_and_younger_on
     assert (await store.journal("r0"), await store.get_plan("r0")) == ([], None)
     assert {one.run_id for one in await store.approvals(TABLE.label)} == {"r3", "r4"}
     assert await store.forget_runs(NOON + 99 * HOUR, 9) == (1, ["/plans/r3"])  # r4 never ended
+
+
+async def test_many_due_times_come_back_whole_and_only_those_that_are_due_if_so_asked(store):
+    rows = [DueTime(table=f"acme/prod/{number:03}", next_due=NOON + number * HOUR) for number in range(600)]
+    for row in reversed(rows):
+        await store.set_due(row)
+    assert await store.due_times() == rows
+    assert await store.due_times(until=NOON + 2 * HOUR) == rows[:3]
+    assert await store.due_times(until=NOON - HOUR) == []

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from tests.contract.state_child import child, outcomes
 
-from lakesweep.cleanup.ports import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
+from lakesweep.cleanup.records import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from lakesweep.cleanup.ports import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
+from lakesweep.cleanup.records import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.files import DeletionReport, FailedDelete, Tally

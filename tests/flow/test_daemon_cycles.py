@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from tests.builders.small_lake import LONG_AGO, LocalLake
 
-from lakesweep.cleanup.ports import BatchState
+from lakesweep.cleanup.records import BatchState
 from lakesweep.daemon.app import App
 from lakesweep.model.errors import Refused, StateError, UnknownRun
 from lakesweep.model.files import Verdict

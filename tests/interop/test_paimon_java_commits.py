@@ -258,8 +258,7 @@ async def test_manifests_merged_with_an_old_schema_keep_every_field(peer: Any, t
 @pytest.mark.parametrize("name", paimon.fixture_names())
 async def test_tables_of_other_writers_are_still_read_after_our_merge(name: str, peer: Any, tmp_path: Path) -> None:
     """Old Avro, ORC manifests, blobs, global indexes: whatever Java reads before, it reads after."""
-    paimon.fixture_tables(tmp_path / "warehouse")
-    table = JavaTable(path=tmp_path / "warehouse" / name, peer=peer)
+    table = JavaTable(path=paimon.fixture_table(name, tmp_path / "warehouse"), peer=peer)
     try:
         rows = table("read")
     except RuntimeError as exc:

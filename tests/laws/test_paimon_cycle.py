@@ -63,8 +63,12 @@ def _steps() -> st.SearchStrategy[Step]:
         PARTITIONS,
         branches,
     )
-    other = st.builds(lambda name, branch: Step(name, (), branch), st.sampled_from(["restore", "index", "merge"]), branches)
-    tags = st.builds(lambda verb, name: Step(verb, (name,)), st.sampled_from(["tag", "delete_tag"]), st.sampled_from("xy"))
+    other = st.builds(
+        lambda name, branch: Step(name, (), branch), st.sampled_from(["restore", "index", "merge"]), branches
+    )
+    tags = st.builds(
+        lambda verb, name: Step(verb, (name,)), st.sampled_from(["tag", "delete_tag"]), st.sampled_from("xy")
+    )
     kept = st.sampled_from(
         [Step("branch", ("dev",)), Step("delete_branch", ("dev",)), Step("rollback", (1,)), Step("rollback", (2,))]
     )

@@ -14,7 +14,7 @@ from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candida
 
 from lakesweep.cleanup import audit
 from lakesweep.cleanup.audit import Broken, FileFate, Segment
-from lakesweep.cleanup.ports import Approval
+from lakesweep.cleanup.records import Approval
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome, Refusal
 from lakesweep.settings.digest import digest as settings_digest

@@ -11,7 +11,8 @@ from tests.builders.audits import Shelf
 
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.deleter import Deleted, Fate
-from lakesweep.cleanup.ports import BatchState, MatchBy
+from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup.records import BatchState
 from lakesweep.cleanup.sweep import Sweep
 from lakesweep.model.errors import AuditFailed, LeaseLost, Refused, StateError, Unavailable
 from lakesweep.model.files import OrphanPlan, Tally

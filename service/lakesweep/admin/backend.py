@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lakesweep.cleanup.ports import Approval, Hold, PlanHeader
+from lakesweep.cleanup.records import Approval, Hold, PlanHeader
 from lakesweep.model.files import Candidate
 
 

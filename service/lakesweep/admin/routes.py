@@ -20,7 +20,7 @@ from lakesweep.admin.backend import AdminBackend
 from lakesweep.admin.problems import documented
 from lakesweep.cleanup import report
 from lakesweep.cleanup.audit import tenant_of
-from lakesweep.cleanup.ports import Hold
+from lakesweep.cleanup.records import Hold
 from lakesweep.model.access import EVERY_TENANT, Principal
 from lakesweep.model.errors import UnknownRun, UnknownTable
 

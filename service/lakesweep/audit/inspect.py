@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from lakesweep.cleanup import audit
 from lakesweep.cleanup.audit import Broken, Record, Segment
-from lakesweep.cleanup.ports import AuditHeader, StateStore, Storage
+from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.records import AuditHeader, StateStore
 from lakesweep.model.errors import NotFound, UnknownTable, Unreadable
 from lakesweep.model.location import Location
 

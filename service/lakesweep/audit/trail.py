@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from lakesweep.cleanup import audit
 from lakesweep.cleanup.audit import Circumstances, FileFate, Record, Segment
-from lakesweep.cleanup.ports import AuditHeader, BatchRecord, Clock, StateStore, Storage, Writer
+from lakesweep.cleanup.ports import Clock, Storage, Writer
+from lakesweep.cleanup.records import AuditHeader, BatchRecord, StateStore
 from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError, Unavailable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location

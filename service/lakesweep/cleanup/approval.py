@@ -18,7 +18,7 @@ import structlog
 from lakesweep.cleanup import planfile, rowmatch
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.guards import CEILING
-from lakesweep.cleanup.ports import Approval, PlanHeader, StateStore
+from lakesweep.cleanup.records import Approval, PlanHeader, StateStore
 from lakesweep.model.errors import Refused, StorageError, UnknownRun, Unreadable
 from lakesweep.model.files import OrphanPlan, Tally
 

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
-from lakesweep.cleanup.ports import Approval, BatchRecord
+from lakesweep.cleanup.records import Approval, BatchRecord
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model.access import Trigger
 from lakesweep.model.files import Candidate

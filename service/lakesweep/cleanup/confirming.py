@@ -9,7 +9,7 @@ from datetime import datetime
 from lakesweep.cleanup import ledger
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.explain import Explanation
-from lakesweep.cleanup.ports import StateStore
+from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import StorageError, Unreadable
 from lakesweep.model.files import Verdict
 from lakesweep.model.policy import CleanupPolicy

@@ -28,14 +28,13 @@ from lakesweep.cleanup.ports import (
     Fence,
     Marked,
     OrphanJob,
-    PlanHeader,
     Progress,
     ReportProgress,
-    StateStore,
     Storage,
     Table,
     TableState,
 )
+from lakesweep.cleanup.records import PlanHeader, StateStore
 from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.stopping import STOPPED, unless_stopped
 from lakesweep.model.errors import Indeterminate, Interrupted, LakesweepError, Refused, StateError
@@ -282,8 +281,9 @@ class Cycle:
         try:
             await self.audit.end(run)
         except LakesweepError as exc:
-            reason = f"{run.reason or run.outcome}; its end could not be recorded: {exc}"
-            return replace(run, outcome=Outcome.FAILED, reason=reason)
+            if run.outcome is not Outcome.FAILED:
+                reason = f"{run.reason or run.outcome}; its end could not be recorded: {exc}"
+                return replace(run, outcome=Outcome.FAILED, reason=reason)
         return run
 
     def _check_roots_stayed(self, listed: TableState, marked: TableState) -> Refusal | None:

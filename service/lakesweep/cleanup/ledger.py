@@ -27,7 +27,8 @@ import structlog
 
 from lakesweep.cleanup import planfile, rowmatch
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.ports import LISTING_SCHEMA, Fence, LedgerHeader, StateStore
+from lakesweep.cleanup.ports import LISTING_SCHEMA, Fence
+from lakesweep.cleanup.records import LedgerHeader, StateStore
 from lakesweep.model.errors import EngineFailed, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome

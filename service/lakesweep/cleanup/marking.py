@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Marked, StateStore, Table
+from lakesweep.cleanup.ports import Marked, Table
+from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import CommitConflict, Indeterminate
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
-
 
 _ATTEMPTS = 4
 """A table that is committed to faster than its lists can be read is left to the next cycle."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from lakesweep.cleanup.ports import BatchRecord, BatchState, StateStore
+from lakesweep.cleanup.records import BatchRecord, BatchState, StateStore
 from lakesweep.cleanup.report import interrupted_document
 from lakesweep.model.files import DeletionReport, Tally
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.audit import Audit, FileFate
 from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
-from lakesweep.cleanup.ports import BatchRecord, BatchState, Fence, MatchBy, Progress, ReportProgress, StateStore
+from lakesweep.cleanup.ports import Fence, MatchBy, Progress, ReportProgress
+from lakesweep.cleanup.records import BatchRecord, BatchState, StateStore
 from lakesweep.cleanup.stopping import surely
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Tally

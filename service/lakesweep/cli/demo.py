@@ -29,7 +29,9 @@ def demo(
         typer.Option("--keep", metavar="DIR", help="Build the lake in this new directory and leave it there."),
     ] = None,
 ) -> None:
-    """Build a small lake, show the plan, clean it, and show that every reader still sees the same rows.
+    """Plan and clean a small real lake, and read it again.
+
+    Shows what would go and why, cleans it, and shows that every reader still sees the same rows.
 
     Needs nothing: the lake, its catalogs and the state are made in a temporary directory and removed at the end.
     """

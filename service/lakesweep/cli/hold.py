@@ -25,10 +25,13 @@ def pause(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Execute nothing on these tables until they are resumed. They can still be planned."""
+    """Execute nothing on some tables until they are resumed.
+
+    They can still be planned.
+    """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.cleanup.ports import Hold  # noqa: PLC0415 - heavy
+        from lakesweep.cleanup.records import Hold  # noqa: PLC0415 - heavy
         from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
 
         app = opened.app
@@ -40,7 +43,10 @@ def pause(
 
 
 def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug = False) -> None:
-    """Lift the hold on exactly this scope, as `lakesweep pause` set it or a refusal names it."""
+    """Lift a hold.
+
+    SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names.
+    """
 
     async def body(opened: Session) -> ExitCode:
         lifted = await opened.app.state.clear_hold(scope)

@@ -23,7 +23,8 @@ from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.confirming import Confirming
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explainer, Explanation
-from lakesweep.cleanup.ports import Approval, Clock, DueTime, ReportProgress, StateStore
+from lakesweep.cleanup.ports import Clock, ReportProgress
+from lakesweep.cleanup.records import Approval, DueTime, StateStore
 from lakesweep.daemon import endings, holds, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock

@@ -19,7 +19,7 @@ from lakesweep.admin.backend import Health, PlanPage
 from lakesweep.admin.limits import Limits
 from lakesweep.admin.server import serving
 from lakesweep.cleanup import planfile
-from lakesweep.cleanup.ports import Approval, Hold
+from lakesweep.cleanup.records import Approval, Hold
 from lakesweep.cleanup.report import iso_utc, run_document
 from lakesweep.daemon import targets
 from lakesweep.daemon.app import App

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Hold, StateStore
+from lakesweep.cleanup.records import Hold, StateStore
 from lakesweep.daemon import targets
 from lakesweep.model.errors import Refused
 from lakesweep.model.run import CleanupRun

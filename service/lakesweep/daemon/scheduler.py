@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lakesweep.cleanup.ports import DueTime, Hold
+from lakesweep.cleanup.records import DueTime, Hold
 from lakesweep.daemon import targets, timing
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.roster import Entry, Roster
@@ -150,7 +150,9 @@ class Scheduler:
         if self._refreshed is not None and timedelta(0) <= now - self._refreshed < REFRESH:
             return True
         try:
-            rows, self._holds = await self.app.state.due_times(), await self.app.state.holds()
+            # Later on only what became due: a table that others have put off is found out when it is claimed.
+            rows = await self.app.state.due_times(until=now if self._due else None)
+            self._holds = await self.app.state.holds()
         except StateError as exc:
             if self._refreshed is not None:
                 log.warning("state_store_away", reason=str(exc))
@@ -158,9 +160,9 @@ class Scheduler:
             self.app.metrics.state_up.set(0)
             return False
         self.app.metrics.state_up.set(1)
-        for row in rows:
-            if self._due.get(row.table) != row or (row.last_finished and row.last_finished > now):
-                self._learn(row)
+        set_back = [row for row in self._due.values() if row.last_finished and row.last_finished > now]
+        for row in set_back + [row for row in rows if self._due.get(row.table) != row]:
+            self._learn(row)
         self._refreshed = now
         return True
 

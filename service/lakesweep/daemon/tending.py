@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lakesweep.cleanup.ports import DueTime
+from lakesweep.cleanup.records import DueTime
 from lakesweep.daemon import endings, timing
 from lakesweep.daemon.roster import Entry
 from lakesweep.daemon.timing import Stopped

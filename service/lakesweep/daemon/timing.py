@@ -14,7 +14,7 @@ from enum import Enum
 
 from cronsim import CronSim
 
-from lakesweep.cleanup.ports import DueTime
+from lakesweep.cleanup.records import DueTime
 from lakesweep.model.run import CleanupRun, Outcome
 
 JITTER = 0.1

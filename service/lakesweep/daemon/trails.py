@@ -10,7 +10,8 @@ from lakesweep import __version__
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.audit import Circumstances
-from lakesweep.cleanup.ports import Clock, StateStore
+from lakesweep.cleanup.ports import Clock
+from lakesweep.cleanup.records import StateStore
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.table import TableRef

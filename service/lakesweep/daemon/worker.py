@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import structlog
 
-from lakesweep.cleanup.ports import StateStore
+from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import LeaseLost, Refused, StateError
 from lakesweep.model.run import Lease
 

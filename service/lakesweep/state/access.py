@@ -8,7 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from lakesweep.cleanup.ports import AuditHeader
+from lakesweep.cleanup.records import AuditHeader
 from lakesweep.model.access import ApiToken, Role
 from lakesweep.model.errors import StateError
 from lakesweep.state.database import Database

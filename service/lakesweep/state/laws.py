@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from lakesweep.cleanup.ports import BatchRecord, BatchState
+from lakesweep.cleanup.records import BatchRecord, BatchState
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.run import Lease
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from lakesweep.cleanup.ports import (
+from lakesweep.cleanup.ports import Clock
+from lakesweep.cleanup.records import (
     Approval,
     AuditHeader,
     BatchRecord,
     BatchState,
-    Clock,
     DueTime,
     Hold,
     LedgerHeader,
@@ -177,9 +177,10 @@ class MemoryStateStore:
         """When one table is next looked at."""
         return self._due.get(table)
 
-    async def due_times(self) -> list[DueTime]:
-        """All of them, the soonest first."""
-        return sorted(self._due.values(), key=lambda due: (due.next_due, due.table))
+    async def due_times(self, *, until: datetime | None = None) -> list[DueTime]:
+        """The soonest first."""
+        found = [due for due in self._due.values() if until is None or due.next_due <= until]
+        return sorted(found, key=lambda due: (due.next_due, due.table))
 
     async def set_ledger(self, header: LedgerHeader) -> None:
         """Where a table's ledger is from now on."""

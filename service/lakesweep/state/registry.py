@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lakesweep.cleanup.ports import Clock, StateStore
+from lakesweep.cleanup.ports import Clock
+from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import SettingsError
 from lakesweep.state.database import Database
 from lakesweep.state.memory import MemoryStateStore

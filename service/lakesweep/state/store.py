@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from lakesweep.cleanup.ports import Approval, BatchRecord, BatchState, DueTime, Hold, LedgerHeader, PlanHeader
+from lakesweep.cleanup.records import Approval, BatchRecord, BatchState, DueTime, Hold, LedgerHeader, PlanHeader
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
@@ -31,6 +31,9 @@ from lakesweep.state.schema import (
     runs,
 )
 from lakesweep.state.transactions import transaction
+
+_ROWS_AT_ONCE = 250
+"""Of a long answer; between two parts others get their turn."""
 
 
 class SqlStateStore(SqlAccess):
@@ -229,10 +232,17 @@ class SqlStateStore(SqlAccess):
         return DueTime(**found) if found else None
 
     @transaction
-    async def due_times(self, connection: AsyncConnection) -> list[DueTime]:
-        """All of them, the soonest first."""
+    async def due_times(self, connection: AsyncConnection, *, until: datetime | None = None) -> list[DueTime]:
+        """The soonest first."""
         query = sa.select(due_times).order_by(due_times.c.next_due, due_times.c.table)
-        return [DueTime(**row) for row in (await connection.execute(query)).mappings()]
+        if until is not None:
+            query = query.where(due_times.c.next_due <= until)
+        found: list[DueTime] = []
+        # There is a row for every table: read at one go, many of them would hold up the event loop.
+        async with connection.stream(query) as rows:
+            async for part in rows.mappings().partitions(_ROWS_AT_ONCE):
+                found += [DueTime(**row) for row in part]
+        return found
 
     @transaction
     async def set_ledger(self, connection: AsyncConnection, header: LedgerHeader) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.builders.admin import NOON, ORDERS, RUN_ID, SECRET, SECRET_RUN_ID, SmallService, tenants_named
 
 from lakesweep.admin.auth import check_listen, is_loopback, mint
-from lakesweep.cleanup.ports import Hold
+from lakesweep.cleanup.records import Hold
 from lakesweep.model.access import ApiToken, Role
 from lakesweep.model.errors import SettingsError
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
-from lakesweep.cleanup.ports import DueTime, Hold
+from lakesweep.cleanup.records import DueTime, Hold
 from lakesweep.daemon.app import App
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
@@ -330,7 +330,7 @@ async def test_a_stop_ends_running_work_and_makes_it_due_at_once(lake, monkeypat
 async def test_without_the_state_store_nothing_is_started_and_with_it_all_goes_on(lake, monkeypatch):
     lake.add("acme", ["one"])
 
-    async def away():
+    async def away(**_):
         raise StateError("the state store is away")
 
     async with standing(lake) as stand:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.cleanup.ports import DueTime
+from lakesweep.cleanup.records import DueTime
 from lakesweep.daemon import timing
 from lakesweep.daemon.timing import Schedule, Stopped
 from lakesweep.model.run import CleanupRun, Outcome, Refusal

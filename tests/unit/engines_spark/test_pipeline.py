@@ -54,7 +54,7 @@ async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path):
     async with contextlib.aclosing(shared_runtime(SPARK)) as runtime:
         session = await runtime.session()
         label = JobLabel(group="test", description="test")
-        with pytest.raises(EngineFailed, match="wrote 1 rows to .* and 0 are there: set spark.lakesweep.scratch"):
+        with pytest.raises(EngineFailed, match=r"wrote 1 rows to .* and 0 are there: set spark\.lakesweep\.scratch"):
             await runtime.run(session, label, lambda spark: pipeline.write_listing(spark, work, 1))
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.builders.paimon_model import STRING, DataFile
 from tests.unit.paimon.conftest import NOW, World
 
 from lakesweep.formats.paimon import drop
@@ -16,7 +17,6 @@ from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.errors import CommitConflict, CommitUnknown, Indeterminate, LeaseLost, Refused, Unavailable
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
-from tests.builders.paimon_model import STRING, DataFile
 
 EXPIRING = {"partition.expiration-time": "7 d", "partition.expiration-check-interval": "1 h"}
 

@@ -35,7 +35,9 @@ def test_durations_have_javas_units(text: str, found: timedelta) -> None:
     assert parse_duration(text) == found
 
 
-@pytest.mark.parametrize(("text", "found"), [("8 mb", 8 << 20), ("16MB", 16 << 20), ("1 b", 1), ("2kb", 2048), ("7", 7)])
+@pytest.mark.parametrize(
+    ("text", "found"), [("8 mb", 8 << 20), ("16MB", 16 << 20), ("1 b", 1), ("2kb", 2048), ("7", 7)]
+)
 def test_sizes_have_javas_units(text: str, found: int) -> None:
     assert parse_size(text) == found
 
@@ -86,7 +88,9 @@ def test_tables_under_other_rules_are_refused_by_their_options(options: dict[str
     assert refused.value.code == code
 
 
-@pytest.mark.parametrize("options", [{}, {"type": "table"}, {"type": "TABLE"}, {"metadata.iceberg.storage": "disabled"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"type": "table"}, {"type": "TABLE"}, {"metadata.iceberg.storage": "disabled"}]
+)
 def test_ordinary_tables_are_ours(options: dict[str, str]) -> None:
     check_ours(options)
     assert read_options(options)
@@ -301,7 +305,9 @@ def test_javas_patterns_are_understood(pattern: str, text: str, found: datetime 
     assert times.time_parser(pattern)(text) == found
 
 
-@pytest.mark.parametrize("pattern", ["yyyyMM", "dd MMM yyyy", "yyyy-MM-dd a", "yyyy-MM-dd{", "YYYY-MM-dd", "yyyy-MM-dd[", "x"])
+@pytest.mark.parametrize(
+    "pattern", ["yyyyMM", "dd MMM yyyy", "yyyy-MM-dd a", "yyyy-MM-dd{", "YYYY-MM-dd", "yyyy-MM-dd[", "x"]
+)
 def test_a_pattern_that_is_not_understood_is_an_error_and_not_a_silent_never(pattern: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         times.time_parser(pattern)

@@ -98,7 +98,9 @@ def test_every_container_reads_alike_slow_and_fast(container: str, count: int) -
 def test_fields_that_a_writer_does_not_know_are_null_and_unknown_ones_do_not_disturb() -> None:
     schema = copy.deepcopy(MANIFEST_SCHEMA)
     inner = schema["fields"][5]["type"]["fields"]
-    inner[:] = [field for field in inner if field["name"] not in ("_EXTERNAL_PATH", "_FILE_SOURCE", "_VALUE_STATS_COLS")]
+    inner[:] = [
+        field for field in inner if field["name"] not in ("_EXTERNAL_PATH", "_FILE_SOURCE", "_VALUE_STATS_COLS")
+    ]
     inner.append({"name": "_UNHEARD_OF", "type": ["null", "string"], "default": None})
     rows = entries(60)
     for row in rows:
@@ -160,7 +162,9 @@ def test_files_on_external_paths_are_given_by_address_with_their_extra_files_bes
 
 
 def test_slices_of_a_compacted_changelog_keep_the_file_that_is_there() -> None:
-    data = as_avro([DataFile(name=f"compacted-changelog-x$0-9{tail}.cc-orc", partition="a").entry(0) for tail in ("", "-9-5")])
+    data = as_avro(
+        [DataFile(name=f"compacted-changelog-x$0-9{tail}.cc-orc", partition="a").entry(0) for tail in ("", "-9-5")]
+    )
     assert names(decode.decode(source(data), data)) == ["compacted-changelog-x$0-9.cc-orc"] * 2
 
 
@@ -198,7 +202,9 @@ def test_a_cut_behind_a_block_is_seen_by_the_count_alone() -> None:
         manifests.read_columns(cut, ("name",), expected=3000)
 
 
-@pytest.mark.parametrize("data", [b"", b"Obj\x01", b"ORC", b"PAR1", b"not a manifest at all", b"Obj\x01" + b"\x00" * 40])
+@pytest.mark.parametrize(
+    "data", [b"", b"Obj\x01", b"ORC", b"PAR1", b"not a manifest at all", b"Obj\x01" + b"\x00" * 40]
+)
 def test_what_is_no_container_is_unreadable(data: bytes) -> None:
     with pytest.raises(Unreadable):
         decode.decode(source(data), data)
@@ -273,7 +279,9 @@ def test_an_entry_concerns_a_suspect_by_its_extra_files_too() -> None:
 
 
 def meta(name: str, size: int, added: int = 1, deleted: int = 0, partitions: tuple[str, ...] = ("a",)) -> ManifestMeta:
-    document = {"_PARTITION_STATS": stats.partition_stats([encode_row([value], STRING) for value in partitions], STRING)}
+    document = {
+        "_PARTITION_STATS": stats.partition_stats([encode_row([value], STRING) for value in partitions], STRING)
+    }
     return ManifestMeta(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=(), document=document)
 
 
@@ -305,7 +313,11 @@ def test_a_full_merge_waits_for_its_threshold() -> None:
 
 
 def test_a_full_merge_leaves_large_manifests_that_no_delete_concerns() -> None:
-    metas = [meta("far", 500, partitions=("x", "z")), meta("near", 500, partitions=("a", "c")), meta("new", 150, deleted=2)]
+    metas = [
+        meta("far", 500, partitions=("x", "z")),
+        meta("near", 500, partitions=("a", "c")),
+        meta("new", 150, deleted=2),
+    ]
     deleted = [encode_row(["b"], STRING)]
     assert grouped(merge.plan_full(metas, RULES, deleted, STRING)) == [["far"], ["near", "new"]]
 
@@ -421,5 +433,8 @@ def test_creation_times_are_wall_clocks_and_survive_any_zone(monkeypatch: pytest
     finally:
         monkeypatch.setenv("TZ", "UTC")
         time.tzset()
-    read = [manifests.read_columns(one, ("created",)).column("created").cast(pa.int64()).to_pylist() for one in (data, again)]
+    read = [
+        manifests.read_columns(one, ("created",)).column("created").cast(pa.int64()).to_pylist()
+        for one in (data, again)
+    ]
     assert read == [[1_700_000_000_000]] * 2

@@ -32,7 +32,9 @@ def options(**changes: str) -> PartitionExpiry:
     return read_options({"partition.expiration-time": "7 d"} | named).partitions
 
 
-def due(rows: list[tuple[Any, ...]], types: list[str], expiry: PartitionExpiry | None = None, **updated: datetime) -> Due:
+def due(
+    rows: list[tuple[Any, ...]], types: list[str], expiry: PartitionExpiry | None = None, **updated: datetime
+) -> Due:
     keys = [Field(name=name, type=parse_type(text)) for name, text in zip(["dt", "hour", "x"], types, strict=False)]
     partitions = [
         Partition(

@@ -103,7 +103,9 @@ def test_the_decision_is_paimons_formula(
         number += step
         ids.append(number)
     snapshots = [snapshot(one, timedelta(minutes=age)) for one, (_, age) in zip(ids, steps, strict=True)]
-    found = decided(snapshots, consumers, num_min=num_min, num_max=num_min + more, time=timedelta(minutes=minutes), limit=limit)
+    found = decided(
+        snapshots, consumers, num_min=num_min, num_max=num_min + more, time=timedelta(minutes=minutes), limit=limit
+    )
     assert list(found.expire) == _formula(snapshots, consumers, num_min, num_min + more, minutes, limit)
     assert {*map(str, found.expire)} | {kept.id for kept in found.keep} == {str(one) for one in ids}
 
