@@ -78,7 +78,7 @@ def jars(name: str) -> tuple[Path, ...]:
     target = cache_dir() / f"{name}-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.parent / f".{name}.lock"):
+        with locked(target.parent / f".{name}.lock"):
             if not target.is_dir():
                 _fetch(pom, target)
     return tuple(sorted(target.glob("*.jar")))
@@ -99,7 +99,9 @@ def java() -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield  # closing the file gives the lock back, also when the process dies

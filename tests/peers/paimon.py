@@ -1,10 +1,15 @@
-"""Paimon's own Java code as a peer: one process, one line of JSON per command. See PaimonPeer.java."""
+"""Paimon's own Java code, and pypaimon, as peers: one process each, one line of JSON per command.
+
+See PaimonPeer.java and pypaimon_peer.py.
+"""
 
 from __future__ import annotations
 
 import atexit
 import json
+import os
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -17,6 +22,8 @@ from typing import Any
 from tests.peers import jars
 
 _SOURCE = Path(__file__).with_name("PaimonPeer.java")
+_SCRIPT = Path(__file__).with_name("pypaimon_peer.py")
+_PYPAIMON = "2.1.0"
 
 
 class PeerError(RuntimeError):
@@ -66,19 +73,40 @@ def running_peer() -> Iterator[PaimonPeer]:
     assert spark is not None
     assert spark.origin is not None
     hadoop = sorted((Path(spark.origin).parent / "jars").glob("*.jar"))
+    classpath = jars.classpath(*jars.jars("paimon"), *hadoop)
+    with _running([jars.java(), "-Xmx1g", "-cp", classpath, str(_SOURCE)]) as peer:
+        yield peer
+
+
+@cache
+def shared_python_peer() -> PaimonPeer:
+    """pypaimon, likewise."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(_running([str(_pypaimon()), str(_SCRIPT)]))
+
+
+def _pypaimon() -> Path:
+    """The Python of a virtualenv that has pypaimon, made once and kept beside the jars."""
+    home = jars.cache_dir() / f"pypaimon-{_PYPAIMON}"
+    python = home / "bin" / "python"
+    done = home / ".complete"
+    with jars.locked(jars.cache_dir() / ".pypaimon.lock"):
+        if not done.is_file():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+            install = [str(python), "-m", "pip", "install", "-q", f"pypaimon=={_PYPAIMON}"]
+            subprocess.run(install, check=True)
+            done.touch()
+    return python
+
+
+@contextmanager
+def _running(command: list[str]) -> Iterator[PaimonPeer]:
     with tempfile.TemporaryDirectory(prefix="paimon-peer-") as scratch:
         log = Path(scratch) / "peer.log"
-        command = [
-            jars.java(),
-            "-Xmx1g",
-            f"-Djava.io.tmpdir={scratch}",
-            "-cp",
-            jars.classpath(*jars.jars("paimon"), *hadoop),
-            str(_SOURCE),
-        ]
         with log.open("w") as errors:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+                command, env=os.environ | {"TMPDIR": scratch, "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
             )
             try:
                 peer = PaimonPeer(process, log)
