@@ -80,9 +80,13 @@ def primary_key(peer: Peer, warehouse: Path, **options: str) -> JavaTable:
 
 def unpartitioned(peer: Peer, warehouse: Path, **options: str) -> JavaTable:
     table = create(
-        peer, warehouse, "plain", fields=[["k", "INT"], ["v", "STRING"]], primary_keys=["k"],
+        peer,
+        warehouse,
+        "plain",
+        fields=[["k", "INT"], ["v", "STRING"]],
+        primary_keys=["k"],
         options={"bucket": "2"} | options,
-    )  # fmt: skip
+    )
     for number in range(6):
         table.write([number, "x"], [number + 1, "y"], compact=number == 3)
     return table
@@ -187,6 +191,36 @@ def decoupled(peer: Peer, warehouse: Path, producer: str) -> JavaTable:
     )
 
 
+def fast_forwarded(peer: Peer, warehouse: Path) -> JavaTable:
+    """A branch that became the main table: its snapshots stand where others of the same ids stood."""
+    table = append(peer, warehouse)
+    table("tag", name="base", snapshot=3)
+    table("branch", name="dev", tag="base")
+    for number in range(3):
+        table.write([70 + number, "2024-02-01", "branch"], on_branch="dev")
+    table("fast_forward", name="dev")
+    table.write([80, "2024-02-02", "main again"])
+    return table
+
+
+def with_deleted_tag(peer: Peer, warehouse: Path) -> JavaTable:
+    """Java deletes what only the tag still held."""
+    table = with_tags(peer, warehouse)
+    table("expire", retain_min=4, retain_millis=0)
+    table("delete_tag", name="early")
+    return table
+
+
+def postponed(peer: Peer, warehouse: Path) -> JavaTable:
+    """Files that have no bucket yet."""
+    table = create(
+        peer, warehouse, "postponed", primary_keys=["k", "dt"], partition_keys=["dt"], options={"bucket": "-2"}
+    )
+    for number in range(4):
+        table.write([number, "2024-01-01", "a"], bucket=-2)
+    return table
+
+
 ZOO: dict[str, Callable[[Peer, Path], JavaTable]] = {
     "append parquet": lambda peer, at: append(peer, at, **{"file.format": "parquet"}),
     "append orc": lambda peer, at: append(peer, at, **{"file.format": "orc"}),
@@ -203,7 +237,25 @@ ZOO: dict[str, Callable[[Peer, Path], JavaTable]] = {
     "changelog full compaction": lambda peer, at: primary_key(peer, at, **{"changelog-producer": "full-compaction"}),
     "deletion vectors": lambda peer, at: primary_key(peer, at, **{"deletion-vectors.enabled": "true"}),
     "dynamic bucket": dynamic_bucket,
+    "extra files": lambda peer, at: primary_key(
+        peer, at, **{"file-index.bloom-filter.columns": "v", "file-index.in-manifest-threshold": "1 b"}
+    ),
+    "embedded index": lambda peer, at: primary_key(peer, at, **{"file-index.bloom-filter.columns": "v"}),
+    "data directory": lambda peer, at: append(peer, at, **{"data-file.path-directory": "data"}),
+    "own prefix": lambda peer, at: primary_key(
+        peer, at, **{"data-file.prefix": "mine-", "changelog-file.prefix": "log-", "changelog-producer": "input"}
+    ),
+    "row tracking": lambda peer, at: append(peer, at, **{"row-tracking.enabled": "true"}),
+    "data evolution": lambda peer, at: append(
+        peer, at, **{"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+    ),
+    "index beside the data": lambda peer, at: primary_key(
+        peer, at, **{"deletion-vectors.enabled": "true", "index-file-in-data-file-dir": "true"}
+    ),
+    "postponed buckets": postponed,
     "tags": with_tags,
+    "deleted tag": with_deleted_tag,
+    "fast forward": fast_forwarded,
     "branch": with_branch,
     "consumer": with_consumer,
     "rollback": rolled_back,

@@ -151,7 +151,7 @@ class DataFile:
             },
         }
 
-    def keys(self) -> set[str]:
+    def places(self) -> set[str]:
         """Where it and its extra files are, below the table."""
         directory = f"dt={self.partition or '__DEFAULT_PARTITION__'}/bucket-0"
         return {f"{directory}/{name}" for name in (self.name, *self.extras)}
@@ -198,9 +198,15 @@ class ModelTable:
     def schema(options: dict[str, str]) -> dict[str, Any]:
         fields = [{"id": 0, "name": "k", "type": "INT"}, {"id": 1, "name": "dt", "type": "STRING"}]
         return {
-            "version": 3, "id": 0, "fields": fields, "highestFieldId": 1, "partitionKeys": ["dt"], "primaryKeys": [],
-            "options": {"bucket": "1", **options}, "timeMillis": 1,
-        }  # fmt: skip
+            "version": 3,
+            "id": 0,
+            "fields": fields,
+            "highestFieldId": 1,
+            "partitionKeys": ["dt"],
+            "primaryKeys": [],
+            "options": {"bucket": "1", **options},
+            "timeMillis": 1,
+        }
 
     # What others see
 
@@ -236,8 +242,12 @@ class ModelTable:
         """New data instead of everything in one partition."""
         line = self.lines[branch]
         old = [file for file in line.live.values() if file.partition == partition]
-        self.commit(branch, deletes=old, adds=[DataFile(name=f"data-{uuid.uuid4()}-0.orc", partition=partition)],
-                    kind="OVERWRITE")  # fmt: skip
+        self.commit(
+            branch,
+            deletes=old,
+            adds=[DataFile(name=f"data-{uuid.uuid4()}-0.orc", partition=partition)],
+            kind="OVERWRITE",
+        )
 
     def compact(self, partition: str | None, *, branch: str = "main") -> None:
         """All files of a partition merged into one."""
@@ -268,7 +278,7 @@ class ModelTable:
         for file in self.files:
             if (
                 (file.name, file.level) not in live
-                and file.keys() <= stored
+                and file.places() <= stored
                 and not any(n == file.name for n, _ in live)
             ):
                 self.commit(branch, adds=[file])
@@ -289,8 +299,11 @@ class ModelTable:
     def changelog(self, partition: str | None) -> None:
         """A commit with a changelog file."""
         name = f"changelog-{uuid.uuid4()}-0.orc"
-        self.commit("main", adds=[DataFile(name=f"data-{uuid.uuid4()}-0.orc", partition=partition)],
-                    changelog=[DataFile(name=name, partition=partition)])  # fmt: skip
+        self.commit(
+            "main",
+            adds=[DataFile(name=f"data-{uuid.uuid4()}-0.orc", partition=partition)],
+            changelog=[DataFile(name=name, partition=partition)],
+        )
 
     def tag(self, name: str, *, branch: str = "main") -> None:
         line = self.lines[branch]
@@ -355,7 +368,7 @@ class ModelTable:
         for file in deletes or ():
             del line.live[file.name, file.level]
         for file in (*(adds or ()), *(changelog or ())):
-            for key in file.keys():
+            for key in file.places():
                 if key not in self.stored():
                     self.put(key, b"data!")
         for file in adds or ():
@@ -363,11 +376,16 @@ class ModelTable:
             self.files.append(file)
         self.now += timedelta(seconds=1)
         document: dict[str, Any] = {
-            "version": 3, "id": line.next_id, "schemaId": 0, "commitUser": "model", "commitIdentifier": line.next_id,
-            "commitKind": kind, "timeMillis": int(self.now.timestamp() * 1000),
+            "version": 3,
+            "id": line.next_id,
+            "schemaId": 0,
+            "commitUser": "model",
+            "commitIdentifier": line.next_id,
+            "commitKind": kind,
+            "timeMillis": int(self.now.timestamp() * 1000),
             "totalRecordCount": sum(file.rows for file in line.live.values()),
             "deltaRecordCount": sum(file.rows for file in adds or ()) - sum(file.rows for file in deletes or ()),
-        }  # fmt: skip
+        }
         for name, metas in (("base", base), ("delta", delta)):
             document[f"{name}ManifestList"], document[f"{name}ManifestListSize"] = self._list(metas)
         if changelog:
@@ -375,7 +393,7 @@ class ModelTable:
             document["changelogManifestList"], document["changelogManifestListSize"] = self._list([meta])
             line.changelog = frozenset(
                 [f"manifest/{document['changelogManifestList']}", f"manifest/{meta['_FILE_NAME']}"]
-            ).union(*(file.keys() for file in changelog))
+            ).union(*(file.places() for file in changelog))
         if line.index:
             document["indexManifest"] = self._index(line.index)
         line.snapshot, line.metas = document, [*base, *delta]
@@ -395,7 +413,7 @@ class ModelTable:
         if document.get("indexManifest"):
             names.append(document["indexManifest"])
         needed = {f"manifest/{name}" for name in names} | {f"index/{name}" for name in line.index}
-        needed |= {key for file in line.live.values() for key in file.keys()}
+        needed |= {key for file in line.live.values() for key in file.places()}
         if changelog:
             needed |= line.changelog
         self.needs[key] = frozenset(needed)
@@ -421,11 +439,18 @@ class ModelTable:
         name = f"index-manifest-{uuid.uuid4()}-0"
         rows = [
             {
-                "_VERSION": 1, "_KIND": 0, "_PARTITION": encode_row(["a"], STRING), "_BUCKET": 0, "_INDEX_TYPE": "HASH",
-                "_FILE_NAME": one, "_FILE_SIZE": 5, "_ROW_COUNT": 1, "_EXTERNAL_PATH": None,
+                "_VERSION": 1,
+                "_KIND": 0,
+                "_PARTITION": encode_row(["a"], STRING),
+                "_BUCKET": 0,
+                "_INDEX_TYPE": "HASH",
+                "_FILE_NAME": one,
+                "_FILE_SIZE": 5,
+                "_ROW_COUNT": 1,
+                "_EXTERNAL_PATH": None,
             }
             for one in sorted(names)
-        ]  # fmt: skip
+        ]
         self.put(f"manifest/{name}", avro.write(INDEX_SCHEMA, rows))
         return name
 

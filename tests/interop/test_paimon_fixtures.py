@@ -67,7 +67,7 @@ async def test_nothing_live_is_a_candidate_and_planted_orphans_are_found_exactly
     already = {
         path
         for path in paimon.files_of(table) - by_name(table, needed)
-        if path.startswith("manifest/") or "/bucket-" in f"/{path}" and path.rpartition("/")[2].startswith("data-")
+        if path.startswith("manifest/") or ("/bucket-" in f"/{path}" and path.rpartition("/")[2].startswith("data-"))
     }
     paimon.plant(table, *planted, by=timedelta(days=10))
     run = await paimon.clean(table, paimon.bench(tmp_path, tmp_path / "scratch"), ORPHANS_ONLY, execute=False)

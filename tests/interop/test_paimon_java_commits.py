@@ -167,7 +167,7 @@ async def test_update_time_goes_by_the_newest_file(peer: Any, tmp_path: Path) ->
         {"bucket": "1", "manifest.merge-min-count": "2"},
         {"bucket": "1", "manifest.full-compaction-threshold-size": "1 b"},
     ],
-    ids=lambda options: " ".join(options),
+    ids=" ".join,
 )
 async def test_primary_key_tables_drop_partitions_like_javas(
     options: dict[str, str], peer: Any, tmp_path: Path
@@ -221,8 +221,18 @@ async def test_statistics_and_watermark_are_carried_over(peer: Any, tmp_path: Pa
     assert "statistics" not in latest(table)
 
 
-@pytest.mark.parametrize("name", ["append parquet", "primary key", "deletion vectors", "special partitions",
-                                  "typed partitions", "changelog input", "tags"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "append parquet",
+        "primary key",
+        "deletion vectors",
+        "special partitions",
+        "typed partitions",
+        "changelog input",
+        "tags",
+    ],
+)
 async def test_compacted_manifests_read_like_before_and_like_javas(name: str, peer: Any, tmp_path: Path) -> None:
     table = ZOO[name](peer, tmp_path / "warehouse")
     java = twin(table, tmp_path / "java")

@@ -106,15 +106,24 @@ async def test_lasting_changelogs_expire_like_javas(producer: str, peer: Any, tm
     limits = {"changelog.num-retained.min": "5", "changelog.num-retained.max": "5"}
     table("alter", options={**limits, "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"})
     java, ours = paimon.copy_of(table.path, tmp_path / "java"), paimon.copy_of(table.path, tmp_path / "ours")
-    gone = peer("expire_changelogs", path=str(java), retain_min=1, retain_max=2, retain_millis=0,
-                changelog_retain_min=5, changelog_retain_max=5, changelog_retain_millis=0)  # fmt: skip
+    gone = peer(
+        "expire_changelogs",
+        path=str(java),
+        retain_min=1,
+        retain_max=2,
+        retain_millis=0,
+        changelog_retain_min=5,
+        changelog_retain_max=5,
+        changelog_retain_millis=0,
+    )
     run = await paimon.clean(ours, paimon.bench(tmp_path, tmp_path / "scratch"), paimon.everything_old())
     assert run.outcome is Outcome.DONE, run.reason
     assert len(run.expired_snapshots) == gone > 0
     assert all(name.startswith("changelog-") for name in run.expired_snapshots)
     left, javas = paimon.files_of(ours), paimon.files_of(java)
     assert left <= javas
-    # Without a producer Java keeps a file until the changelog that deleted it goes; only the one that added it reads it.
+    # Without a producer Java keeps a file until the changelog that deleted it goes; only the one that added it
+    # ever reads it.
     assert producer == "none" or left == javas
     assert all("/bucket-0/data-" in name for name in javas - left)
     assert JavaTable(path=ours, peer=peer)("read") == table("read")

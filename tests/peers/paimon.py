@@ -106,7 +106,13 @@ def _running(command: list[str]) -> Iterator[PaimonPeer]:
         log = Path(scratch) / "peer.log"
         with log.open("w") as errors:
             process = subprocess.Popen(
-                command, env=os.environ | {"TMPDIR": scratch, "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+                command,
+                env=os.environ | {"TMPDIR": scratch, "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
             )
             try:
                 peer = PaimonPeer(process, log)

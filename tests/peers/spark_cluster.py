@@ -120,7 +120,8 @@ def connect_server(
     command = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1g"]
     command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    environment = _environment(work) | (environment or {})
+    # Spark counts this server among its daemons, although it is a driver.
+    environment = _environment(work) | {"SPARK_DAEMON_MEMORY": "1g"} | (environment or {})
     started = running(
         command,
         log=work / "connect.log",

@@ -1,5 +1,7 @@
 """What Paimon's files say, decoded: options, types, rows, names, snapshots, times."""
 
+# ruff: noqa: DTZ001 - partition values are wall-clock times without a zone
+
 from __future__ import annotations
 
 import json
@@ -27,10 +29,17 @@ HERE = Location.parse("/t/snapshot/snapshot-1")
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("1 h", timedelta(hours=1)), ("30min", timedelta(minutes=30)), ("500", timedelta(milliseconds=500)),
-     ("2 d", timedelta(days=2)), ("7 days", timedelta(days=7)), ("1 ms", timedelta(milliseconds=1)),
-     ("90 s", timedelta(seconds=90)), ("1000 micros", timedelta(milliseconds=1))],
-)  # fmt: skip
+    [
+        ("1 h", timedelta(hours=1)),
+        ("30min", timedelta(minutes=30)),
+        ("500", timedelta(milliseconds=500)),
+        ("2 d", timedelta(days=2)),
+        ("7 days", timedelta(days=7)),
+        ("1 ms", timedelta(milliseconds=1)),
+        ("90 s", timedelta(seconds=90)),
+        ("1000 micros", timedelta(milliseconds=1)),
+    ],
+)
 def test_durations_have_javas_units(text: str, found: timedelta) -> None:
     assert parse_duration(text) == found
 
@@ -54,10 +63,16 @@ def test_without_options_the_documented_defaults_hold_and_the_policy_fills_the_r
 
 @pytest.mark.parametrize(
     "options",
-    [{"snapshot.num-retained.min": "0"}, {"snapshot.num-retained.min": "5", "snapshot.num-retained.max": "4"},
-     {"snapshot.expire.limit": "-1"}, {"snapshot.time-retained": "soon"}, {"snapshot.num-retained.max": "many"},
-     {"manifest.target-file-size": "big"}, {"partition.legacy-name": "maybe"}],
-)  # fmt: skip
+    [
+        {"snapshot.num-retained.min": "0"},
+        {"snapshot.num-retained.min": "5", "snapshot.num-retained.max": "4"},
+        {"snapshot.expire.limit": "-1"},
+        {"snapshot.time-retained": "soon"},
+        {"snapshot.num-retained.max": "many"},
+        {"manifest.target-file-size": "big"},
+        {"partition.legacy-name": "maybe"},
+    ],
+)
 def test_an_option_that_makes_no_sense_refuses_the_table_and_is_named(options: dict[str, str]) -> None:
     with pytest.raises(Refused) as refused:
         read_options(options)
@@ -67,21 +82,30 @@ def test_an_option_that_makes_no_sense_refuses_the_table_and_is_named(options: d
 
 @pytest.mark.parametrize(
     ("options", "decoupled"),
-    [({}, False), ({"changelog.num-retained.min": "11"}, True), ({"changelog.num-retained.min": "10"}, False),
-     ({"changelog.time-retained": "2 h"}, True), ({"snapshot.time-retained": "3 h", "changelog.time-retained": "2 h"}, False),
-     ({"snapshot.num-retained.max": "20", "changelog.num-retained.max": "21"}, True)],
-)  # fmt: skip
+    [
+        ({}, False),
+        ({"changelog.num-retained.min": "11"}, True),
+        ({"changelog.num-retained.min": "10"}, False),
+        ({"changelog.time-retained": "2 h"}, True),
+        ({"snapshot.time-retained": "3 h", "changelog.time-retained": "2 h"}, False),
+        ({"snapshot.num-retained.max": "20", "changelog.num-retained.max": "21"}, True),
+    ],
+)
 def test_changelogs_are_decoupled_where_they_outlive_snapshots(options: dict[str, str], decoupled: bool) -> None:
     assert read_options(options).decoupled is decoupled
 
 
 @pytest.mark.parametrize(
     ("options", "code"),
-    [({"type": "format-table"}, "unsupported_table_type"), ({"type": "object-table"}, "unsupported_table_type"),
-     ({"metastore": "rest"}, "rest_managed"), ({"chain-table.enabled": "true"}, "chain_table"),
-     ({"metadata.iceberg.storage": "table-location"}, "iceberg_compatible"),
-     ({"metadata.iceberg.storage": "hadoop-catalog"}, "iceberg_compatible")],
-)  # fmt: skip
+    [
+        ({"type": "format-table"}, "unsupported_table_type"),
+        ({"type": "object-table"}, "unsupported_table_type"),
+        ({"metastore": "rest"}, "rest_managed"),
+        ({"chain-table.enabled": "true"}, "chain_table"),
+        ({"metadata.iceberg.storage": "table-location"}, "iceberg_compatible"),
+        ({"metadata.iceberg.storage": "hadoop-catalog"}, "iceberg_compatible"),
+    ],
+)
 def test_tables_under_other_rules_are_refused_by_their_options(options: dict[str, str], code: str) -> None:
     with pytest.raises(Refused) as refused:
         check_ours(options)
@@ -101,16 +125,21 @@ def test_ordinary_tables_are_ours(options: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("INT NOT NULL", FieldType(kind=Kind.INT)), ("STRING", FieldType(kind=Kind.STRING)),
-     ("VARCHAR(20)", FieldType(kind=Kind.STRING)), ("CHAR(3) NOT NULL", FieldType(kind=Kind.STRING)),
-     ("DECIMAL(20, 2)", FieldType(kind=Kind.DECIMAL, precision=20, scale=2)),
-     ("DECIMAL(5,0)", FieldType(kind=Kind.DECIMAL, precision=5)),
-     ("TIMESTAMP", FieldType(kind=Kind.TIMESTAMP, precision=6)),
-     ("TIMESTAMP(3) NOT NULL", FieldType(kind=Kind.TIMESTAMP, precision=3)),
-     ("TIMESTAMP(9) WITH LOCAL TIME ZONE", FieldType(kind=Kind.TIMESTAMP_LTZ, precision=9)),
-     ("TIMESTAMP_LTZ(3)", FieldType(kind=Kind.TIMESTAMP_LTZ, precision=3)),
-     ("BINARY(4)", FieldType(kind=Kind.BYTES)), ("TIME(0)", FieldType(kind=Kind.TIME))],
-)  # fmt: skip
+    [
+        ("INT NOT NULL", FieldType(kind=Kind.INT)),
+        ("STRING", FieldType(kind=Kind.STRING)),
+        ("VARCHAR(20)", FieldType(kind=Kind.STRING)),
+        ("CHAR(3) NOT NULL", FieldType(kind=Kind.STRING)),
+        ("DECIMAL(20, 2)", FieldType(kind=Kind.DECIMAL, precision=20, scale=2)),
+        ("DECIMAL(5,0)", FieldType(kind=Kind.DECIMAL, precision=5)),
+        ("TIMESTAMP", FieldType(kind=Kind.TIMESTAMP, precision=6)),
+        ("TIMESTAMP(3) NOT NULL", FieldType(kind=Kind.TIMESTAMP, precision=3)),
+        ("TIMESTAMP(9) WITH LOCAL TIME ZONE", FieldType(kind=Kind.TIMESTAMP_LTZ, precision=9)),
+        ("TIMESTAMP_LTZ(3)", FieldType(kind=Kind.TIMESTAMP_LTZ, precision=3)),
+        ("BINARY(4)", FieldType(kind=Kind.BYTES)),
+        ("TIME(0)", FieldType(kind=Kind.TIME)),
+    ],
+)
 def test_types_are_read_as_schemas_spell_them(text: str, found: FieldType) -> None:
     assert parse_type(text) == found
 
@@ -203,13 +232,22 @@ def _path(values: list[Any], types: list[str], *, legacy: bool = True, default: 
 
 @pytest.mark.parametrize(
     ("value", "type_", "found"),
-    [("a/b:c d", "STRING", "k0=a%2Fb%3Ac d"), ("100%", "STRING", "k0=100%25"), ("käse=ü", "STRING", "k0=käse%3Dü"),
-     (None, "STRING", "k0=__DEFAULT_PARTITION__"), ("", "STRING", "k0=__DEFAULT_PARTITION__"),
-     (" ", "STRING", "k0=__DEFAULT_PARTITION__"), (date(2024, 1, 1), "DATE", "k0=19723"), (True, "BOOLEAN", "k0=true"),
-     (Timestamp(1704067200000), "TIMESTAMP(3)", "k0=2024-01-01T00%3A00"),
-     (Timestamp(1704067205120), "TIMESTAMP(3)", "k0=2024-01-01T00%3A00%3A05.120"),
-     (Decimal("1.20"), "DECIMAL(10, 2)", "k0=1.20"), (-5, "INT", "k0=-5"), ("\x01", "STRING", "k0=%01")],
-)  # fmt: skip
+    [
+        ("a/b:c d", "STRING", "k0=a%2Fb%3Ac d"),
+        ("100%", "STRING", "k0=100%25"),
+        ("käse=ü", "STRING", "k0=käse%3Dü"),
+        (None, "STRING", "k0=__DEFAULT_PARTITION__"),
+        ("", "STRING", "k0=__DEFAULT_PARTITION__"),
+        (" ", "STRING", "k0=__DEFAULT_PARTITION__"),
+        (date(2024, 1, 1), "DATE", "k0=19723"),
+        (True, "BOOLEAN", "k0=true"),
+        (Timestamp(1704067200000), "TIMESTAMP(3)", "k0=2024-01-01T00%3A00"),
+        (Timestamp(1704067205120), "TIMESTAMP(3)", "k0=2024-01-01T00%3A00%3A05.120"),
+        (Decimal("1.20"), "DECIMAL(10, 2)", "k0=1.20"),
+        (-5, "INT", "k0=-5"),
+        ("\x01", "STRING", "k0=%01"),
+    ],
+)
 def test_directories_are_named_as_java_names_them(value: Any, type_: str, found: str) -> None:
     assert _path([value], [type_]) == found
 
@@ -223,10 +261,17 @@ def test_new_style_names_spell_dates_as_dates() -> None:
 
 @pytest.mark.parametrize(
     ("name", "prefix", "number"),
-    [("snapshot-7", "snapshot", 7), ("snapshot-7.tmp", "snapshot", None), ("changelog-7", "snapshot", None),
-     ("snapshot-900000000-0000-0000-0000-000000000001.tmp", "snapshot", None), (".snapshot-8.x.tmp", "snapshot", None),
-     ("LATEST", "snapshot", None), ("schema-0", "schema", 0), ("snapshot--1", "snapshot", None)],
-)  # fmt: skip
+    [
+        ("snapshot-7", "snapshot", 7),
+        ("snapshot-7.tmp", "snapshot", None),
+        ("changelog-7", "snapshot", None),
+        ("snapshot-900000000-0000-0000-0000-000000000001.tmp", "snapshot", None),
+        (".snapshot-8.x.tmp", "snapshot", None),
+        ("LATEST", "snapshot", None),
+        ("schema-0", "schema", 0),
+        ("snapshot--1", "snapshot", None),
+    ],
+)
 def test_only_whole_numbers_are_ids(name: str, prefix: str, number: int | None) -> None:
     assert names.numbered(name, prefix) == number
 
@@ -243,9 +288,16 @@ def test_slices_of_a_compacted_changelog_are_the_file_that_holds_them() -> None:
 
 def _document(**changes: Any) -> bytes:
     document = {
-        "version": 3, "id": 1, "schemaId": 0, "baseManifestList": "manifest-list-a-0", "deltaManifestList": "manifest-list-a-1",
-        "commitUser": "u", "commitIdentifier": 1, "commitKind": "APPEND", "timeMillis": 1000,
-    } | changes  # fmt: skip
+        "version": 3,
+        "id": 1,
+        "schemaId": 0,
+        "baseManifestList": "manifest-list-a-0",
+        "deltaManifestList": "manifest-list-a-1",
+        "commitUser": "u",
+        "commitIdentifier": 1,
+        "commitKind": "APPEND",
+        "timeMillis": 1000,
+    } | changes
     return json.dumps({name: value for name, value in document.items() if value is not ...}).encode()
 
 
@@ -271,9 +323,19 @@ def test_an_unknown_snapshot_version_is_refused(version: Any) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", _document(baseManifestList=...), _document(id="x"), _document(deltaManifestList="../x"),
-     _document(commitKind=...), _document(schemaId=None), _document(baseManifestList="")],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        _document(baseManifestList=...),
+        _document(id="x"),
+        _document(deltaManifestList="../x"),
+        _document(commitKind=...),
+        _document(schemaId=None),
+        _document(baseManifestList=""),
+    ],
+)
 def test_a_damaged_snapshot_is_an_error(data: bytes) -> None:
     with pytest.raises(ValueError):
         parse_snapshot(data, HERE)
@@ -284,23 +346,39 @@ def test_a_damaged_snapshot_is_an_error(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("2024-01-02", datetime(2024, 1, 2)), ("2024-1-2", datetime(2024, 1, 2)),
-     ("2024-01-02 03:04:05", datetime(2024, 1, 2, 3, 4, 5)), ("2024-01-02 24:00:00", datetime(2024, 1, 3)),
-     ("2024-13-01", datetime(2025, 1, 1)), ("20240102", None), ("19723", None), ("", None), ("2024-01-02T03:04", None),
-     ("0000-00-00", None), ("99999999-01-01", None)],
-)  # fmt: skip
+    [
+        ("2024-01-02", datetime(2024, 1, 2)),
+        ("2024-1-2", datetime(2024, 1, 2)),
+        ("2024-01-02 03:04:05", datetime(2024, 1, 2, 3, 4, 5)),
+        ("2024-01-02 24:00:00", datetime(2024, 1, 3)),
+        ("2024-13-01", datetime(2025, 1, 1)),
+        ("20240102", None),
+        ("19723", None),
+        ("", None),
+        ("2024-01-02T03:04", None),
+        ("0000-00-00", None),
+        ("99999999-01-01", None),
+    ],
+)
 def test_without_a_formatter_dates_read_as_in_java(text: str, found: datetime | None) -> None:
     assert times.default_time(text) == found
 
 
 @pytest.mark.parametrize(
     ("pattern", "text", "found"),
-    [("yyyyMMdd", "20240102", datetime(2024, 1, 2)), ("yyyyMMdd HH:mm:ss", "20240102 03:04:05", datetime(2024, 1, 2, 3, 4, 5)),
-     ("yyyy-MM-dd'T'HH", "2024-01-02T07", datetime(2024, 1, 2, 7)), ("yyMMdd", "240102", datetime(2024, 1, 2)),
-     ("yyyy-MM-dd[ HH:mm]", "2024-01-02", datetime(2024, 1, 2)), ("d/M/yyyy", "2/1/2024", datetime(2024, 1, 2)),
-     ("yyyyMMdd", "2024-01-02", None), ("yyyyMMdd", "20241302", None), ("uuuu.MM.dd", "2024.01.02", datetime(2024, 1, 2)),
-     ("yyyyMMddHHmmssSSS", "20240102030405006", datetime(2024, 1, 2, 3, 4, 5, 6000))],
-)  # fmt: skip
+    [
+        ("yyyyMMdd", "20240102", datetime(2024, 1, 2)),
+        ("yyyyMMdd HH:mm:ss", "20240102 03:04:05", datetime(2024, 1, 2, 3, 4, 5)),
+        ("yyyy-MM-dd'T'HH", "2024-01-02T07", datetime(2024, 1, 2, 7)),
+        ("yyMMdd", "240102", datetime(2024, 1, 2)),
+        ("yyyy-MM-dd[ HH:mm]", "2024-01-02", datetime(2024, 1, 2)),
+        ("d/M/yyyy", "2/1/2024", datetime(2024, 1, 2)),
+        ("yyyyMMdd", "2024-01-02", None),
+        ("yyyyMMdd", "20241302", None),
+        ("uuuu.MM.dd", "2024.01.02", datetime(2024, 1, 2)),
+        ("yyyyMMddHHmmssSSS", "20240102030405006", datetime(2024, 1, 2, 3, 4, 5, 6000)),
+    ],
+)
 def test_javas_patterns_are_understood(pattern: str, text: str, found: datetime | None) -> None:
     assert times.time_parser(pattern)(text) == found
 

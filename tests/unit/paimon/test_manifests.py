@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
+import time
 import uuid
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -114,8 +116,6 @@ def test_fields_that_a_writer_does_not_know_are_null_and_unknown_ones_do_not_dis
 def test_a_record_inside_a_union_as_older_writers_wrote_it_is_read() -> None:
     rows = entries(100)
     sink = io.BytesIO()
-    import fastavro  # noqa: PLC0415
-
     fastavro.writer(sink, fastavro.parse_schema(["null", MANIFEST_SCHEMA]), rows, codec="deflate")
     table = manifests.read_columns(sink.getvalue(), ("name",), expected=100)
     assert table.num_rows == 100
@@ -157,8 +157,10 @@ def test_files_on_external_paths_are_given_by_address_with_their_extra_files_bes
     row["_FILE"]["_EXTERNAL_PATH"] = "FILE:/ext/dt=a/bucket-0/d.orc"
     data = as_avro([row, DataFile(name="e.orc", partition="a").entry(0)])
     assert names(decode.decode(source(data), data)) == [
-        "FILE:/ext/dt=a/bucket-0/d.orc", "FILE:/ext/dt=a/bucket-0/d.orc.index", "e.orc",
-    ]  # fmt: skip
+        "FILE:/ext/dt=a/bucket-0/d.orc",
+        "FILE:/ext/dt=a/bucket-0/d.orc.index",
+        "e.orc",
+    ]
 
 
 def test_slices_of_a_compacted_changelog_keep_the_file_that_is_there() -> None:
@@ -169,8 +171,17 @@ def test_slices_of_a_compacted_changelog_keep_the_file_that_is_there() -> None:
 
 
 def test_an_index_manifest_keeps_its_files() -> None:
-    row = {"_VERSION": 1, "_KIND": 0, "_PARTITION": b"", "_BUCKET": 0, "_INDEX_TYPE": "HASH", "_FILE_NAME": "index-1",
-           "_FILE_SIZE": 1, "_ROW_COUNT": 1, "_EXTERNAL_PATH": None}  # fmt: skip
+    row = {
+        "_VERSION": 1,
+        "_KIND": 0,
+        "_PARTITION": b"",
+        "_BUCKET": 0,
+        "_INDEX_TYPE": "HASH",
+        "_FILE_NAME": "index-1",
+        "_FILE_SIZE": 1,
+        "_ROW_COUNT": 1,
+        "_EXTERNAL_PATH": None,
+    }
     data = avro.write(INDEX_SCHEMA, [row, row | {"_FILE_NAME": "index-2", "_EXTERNAL_PATH": "/ext/index-2"}])
     assert names(decode.decode(source(data, decode.INDEX), data)) == ["index-1", "/ext/index-2"]
 
@@ -240,9 +251,15 @@ F5 = DataFile(name="f", partition="a", level=5, extras=("f.index",))
 
 @pytest.mark.parametrize(
     ("steps", "live"),
-    [([(0, F), (1, F)], False), ([(1, F), (0, F)], True), ([(0, F), (1, F), (0, F5)], True),
-     ([(0, F), (1, F), (0, F5), (1, F5)], False), ([(0, F), (0, F5), (1, F)], True), ([(1, F)], False)],
-)  # fmt: skip
+    [
+        ([(0, F), (1, F)], False),
+        ([(1, F), (0, F)], True),
+        ([(0, F), (1, F), (0, F5)], True),
+        ([(0, F), (1, F), (0, F5), (1, F5)], False),
+        ([(0, F), (0, F5), (1, F)], True),
+        ([(1, F)], False),
+    ],
+)
 def test_the_last_word_on_an_identity_stands(steps: list[tuple[int, DataFile]], live: bool) -> None:
     found = liveness.live_names([["m"]], [], {"m": changes(*steps)})
     assert found == ({"f", "f.index"} if live else set())
@@ -423,8 +440,6 @@ def test_orc_manifests_are_written_as_orc_with_the_same_fields() -> None:
 
 
 def test_creation_times_are_wall_clocks_and_survive_any_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time  # noqa: PLC0415
-
     monkeypatch.setenv("TZ", "Asia/Shanghai")
     time.tzset()
     try:

@@ -1,7 +1,10 @@
 """Which partitions go: typed values, never joined text; what cannot be read stays."""
 
+# ruff: noqa: DTZ001 - partition values are wall-clock times without a zone
+
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -21,8 +24,6 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_zone(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
-    import time  # noqa: PLC0415
-
     monkeypatch.setenv("TZ", zone)
     time.tzset()
 
@@ -106,9 +107,12 @@ def test_both_spellings_of_a_null_in_an_unused_key_go() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "word"),
-    [({"timestamp_formatter": "dd MMM yyyy"}, "pattern"), ({"expiration_strategy": "custom"}, "strategy"),
-     ({"timestamp_pattern": "nothing"}, "partition keys")],
-)  # fmt: skip
+    [
+        ({"timestamp_formatter": "dd MMM yyyy"}, "pattern"),
+        ({"expiration_strategy": "custom"}, "strategy"),
+        ({"timestamp_pattern": "nothing"}, "partition keys"),
+    ],
+)
 def test_what_is_not_understood_is_said_and_drops_nothing(changes: dict[str, str], word: str) -> None:
     found = due([("2020-01-01",)], ["STRING"], options(**changes))
     assert found.partitions == ()

@@ -22,9 +22,16 @@ FOREVER = 2**31 - 1
 def snapshot(number: int, age: timedelta) -> PaimonSnapshot:
     millis = int((NOW - age).timestamp() * 1000)
     document = {
-        "version": 3, "id": number, "schemaId": 0, "baseManifestList": "b", "deltaManifestList": "d", "commitUser": "u",
-        "commitIdentifier": number, "commitKind": "APPEND", "timeMillis": millis,
-    }  # fmt: skip
+        "version": 3,
+        "id": number,
+        "schemaId": 0,
+        "baseManifestList": "b",
+        "deltaManifestList": "d",
+        "commitUser": "u",
+        "commitIdentifier": number,
+        "commitKind": "APPEND",
+        "timeMillis": millis,
+    }
     return parse_snapshot(json.dumps(document).encode(), Location.parse(f"/t/snapshot/snapshot-{number}"))
 
 
@@ -92,9 +99,12 @@ def test_every_kept_snapshot_says_why() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 300)), min_size=1, max_size=14),
-    st.integers(1, 6), st.integers(0, 10), st.integers(0, 12), st.integers(0, 200),
+    st.integers(1, 6),
+    st.integers(0, 10),
+    st.integers(0, 12),
+    st.integers(0, 200),
     st.dictionaries(st.sampled_from("ab"), st.integers(1, 30), max_size=2),
-)  # fmt: skip
+)
 def test_the_decision_is_paimons_formula(
     steps: list[tuple[int, int]], num_min: int, more: int, limit: int, minutes: int, consumers: dict[str, int]
 ) -> None:

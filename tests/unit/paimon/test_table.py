@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -49,10 +50,14 @@ def history(world: World, count: int = 5) -> None:
 
 @pytest.mark.parametrize(
     ("options", "code"),
-    [({"type": "format-table"}, "unsupported_table_type"), ({"metastore": "rest"}, "rest_managed"),
-     ({"chain-table.enabled": "true"}, "chain_table"), ({"metadata.iceberg.storage": "hive-catalog"}, "iceberg_compatible"),
-     ({"snapshot.num-retained.min": "0"}, "bad_table_options")],
-)  # fmt: skip
+    [
+        ({"type": "format-table"}, "unsupported_table_type"),
+        ({"metastore": "rest"}, "rest_managed"),
+        ({"chain-table.enabled": "true"}, "chain_table"),
+        ({"metadata.iceberg.storage": "hive-catalog"}, "iceberg_compatible"),
+        ({"snapshot.num-retained.min": "0"}, "bad_table_options"),
+    ],
+)
 async def test_tables_under_other_rules_are_refused_before_anything_is_touched(
     options: dict[str, str], code: str, world: World
 ) -> None:
@@ -209,11 +214,17 @@ async def test_what_an_expiring_snapshot_lacks_only_shrinks_the_work(part: str, 
     if part == "list":
         gone = [f"manifest/{first['deltaManifestList']}", f"manifest/{first['baseManifestList']}"]
     elif part == "manifest":
-        gone = [key for key in world.table.needs["snapshot/snapshot-2"] if key.startswith("manifest/manifest-")
-                and key not in world.table.needs["snapshot/snapshot-8"]][:1]  # fmt: skip
+        gone = [
+            key
+            for key in world.table.needs["snapshot/snapshot-2"]
+            if key.startswith("manifest/manifest-") and key not in world.table.needs["snapshot/snapshot-8"]
+        ][:1]
     else:
-        gone = [key for key in world.table.needs["snapshot/snapshot-2"] if key.startswith("dt=")
-                and key not in world.table.needs["snapshot/snapshot-8"]][:1]  # fmt: skip
+        gone = [
+            key
+            for key in world.table.needs["snapshot/snapshot-2"]
+            if key.startswith("dt=") and key not in world.table.needs["snapshot/snapshot-8"]
+        ][:1]
     for key in gone:
         del world.bucket.objects[f"{world.table.place}/{key}"]
     run = await world.clean()
@@ -352,8 +363,6 @@ async def test_a_gap_in_the_ids_does_not_stop_expiry(world: World) -> None:
 
 
 async def test_ten_expirers_at_once_do_not_hurt_each_other(world: World) -> None:
-    import asyncio  # noqa: PLC0415
-
     history(world, 12)
 
     async def one(number: int) -> Any:

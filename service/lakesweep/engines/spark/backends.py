@@ -135,8 +135,9 @@ def parallelism(session: SparkSession) -> int:
         return _CONNECT_PARALLELISM
 
 
-def counted(relation: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The same rows, and a function that says, once they have been computed, how many they were."""
+def counted(relation: DataFrame) -> tuple[DataFrame, Callable[[], int | None]]:
+    """The same rows, and a function that says, once they have been computed, how many they were; None if Spark does
+    not know: a busy Connect server gives no answer, and rows that are proven not to exist are not counted."""
     if type(relation).__module__.startswith("pyspark.sql.connect"):
         from pyspark.sql.connect import functions  # noqa: PLC0415  # see the module's text
         from pyspark.sql.connect.observation import Observation  # noqa: PLC0415  # see the module's text
@@ -145,8 +146,7 @@ def counted(relation: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
 
     seen = Observation()
     watched = relation.observe(seen, functions.count(functions.lit(1)).alias("rows"))
-    # Rows that Spark proves not to exist are not counted by anybody.
-    return watched, lambda: int(seen.get.get("rows", 0))
+    return watched, lambda: seen.get.get("rows")
 
 
 class DriverBackend:
