@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 from tests.builders import paimon
-from tests.builders.paimon_java import ZOO, JavaTable, append, create, decoupled, primary_key, with_tags
+from tests.builders.paimon_java import (
+    ZOO,
+    JavaTable,
+    append,
+    create,
+    decoupled,
+    fast_forwarded,
+    primary_key,
+    with_tags,
+)
 from tests.peers.paimon import shared_peer
 
 from lakesweep.model.run import Outcome
@@ -97,6 +106,20 @@ async def test_a_branch_whose_tag_is_gone_survives_our_expiry_and_not_javas(peer
     run = await paimon.clean(table.path, paimon.bench(tmp_path, tmp_path / "scratch"), paimon.everything_old())
     assert len(run.expired_snapshots) == 9
     assert table("read", on_branch="dev") == rows
+
+
+async def test_a_fast_forwarded_branch_survives_our_expiry_and_not_javas(peer: Any, tmp_path: Path) -> None:
+    """After a fast-forward branch and main table share their snapshots; Java's expiry knows only the main table."""
+    table = fast_forwarded(peer, tmp_path / "warehouse")
+    before = reads(table)
+    java = JavaTable(path=paimon.copy_of(table.path, tmp_path / "java"), peer=peer)
+    java("expire", retain_min=1, retain_millis=0)
+    with pytest.raises(RuntimeError):
+        java("read", on_branch="dev")
+    run = await paimon.clean(table.path, paimon.bench(tmp_path, tmp_path / "scratch"), paimon.everything_old())
+    assert len(run.expired_snapshots) == 6
+    still_reads(table, before)
+    assert paimon.files_of(table.path) > paimon.files_of(java.path)
 
 
 @pytest.mark.parametrize("producer", ["input", "none"])

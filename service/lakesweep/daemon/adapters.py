@@ -57,6 +57,8 @@ class Adapters:
                 warehouse=Location.parse(dataset.warehouse) if dataset.warehouse else None,
                 database=dataset.database,
                 location=Location.parse(dataset.location) if dataset.location else None,
+                vacuum_mode=dataset.vacuum_mode or "full",
+                has_shallow_clones=bool(dataset.has_shallow_clones),
             )
             self._formats[key] = formats.open_format(
                 spec,

@@ -11,6 +11,7 @@ from typing import assert_never
 from lakesweep.cleanup.ports import Clock, Decode, Storage, Table, TableFormat, Writer
 from lakesweep.formats.delta import decode as delta_decode
 from lakesweep.formats.delta.format import DeltaFormat
+from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.formats.iceberg import decode as iceberg_decode
 from lakesweep.formats.iceberg.format import IcebergFormat
@@ -38,7 +39,10 @@ def open_format(
         case FormatName.ICEBERG:
             return IcebergFormat(spec, storage, writer)
         case FormatName.DELTA:
-            return DeltaFormat(spec, storage, clock)
+            options = DeltaOptions(
+                vacuum_mode=VacuumMode(spec.vacuum_mode), has_shallow_clones=spec.has_shallow_clones
+            )
+            return DeltaFormat(spec, storage, clock, options)
         case FormatName.PAIMON:
             return PaimonFormat(spec, storage, writer, tidy)
         case _:

@@ -28,3 +28,7 @@ class DatasetSpec:
     """Paimon."""
     location: Location | None = None
     """Delta."""
+    vacuum_mode: str = "full"
+    """Delta: `full` or `lite`."""
+    has_shallow_clones: bool = False
+    """Delta."""

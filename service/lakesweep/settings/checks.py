@@ -24,7 +24,7 @@ BETWEEN = "between_settings"
 FORMAT_KEYS = {
     FormatName.ICEBERG: ("catalog", "namespace"),
     FormatName.PAIMON: ("warehouse", "database"),
-    FormatName.DELTA: ("location",),
+    FormatName.DELTA: ("location", "vacuum_mode", "has_shallow_clones"),
 }
 """The keys of a dataset that belong to each format; the first one is required."""
 

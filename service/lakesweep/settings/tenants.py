@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from lakesweep.model.table import FormatName
@@ -70,6 +72,12 @@ class DatasetSettings(Group):
     """Paimon: the database whose tables belong to this dataset. Without it: every database of the warehouse."""
     location: Address | None = None
     """Delta: the directory whose children with a _delta_log are the tables. Inside the tenant's root."""
+    vacuum_mode: Literal["full", "lite"] | None = None
+    """Delta: `full`, the default, finds whatever is stored and unreferenced; `lite` deletes only what commits still
+    in the log have removed, as VACUUM LITE does."""
+    has_shallow_clones: bool | None = None
+    """Delta: shallow clones read these tables' files and nothing in their logs says so. With `true` the data files
+    stay and only the logs are cleaned. Default false."""
     orphan_cleanup: CleanupOverride = CleanupOverride()
     """Keys of `[orphan_cleanup]` that differ for this dataset."""
     tables: tuple[TableSettings, ...] = ()
