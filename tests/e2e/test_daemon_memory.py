@@ -34,11 +34,12 @@ def test_memory_is_flat_over_five_hundred_cycles(tmp_path):
         "confirm_after_hours": 1,
     }
     config.write_text(to_toml(lake.settings(orphan_cleanup=cleanup, daemon={"discovery_seconds": 5})))
+    # The allocators of DuckDB and Arrow take some hundred cycles to find their size.
     with daemon(config, tmp_path / "log", patience=3000) as running:
-        running.until(lambda: cycles_and_megabytes(running)[0] >= 150, "too few cycles")
+        running.until(lambda: cycles_and_megabytes(running)[0] > 800, "too few cycles")
         _, early = cycles_and_megabytes(running)
-        running.until(lambda: cycles_and_megabytes(running)[0] >= 650, "too few cycles")
+        running.until(lambda: cycles_and_megabytes(running)[0] > 1300, "too few cycles")
         cycles, late = cycles_and_megabytes(running)
-        print(f"{early:.0f} MiB after 150 cycles, {late:.0f} MiB after {cycles:.0f}")
-        assert late < early * 1.15 + 10
+        print(f"{early:.0f} MiB after 800 cycles, {late:.0f} MiB after {cycles:.0f}")
+        assert late < early * 1.05
         assert running.end(signal.SIGTERM) == 0
