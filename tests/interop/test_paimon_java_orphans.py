@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,26 @@ async def test_orphans_in_an_external_path_are_found(peer: Any, tmp_path: Path) 
     assert run.deletion.deleted.files == 1
     assert paimon.files_of(external) == before
     assert table("read") == rows
+
+
+async def test_partition_directories_that_have_long_been_empty_go_and_recent_ones_stay(
+    peer: Any, tmp_path: Path
+) -> None:
+    table = append(peer, tmp_path / "warehouse")
+    old, recent = table.path / "dt=2000-01-01" / "bucket-0", table.path / "dt=2000-01-02" / "bucket-0"
+    other = table.path / "notes" / "empty"
+    for directory in (old, recent, other):
+        directory.mkdir(parents=True)
+    for directory in (old, old.parent, other, other.parent):
+        os.utime(directory, (1, 1))
+    java = paimon.copy_of(table.path, tmp_path / "java")
+    peer("orphans", path=str(java))
+    await paimon.clean(table.path, paimon.bench(tmp_path, tmp_path / "scratch"), ONLY_ORPHANS)
+    assert not old.parent.exists()
+    assert recent.exists()
+    assert other.exists()
+    assert (java / "dt=2000-01-02" / "bucket-0").exists()
+    assert not (java / "dt=2000-01-01").exists()
 
 
 async def test_an_external_path_outside_the_tenants_root_is_neither_touched_nor_missed(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import structlog
 
 from lakesweep.cleanup.deleter import Deleter, Fate, GatedDeleter
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
+from lakesweep.storage.local_directories import empty_directories
 
 log = structlog.get_logger()
 
@@ -34,6 +37,13 @@ class GatedTidy:
         failed = [outcome for outcome in outcomes if outcome.fate is Fate.FAILED]
         if failed:
             log.warning("unpublished_files_left", files=len(failed), why=failed[0].why)
+
+    async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:
+        """Directories below `root` that hold no file and were not touched since; object stores have none."""
+        if root.scheme != "file" or not (root == self._tenant_root or self._tenant_root.contains(root)):
+            return ()
+        found = await asyncio.to_thread(empty_directories, root.path.rstrip("/"), older_than)
+        return [Location("file", "", path).raw for path in found]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Remove those directories below `root` that are empty."""

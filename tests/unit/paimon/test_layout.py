@@ -125,6 +125,26 @@ def test_a_neighbour_whose_name_begins_alike_is_somewhere_else() -> None:
     assert layout().classify("s3://b/wh/d.db/t2/manifest/manifest-1-0").reserved
 
 
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [
+        ("dt=1", True),
+        ("dt=1/bucket-0", True),
+        ("dt=1/bucket-postpone", True),
+        ("bucket-0", False),
+        ("dt=1/hh=2", False),
+        ("manifest", False),
+        ("branch/branch-b", False),
+        ("plain/bucket-0", False),
+        ("dt=1/bucket-0/deeper", False),
+    ],
+)
+def test_only_partition_and_bucket_directories_are_ours_to_remove(path: str, ours: bool) -> None:
+    assert layout().is_data_directory(f"{ROOT.raw}/{path}") is ours
+    assert layout(directory="data").is_data_directory(f"{ROOT.raw}/data/{path}") is ours
+    assert layout().is_data_directory(f"s3://b/ext/{path}") is ours
+
+
 def test_layouts_travel_to_other_processes() -> None:
     assert pickle.loads(pickle.dumps(layout())) == layout()
     assert layout().match_by is MatchBy.NAME

@@ -146,6 +146,14 @@ def test_the_tables_options_come_first_and_then_the_policy() -> None:
     assert (own.num_min, own.num_max, own.time, own.limit) == (2, 7, timedelta(minutes=30), 3)
 
 
+def test_where_nobody_says_anything_paimons_own_minimum_holds() -> None:
+    untouched = snapshot_rules(read_options({}), CleanupPolicy())
+    assert (untouched.num_min, untouched.time) == (10, timedelta(hours=720))
+    assert snapshot_rules(read_options({}), CleanupPolicy(max_snapshot_age=timedelta(0))).num_min == 1
+    assert snapshot_rules(read_options({}), CleanupPolicy(min_snapshots_to_keep=3)).num_min == 3
+    assert snapshot_rules(read_options({"snapshot.num-retained.min": "2"}), CleanupPolicy()).num_min == 2
+
+
 def test_changelogs_follow_the_snapshots_where_nothing_is_said() -> None:
     policy = CleanupPolicy()
     options = read_options({"changelog.num-retained.min": "20"})
@@ -155,5 +163,6 @@ def test_changelogs_follow_the_snapshots_where_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("keep", [1, 2, 5])
 def test_a_maximum_below_the_policys_minimum_wins_because_the_table_said_it(keep: int) -> None:
-    found = snapshot_rules(read_options({"snapshot.num-retained.max": "2"}), CleanupPolicy(min_snapshots_to_keep=keep))
+    policy = CleanupPolicy(min_snapshots_to_keep=keep, max_snapshot_age=timedelta(hours=1))
+    found = snapshot_rules(read_options({"snapshot.num-retained.max": "2"}), policy)
     assert found.num_min == min(keep, 2)

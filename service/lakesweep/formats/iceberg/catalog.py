@@ -201,7 +201,9 @@ class IcebergCatalog:
     async def _in_thread(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(self._threads, functools.partial(function, *arguments))
-        return await asyncio.wait_for(call, self._timeout_seconds)
+        # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the answer.
+        async with asyncio.timeout(self._timeout_seconds):
+            return await call
 
 
 def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:

@@ -75,6 +75,16 @@ class PaimonLayout:
             inside = inside[len(self.data_directory) :]
         return self._in_data(inside, index_at_top=False)
 
+    def is_data_directory(self, path: str) -> bool:
+        """Is this a partition or a bucket directory?"""
+        for root in (*self.external_roots, f"{self.root}{self.data_directory}"):
+            if path.startswith(root):
+                *partitions, last = path[len(root) :].rstrip("/").split("/")
+                if len(partitions) == self.partition_levels and _BUCKET.match(last):
+                    return all("=" in level for level in partitions)
+                return len(partitions) < self.partition_levels and all("=" in level for level in (*partitions, last))
+        return False
+
     def _metadata(self, directory: str, name: str) -> FileKind | None:
         """A file directly in one of the table's own directories; None for other directories."""
         match directory:

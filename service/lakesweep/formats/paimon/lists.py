@@ -59,6 +59,19 @@ class ListReader:
         except NotFound:
             return ()
 
+    async def there(self, metas: Sequence[ManifestMeta]) -> tuple[ManifestMeta, ...]:
+        """Those of some manifests that are stored. For what other tools may have begun to take away."""
+
+        async def stored(meta: ManifestMeta) -> bool:
+            try:
+                await self._files.storage.stat(self._files.manifest(meta.name))
+            except NotFound:
+                return False
+            return True
+
+        found = await gather_bounded(metas, stored)
+        return tuple(meta for meta, is_there in zip(metas, found, strict=True) if is_there)
+
     async def table(self, meta: ManifestMeta, columns: Sequence[str]) -> pa.Table:
         """Some columns of a manifest that must be readable."""
         data = await self.read_manifest(meta)

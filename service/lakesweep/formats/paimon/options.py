@@ -123,7 +123,7 @@ class TableOptions:
     def decoupled(self) -> bool:
         """Do changelogs outlive their snapshots? Judged as Java does, by the options and their defaults alone."""
         snapshots, changelogs = self.retention, self.changelog
-        num_min = snapshots.num_min if snapshots.num_min is not None else _JAVA_NUM_MIN
+        num_min = snapshots.num_min if snapshots.num_min is not None else DEFAULT_NUM_MIN
         time = snapshots.time if snapshots.time is not None else _JAVA_TIME
         return (
             (changelogs.num_max is not None and changelogs.num_max > snapshots.num_max)
@@ -132,7 +132,8 @@ class TableOptions:
         )
 
 
-_JAVA_NUM_MIN = 10
+DEFAULT_NUM_MIN = 10
+"""`snapshot.num-retained.min`, where nobody says anything."""
 _JAVA_TIME = timedelta(hours=1)
 DEFAULT_LIMIT = 10
 """Snapshots expired in one run; the reference documentation of the C++ implementation says 10, Java says 50."""

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -64,16 +64,21 @@ async def list_log(files: TableFiles) -> Listing:
     return {directory: await files.names(directory) for directory in _DIRECTORIES}
 
 
-async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset()) -> Log:
+Known = MutableMapping[str, PaimonSnapshot]
+"""Snapshots that were read before, by place, size, time and etag: a table may have thousands, and they stay."""
+
+
+async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset(), known: Known | None = None) -> Log:
     """Read everything that `list_log` shows. Raises Refused or Unreadable, never returns a part.
 
     `without` is as for `head_of`; those files are read all the same.
     """
+    known = {} if known is None else known
     gone: NotFound | None = None
     for _ in range(_LISTINGS):
         listing = await list_log(files)
         try:
-            return await _read_listed(files, listing, without)
+            return await _read_listed(files, listing, without, known)
         except NotFound as exc:
             gone = exc
     raise Indeterminate(f"{gone} while it was being read, {_LISTINGS} times in a row: the table changes too fast")
@@ -93,7 +98,7 @@ async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str
     return f"{latest or 0}-{digest.hexdigest()[:24]}"
 
 
-async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str]) -> Log:
+async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str], known: Known) -> Log:
     schemas = await _schemas(files, "schema", listing["schema"])
     if not schemas:
         raise Refused(
@@ -108,8 +113,8 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         if not found:
             raise Unreadable(files.at("branch", f"branch-{branch}").raw, "the branch has no schema file")
         other_schemas += found
-        branched += await _snapshots(files, f"branch/branch-{branch}", below, branch)
-    main = await _snapshots(files, "", listing, None)
+        branched += await _snapshots(files, below, branch, known)
+    main = await _snapshots(files, listing, None, known)
     snapshots = tuple(found for found in main if found.role is Role.SNAPSHOT)
     hints = await _hints(files, listing)
     await _check_complete(files, hints, snapshots)
@@ -143,26 +148,29 @@ async def _check_complete(files: TableFiles, hints: Mapping[str, str], snapshots
         raise NotFound(ahead.raw, "it is there, but was not listed")
 
 
-async def _snapshots(files: TableFiles, below: str, listing: Listing, branch: str | None) -> list[PaimonSnapshot]:
+async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, known: Known) -> list[PaimonSnapshot]:
     """Snapshots, changelogs and tags of the main table or of one branch, each by id or by name."""
-    numbered = [(role, number) for role in (Role.SNAPSHOT, Role.CHANGELOG) for number in numbers(listing[role], role)]
-    tags = [one.name for one in listing["tag"] if one.name.startswith("tag-") and not _UNFINISHED.search(one.name)]
+    below = f"branch/branch-{branch}" if branch else ""
+    wanted = [(role, one) for role in (Role.SNAPSHOT, Role.CHANGELOG) for one in _numbered(listing[role], role)]
+    wanted += [
+        (Role.TAG, one) for one in listing["tag"] if one.name.startswith("tag-") and not _UNFINISHED.search(one.name)
+    ]
 
-    async def read_numbered(item: tuple[Role, int]) -> PaimonSnapshot:
-        role, number = item
-        location = files.at(below, role, f"{role}-{number}")
-        found = await _parse(files, location, lambda data: parse_snapshot(data, location, role=role, branch=branch))
-        if found.id != number:
+    async def read(item: tuple[Role, Listed]) -> PaimonSnapshot:
+        role, listed = item
+        location = files.at(below, role, listed.name)
+        key = f"{location.raw}|{listed.fingerprint}"
+        if key not in known:
+            name = listed.name.removeprefix("tag-") if role is Role.TAG else None
+            known[key] = await _parse(
+                files, location, lambda data: parse_snapshot(data, location, role=role, branch=branch, name=name)
+            )
+        found = known[key]
+        if role is not Role.TAG and found.id != names.numbered(listed.name, role):
             raise Unreadable(location.raw, f"it says that it is number {found.id}")
         return found
 
-    async def read_tag(file_name: str) -> PaimonSnapshot:
-        location, name = files.at(below, "tag", file_name), file_name.removeprefix("tag-")
-        return await _parse(
-            files, location, lambda data: parse_snapshot(data, location, role=Role.TAG, branch=branch, name=name)
-        )
-
-    return [*await gather_bounded(numbered, read_numbered), *await gather_bounded(tags, read_tag)]
+    return await gather_bounded(wanted, read)
 
 
 async def _schemas(files: TableFiles, directory: str, listed: list[Listed]) -> list[TableSchema]:
@@ -228,6 +236,12 @@ def numbers(listed: list[Listed], prefix: str) -> list[int]:
     """The ids of files called `<prefix>-<id>`, ascending; temporary and foreign files are none."""
     found = (names.numbered(one.name, prefix) for one in listed)
     return sorted(number for number in found if number is not None)
+
+
+def _numbered(listed: list[Listed], prefix: str) -> list[Listed]:
+    """The files with such an id, by id."""
+    by_id = {names.numbered(one.name, prefix): one for one in listed}
+    return [by_id[number] for number in numbers(listed, prefix)]
 
 
 def _branches(listed: list[Listed]) -> dict[str, dict[str, list[Listed]]]:

@@ -121,8 +121,10 @@ class ReferenceReader:
             whole=need.data is Presence.REQUIRED,
             data=data,
             changelog=changelog,
-            optional_changelog=await self._lists.list_if_there(loose),
-            appended=await self._lists.list_if_there(snapshot.delta_list if need.appended else None),
+            optional_changelog=await self._lists.there(await self._lists.list_if_there(loose)),
+            appended=await self._lists.there(
+                await self._lists.list_if_there(snapshot.delta_list if need.appended else None)
+            ),
             shadow=await self._lists.list_if_there(snapshot.base_list if need.appended else None),
             lists=tuple(required),
             optional_lists=tuple(optional),

@@ -2,7 +2,8 @@
 
 A snapshot goes when it is the oldest, is not among the last `num-retained.min`, no consumer still has to read
 it, and it has been replaced for longer than `time-retained` or more than `num-retained.max` stand behind it.
-At most `expire.limit` go at once. The table's own options come first, then the service's policy.
+At most `expire.limit` go at once. The table's own options come first, then the service's policy. A policy whose
+retention nobody has touched does not undercut the number of snapshots that Paimon keeps by itself.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lakesweep.formats.paimon.options import TableOptions
+from lakesweep.formats.paimon.options import DEFAULT_NUM_MIN, TableOptions
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import KeptSnapshot
+
+_UNTOUCHED = (CleanupPolicy().max_snapshot_age, CleanupPolicy().min_snapshots_to_keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +39,11 @@ class Decision:
 
 
 def snapshot_rules(options: TableOptions, policy: CleanupPolicy) -> Rules:
-    """The table's options, and the policy where it sets none."""
+    """The table's options; where it sets none the policy; and where that was left as it is Paimon's own minimum."""
     own = options.retention
-    num_min = own.num_min if own.num_min is not None else policy.min_snapshots_to_keep
+    unsaid = (policy.max_snapshot_age, policy.min_snapshots_to_keep) == _UNTOUCHED
+    by_policy = max(DEFAULT_NUM_MIN, policy.min_snapshots_to_keep) if unsaid else policy.min_snapshots_to_keep
+    num_min = own.num_min if own.num_min is not None else by_policy
     return Rules(
         num_min=min(num_min, own.num_max),
         num_max=own.num_max,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import cast
 
 import structlog
 
@@ -18,6 +19,7 @@ from lakesweep.cleanup.ports import Fence, References, Storage, TableState, Writ
 from lakesweep.formats.paimon import directories, drop, expiry, load, reader
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.needs import retained_roots
 from lakesweep.formats.paimon.references import ReferenceReader
@@ -26,7 +28,7 @@ from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.formats.paimon.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import AlreadyThere, NotFound, Refused, StorageError
 from lakesweep.model.location import Location
-from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
 
@@ -58,6 +60,7 @@ class PaimonTable:
         self._offered: frozenset[str] | None = None
         """What the last references let go of files for: nothing else may be given up."""
         self._emptied: tuple[str, ...] = ()
+        self._known: dict[str, PaimonSnapshot] = {}
 
     async def head(self) -> str:
         """Identity of everything that protects files, from listings and the latest snapshot."""
@@ -139,15 +142,25 @@ class PaimonTable:
         return None
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
-        """Tell other readers where history begins now, and remove the directories that the sweep left empty."""
-        if not expiring.expire:
-            return
+        """Tell other readers where history begins now, and remove directories that nobody uses any more."""
+        await self._remove_old_empty_directories(state)
         for role in expiry.roles_of(expiring):
             numbers = reader.numbers(await self._files.names(role), role)
             if numbers:
                 await self._write_hint(role, "EARLIEST", numbers[0])
         if self._emptied:
             await self.tidy.remove_empty_directories(state.location, self._emptied)
+
+    async def _remove_old_empty_directories(self, state: TableState) -> None:
+        """Partition and bucket directories that have been empty for long. One that was emptied just now stays for a
+        while: a writer may have made it for the file it is about to write."""
+        layout = cast("PaimonLayout", state.layout)
+        older_than = await self.storage.now() - GRACE_FLOOR
+        for root in state.roots:
+            found = await self.tidy.empty_directories(root, older_than)
+            ours = [path for path in found if layout.is_data_directory(path)]
+            if ours:
+                await self.tidy.remove_empty_directories(root, ours)
 
     async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
         """Which snapshots, tags, branches and changelogs lead to a manifest or to a file that one names itself."""
@@ -167,7 +180,7 @@ class PaimonTable:
         return (self.location.as_directory(), *load.external_places(log, self.location, self.tenant_root))
 
     async def _native(self) -> PaimonState:
-        log = await reader.read_log(self._files, without=frozenset(self._given_up.values()))
+        log = await reader.read_log(self._files, without=frozenset(self._given_up.values()), known=self._known)
         return load.native_state(
             log, checked_at=self.checked.get(self.location.raw), given_up=frozenset(self._given_up)
         )

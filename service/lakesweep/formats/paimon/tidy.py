@@ -7,6 +7,7 @@ published, and directories that are empty. Whoever gives them this keeps the gat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from lakesweep.model.location import Location
@@ -19,6 +20,10 @@ class Tidy(Protocol):
         """Remove files that this process wrote just now and that nothing can refer to."""
         ...
 
+    async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:
+        """Directories below `root` that hold no file and were not touched since; object stores have none."""
+        ...
+
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Remove those directories below `root` that are empty."""
         ...
@@ -29,6 +34,10 @@ class LeaveAll:
 
     async def discard(self, paths: Sequence[str]) -> None:
         """Leave them."""
+
+    async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:  # noqa: ARG002
+        """Look for none."""
+        return ()
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002
         """Leave them."""

@@ -1,0 +1,31 @@
+"""Empty directories on local disks: found here, removed by `local_delete`. Object stores have none. Reads only."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def empty_directories(root: str, older_than: datetime) -> list[str]:
+    """Directories below `root` that hold no file at any depth and were not touched since. Links are never followed,
+    and a directory that cannot be read does not count as empty."""
+    found: list[str] = []
+    _collect(root, older_than, found, top=True)
+    return found
+
+
+def _collect(path: str, older_than: datetime, found: list[str], *, top: bool) -> bool:
+    """Is this directory empty and old? Then it is in `found`, after everything below it."""
+    empty = True
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False) or not _collect(entry.path, older_than, found, top=False):
+                    empty = False
+        old = datetime.fromtimestamp(Path(path).lstat().st_mtime, UTC) < older_than
+    except OSError:
+        return False
+    if empty and old and not top:
+        found.append(path)
+    return empty and old
