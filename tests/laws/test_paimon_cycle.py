@@ -220,6 +220,32 @@ async def test_a_merge_keeps_every_live_file_and_merging_again_does_nothing(hist
         assert await handle(table, bench).compact_manifests(NOW, AlwaysOurs()) is None
 
 
+@laws
+@given(st.integers(0, 250), st.booleans(), st.booleans(), st.integers(1, 4))
+async def test_a_fault_at_any_call_of_a_drop_leaves_the_partition_whole_or_gone(
+    at: int, kill: bool, after: bool, files: int
+) -> None:
+    options = {"partition.expiration-time": "1000 d", "partition.expiration-check-interval": "0 ms"}
+    options |= {"manifest.merge-min-count": "2"}
+    history = [Step("append", ("2020-01-01",), "main")] * files + [Step("append", ("2026-04-30",), "main")]
+    with world(history, options) as (table, bench):
+        policy = CleanupPolicy(dry_run=False)
+        old = {file.name for file in table.files if file.partition == "2020-01-01"}
+        every = {file.name for file in table.files}
+        bench.faults.at, bench.faults.kill, bench.faults.after = at, kill, after
+        with contextlib.suppress(Killed, StateError):
+            await bench.run(handle(table, bench), policy)
+        bench.faults.at = None
+        assert await live_names(table, bench) in (every, every - old)
+        assert table.lost() == set()
+        run = await bench.run(handle(table, bench), policy)
+        assert run.outcome is Outcome.DONE, run.reason
+        assert await live_names(table, bench) == every - old
+        assert table.lost() == set()
+        again = await bench.run(handle(table, bench), policy)
+        assert again.expired_partitions == ()
+
+
 async def live_names(table: ModelTable, bench: Bench) -> set[str]:
     """Live files of the latest snapshot, straight from its manifests."""
     opened = handle(table, bench)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -24,14 +23,15 @@ import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import INVENTORY_SCHEMA, PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import TOLERATED, Decode, Marked, MatchBy, OrphanJob, References, ReferenceSource, Storage
+from lakesweep.cleanup.ports import TOLERATED, Decode, MatchBy, OrphanJob, References, ReferenceSource, Storage
+from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
-from lakesweep.engines.detection import SEEN_SCHEMA, Detection, Findings
+from lakesweep.engines.detection import SEEN_SCHEMA, Detection
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spill import Spill
-from lakesweep.model.errors import EngineFailed, Indeterminate, NotFound, StorageError, Unreadable
-from lakesweep.model.files import OrphanPlan, Verdict
+from lakesweep.model.errors import EngineFailed, Indeterminate
+from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 
@@ -109,7 +109,9 @@ class InProcessEngine:
         findings = await self._run(work, work.confirm)
         digest = await self._run(work, partial(work.write_rows, job.rows_path))
         watch.lap("write")
-        return _plan(job, marked, findings, skipped=skipped, digest=digest, timings=watch.laps)
+        return steps.assemble(
+            job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=watch.laps
+        )
 
     async def _list(
         self,
@@ -120,7 +122,7 @@ class InProcessEngine:
     ) -> None:
         """All objects below all roots, to a file. Returns only when every listing is complete."""
         async with Spill(target, schema, self._workers, prepare) as spill:
-            await _together([(f"list {root}", self._list_root(root, spill)) for root in roots])
+            await steps.together([(f"list {root}", self._list_root(root, spill)) for root in roots])
 
     async def _list_root(self, root: Location, spill: Spill) -> None:
         async with aclosing(self._storage.list(root)) as pages:
@@ -138,7 +140,7 @@ class InProcessEngine:
             return addresses.place(batch.column("path"), role, match_by, roots, tolerated)
 
         async with Spill(target, PLACED_SCHEMA, self._workers) as spill:
-            for role, paths, tolerated in _named_directly(references):
+            for role, paths, tolerated in steps.named_directly(references):
                 try:
                     place_all = partial(addresses.place, paths, role, match_by, roots, tolerated)
                     await spill.add(await self._in_thread(place_all))
@@ -166,26 +168,8 @@ class InProcessEngine:
         if count > _STAT_AT_MOST or any("/" not in path for _, path in suspects):
             await self._list(job.roots, work.seen, SEEN_SCHEMA, lambda rows: _keys_only(rows, match_by))
             return
-        seen = await self._stat(suspects)
+        seen = await steps.there_after_all(self._storage, suspects, self._concurrency)
         await self._in_thread(partial(pq.write_table, pa.table([pa.array(seen, pa.string())], SEEN_SCHEMA), work.seen))
-
-    async def _stat(self, suspects: Sequence[tuple[str, str]]) -> list[str]:
-        """Match keys of the suspects that are there after all."""
-        slots = asyncio.Semaphore(self._concurrency)
-        seen: list[str] = []
-
-        async def look(match_key: str, path: str) -> None:
-            async with slots:
-                try:
-                    await self._storage.stat(Location.parse(path))
-                except NotFound:
-                    return
-                except StorageError as exc:
-                    raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
-                seen.append(match_key)
-
-        await _together([(f"stat {path}", look(match_key, path)) for match_key, path in suspects])
-        return seen
 
     async def _run(self, work: Detection, call: Callable[[], T]) -> T:
         """A step of the detection in a thread, which is out of the way before a cancellation goes on."""
@@ -216,56 +200,8 @@ class _Stopwatch:
         self._last = now
 
 
-async def _together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> None:
-    """Run all of it side by side; the first failure stops the rest and is what the caller sees."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for name, coroutine in work:
-                group.create_task(coroutine, name=name)
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from failures
-
-
-def _named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
-    """Paths by role, in bounded pieces, and whether their absence is tolerated."""
-    roles = (
-        (Role.NAMED, references.retained, False),
-        (Role.NAMED, references.tolerated, True),
-        (Role.EXPIRED, references.expired, False),
-        (Role.RELEASED, references.released, False),
-    )
-    for role, paths, tolerated in roles:
-        rest = iter(paths)
-        while chunk := list(islice(rest, _PATHS_AT_ONCE)):
-            yield role, pa.array(chunk, pa.string()), tolerated
-
-
 def _keys_only(rows: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([addresses.match_keys(rows.column("path"), match_by)], schema=SEEN_SCHEMA)
-
-
-def _plan(
-    job: OrphanJob, marked: Marked, findings: Findings, *, skipped: int, digest: str, timings: dict[str, float]
-) -> OrphanPlan:
-    return OrphanPlan(
-        head=marked.state.head,
-        cutoff=job.cutoff,
-        verdicts=findings.verdicts,
-        candidates=findings.verdicts[Verdict.ORPHAN],
-        by_kind=findings.by_kind,
-        by_reason=findings.by_reason,
-        missing=findings.missing,
-        missing_count=findings.missing_count,
-        missing_clash=findings.missing_clash,
-        references=findings.references,
-        matched=findings.verdicts[Verdict.LIVE].files,
-        unreferenced_metadata=findings.unreferenced_metadata,
-        skipped_sources=skipped,
-        rows_path=job.rows_path,
-        digest=digest,
-        engine=InProcessEngine.name,
-        timings=timings,
-    )
 
 
 @contextmanager

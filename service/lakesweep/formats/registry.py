@@ -39,9 +39,7 @@ def open_format(
         case FormatName.ICEBERG:
             return IcebergFormat(spec, storage, writer)
         case FormatName.DELTA:
-            options = DeltaOptions(
-                vacuum_mode=VacuumMode(spec.vacuum_mode), has_shallow_clones=spec.has_shallow_clones
-            )
+            options = DeltaOptions(vacuum_mode=VacuumMode(spec.vacuum_mode), has_shallow_clones=spec.has_shallow_clones)
             return DeltaFormat(spec, storage, clock, options)
         case FormatName.PAIMON:
             return PaimonFormat(spec, storage, writer, tidy)

@@ -376,6 +376,78 @@ async def test_ten_expirers_at_once_do_not_hurt_each_other(world: World) -> None
     assert world.table.lost() == set()
 
 
+# Changelogs
+
+LASTING = {"changelog.num-retained.min": "50", "changelog.num-retained.max": "100"}
+
+
+@pytest.mark.parametrize("producer", ["input", "none"])
+async def test_expired_snapshots_leave_their_changelogs_behind_where_those_live_longer(
+    producer: str, world: World
+) -> None:
+    world.make(LASTING | {"changelog-producer": producer})
+    for _ in range(3):
+        world.table.changelog("a")
+    world.table.compact("a")
+    changelogs = {key for key in world.table.stored() if "/changelog-" in key}
+    appended = {file.places().pop() for file in world.table.files if file.source == 0}
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.expired_snapshots == ("1", "2", "3")
+    stored = world.table.stored()
+    assert {f"changelog/changelog-{number}" for number in (1, 2, 3)} <= stored
+    assert changelogs <= stored
+    # With a producer the changelog files are the changelog; without one the appended files would be.
+    assert appended.isdisjoint(stored)
+    assert world.table.lost() == set()
+    again = await world.clean()
+    assert (again.outcome, again.deletion.deleted.files) == (Outcome.DONE, 0)
+
+
+async def test_without_a_producer_what_was_appended_is_the_changelog(world: World) -> None:
+    world.make(LASTING)
+    for _ in range(3):
+        world.table.append("a", extras=1)
+    world.table.compact("a")
+    world.table.compact("a")
+    data = {key for key in world.table.stored() if key.startswith("dt=")}
+    compacted_away = next(file for file in world.table.files if file.source == 1).places()
+    await world.clean()
+    assert {key for key in world.table.stored() if key.startswith("dt=")} == data - compacted_away
+    assert world.table.lost() == set()
+    assert (await world.clean()).deletion.deleted.files == 0
+
+
+async def test_consumers_that_need_only_changelogs_do_not_keep_snapshots(world: World) -> None:
+    history(world)
+    world.make(LASTING | {"consumer.changelog-only": "true", "changelog-producer": "input"}, "lasting")
+    history(world)
+    world.table.consume("reader", 2)
+    run = await world.clean()
+    assert run.expired_snapshots == ("1", "2", "3", "4", "5", "6")
+    assert {f"changelog/changelog-{number}" for number in range(1, 7)} <= world.table.stored()
+    world.make({"consumer.changelog-only": "true"}, "coupled")
+    history(world)
+    world.table.consume("reader", 2)
+    assert (await world.clean()).expired_snapshots == ("1",)
+
+
+async def test_a_changelog_of_a_branch_that_another_tool_took_is_not_missed(world: World) -> None:
+    """Java expires the main table without regard to branches: first the changelog's manifests, then their list."""
+    world.table.changelog("a")
+    world.table.branch("dev")
+    for manifest in ("manifest-", "manifest-list-"):
+        gone = [key for key in world.table.lines["dev"].changelog if key.startswith(f"manifest/{manifest}")]
+        for key in gone:
+            world.bucket.objects.pop(f"{world.table.place}/{key}", None)
+        world.table.append("b")
+        run = await world.clean()
+        assert run.outcome is Outcome.DONE, run.reason
+    assert "branch/branch-dev/snapshot/snapshot-1" in world.table.standing()
+    data = {key for key in world.table.needs["branch/branch-dev/snapshot/snapshot-1"] if "/data-" in key}
+    assert data <= world.table.stored()
+
+
 # Heads, explanations, warehouses
 
 

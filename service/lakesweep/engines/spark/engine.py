@@ -11,31 +11,30 @@ import heapq
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import Marked, OrphanJob, References, ReferenceSource, Storage
+from lakesweep.cleanup.ports import OrphanJob, References, ReferenceSource, Storage
+from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
-from lakesweep.engines.detection import SEEN_SCHEMA, Findings
+from lakesweep.engines.detection import SEEN_SCHEMA
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spark import executor
 from lakesweep.engines.spark.backends import parallelism
 from lakesweep.engines.spark.pipeline import Pipeline
 from lakesweep.engines.spark.session import JobLabel, SparkRuntime
-from lakesweep.model.errors import EngineFailed, Indeterminate, NotFound, StorageError, Unreadable
-from lakesweep.model.files import OrphanPlan, Verdict
-from lakesweep.model.location import Location
+from lakesweep.model.errors import EngineFailed, Indeterminate
+from lakesweep.model.files import OrphanPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +117,7 @@ class SparkEngine:
         suspects = await self._look_again(job, run)
         findings = await run.step("count", lambda spark: pipeline.confirm(spark, suspects))
         digest = await run.step("write", lambda spark: pipeline.write_rows(spark, job.rows_path))
-        return _plan(job, marked, findings, skipped=skipped, digest=digest, timings=run.laps)
+        return steps.assemble(job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=run.laps)
 
     def _listing(self, job: OrphanJob, *, keys_only: bool = False) -> executor.Work:
         return executor.listing(self._open_storage, job.roots, job.layout.match_by, keys_only=keys_only)
@@ -143,27 +142,12 @@ class SparkEngine:
             again = self._listing(job, keys_only=True)
             await run.step("look again", lambda spark: pipeline.write_seen(spark, again, len(job.roots)))
         elif count:
-            seen = pa.table([pa.array(await self._stat(suspects), pa.string())], SEEN_SCHEMA)
+            seen = pa.table(
+                [pa.array(await steps.there_after_all(self._storage, suspects, self._concurrency), pa.string())],
+                SEEN_SCHEMA,
+            )
             await asyncio.to_thread(pq.write_table, seen, pipeline.path("seen"))
         return count
-
-    async def _stat(self, suspects: Sequence[tuple[str, str]]) -> list[str]:
-        """Match keys of the suspects that are there after all."""
-        slots = asyncio.Semaphore(self._concurrency)
-        seen: list[str] = []
-
-        async def look(match_key: str, path: str) -> None:
-            async with slots:
-                try:
-                    await self._storage.stat(Location.parse(path))
-                except NotFound:
-                    return
-                except StorageError as exc:
-                    raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
-                seen.append(match_key)
-
-        await _together([(f"stat {path}", look(match_key, path)) for match_key, path in suspects])
-        return seen
 
 
 class _Run:
@@ -219,7 +203,7 @@ def _write_named(target: Path, references: References, job: OrphanJob) -> int:
     """What metadata names directly, to a file. Returns how many pieces of the expired side had to be left out."""
     skipped = 0
     with pq.ParquetWriter(target, PLACED_SCHEMA, compression="zstd") as writer:
-        for role, paths, tolerated in _named_directly(references):
+        for role, paths, tolerated in steps.named_directly(references):
             try:
                 writer.write_batch(addresses.place(paths, role, job.layout.match_by, job.roots, tolerated))
             except Indeterminate:
@@ -227,54 +211,6 @@ def _write_named(target: Path, references: References, job: OrphanJob) -> int:
                     raise
                 skipped += 1
     return skipped
-
-
-def _named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
-    """Paths by role, in bounded pieces, and whether their absence is tolerated."""
-    roles = (
-        (Role.NAMED, references.retained, False),
-        (Role.NAMED, references.tolerated, True),
-        (Role.EXPIRED, references.expired, False),
-        (Role.RELEASED, references.released, False),
-    )
-    for role, paths, tolerated in roles:
-        rest = iter(paths)
-        while chunk := list(islice(rest, _PATHS_AT_ONCE)):
-            yield role, pa.array(chunk, pa.string()), tolerated
-
-
-async def _together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> None:
-    """Run all of it side by side; the first failure stops the rest and is what the caller sees."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for name, coroutine in work:
-                group.create_task(coroutine, name=name)
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from failures
-
-
-def _plan(
-    job: OrphanJob, marked: Marked, findings: Findings, *, skipped: int, digest: str, timings: dict[str, float]
-) -> OrphanPlan:
-    return OrphanPlan(
-        head=marked.state.head,
-        cutoff=job.cutoff,
-        verdicts=findings.verdicts,
-        candidates=findings.verdicts[Verdict.ORPHAN],
-        by_kind=findings.by_kind,
-        by_reason=findings.by_reason,
-        missing=findings.missing,
-        missing_count=findings.missing_count,
-        missing_clash=findings.missing_clash,
-        references=findings.references,
-        matched=findings.verdicts[Verdict.LIVE].files,
-        unreferenced_metadata=findings.unreferenced_metadata,
-        skipped_sources=skipped,
-        rows_path=job.rows_path,
-        digest=digest,
-        engine=SparkEngine.name,
-        timings=timings,
-    )
 
 
 @contextmanager

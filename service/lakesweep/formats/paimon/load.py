@@ -14,6 +14,7 @@ from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.options import TableOptions, external_roots, read_options
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
+from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
@@ -49,7 +50,8 @@ async def table_state(
     ref: TableRef, files: TableFiles, lists: ListReader, native: PaimonState, tenant_root: Location
 ) -> TableState:
     """What the algorithm sees of a table."""
-    outside = external_places(native.log, files.location, tenant_root)
+    schemas = (*native.log.schemas, *native.log.other_schemas)
+    outside = external_places(schemas, files.location, tenant_root)
     return TableState(
         ref=ref,
         head=native.log.head,
@@ -63,11 +65,11 @@ async def table_state(
     )
 
 
-def external_places(log: Log, location: Location, tenant_root: Location) -> tuple[Location, ...]:
+def external_places(schemas: Iterable[TableSchema], location: Location, tenant_root: Location) -> tuple[Location, ...]:
     """Other directories with files of this table, of every schema it ever had, none inside another. Places outside
     the tenant's root are left out: they are never listed, and what is referenced there is not missed."""
     found: list[Location] = []
-    for schema in (*log.schemas, *log.other_schemas):
+    for schema in schemas:
         for text in external_roots(schema.options):
             try:
                 place = Location.parse(text).as_directory()

@@ -84,6 +84,14 @@ async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset(), 
     raise Indeterminate(f"{gone} while it was being read, {_LISTINGS} times in a row: the table changes too fast")
 
 
+async def read_schemas(files: TableFiles) -> list[TableSchema]:
+    """Every schema of the table and of its branches, without a word on whether the table may be cleaned."""
+    found = await _schemas(files, "schema", await files.names("schema"))
+    for branch, below in _branches(await files.names("branch")).items():
+        found += await _schemas(files, f"branch/branch-{branch}/schema", below["schema"])
+    return found
+
+
 async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str] = frozenset()) -> str:
     """Identity of what protects files. `without` names snapshot files whose going changes nothing."""
     digest = hashlib.sha256()

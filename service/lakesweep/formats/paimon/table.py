@@ -8,6 +8,7 @@ files where they were and decides anew. Dropping partitions is a real commit, an
 
 from __future__ import annotations
 
+import json
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -26,7 +27,7 @@ from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.formats.paimon.tidy import LeaveAll, Tidy
-from lakesweep.model.errors import AlreadyThere, NotFound, Refused, StorageError
+from lakesweep.model.errors import Indeterminate, NotFound, Refused, StorageError
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
@@ -71,7 +72,7 @@ class PaimonTable:
                 return await reader.head_of(self._files, listing, without=frozenset(self._given_up.values()))
             except NotFound as exc:
                 gone = exc  # the latest snapshot was rolled back between the listing and the read
-        raise Refused("table_changes_too_fast", f"{gone}: its latest snapshot cannot be held fast")
+        raise Indeterminate(f"{gone}, {_LOOKS} times in a row: the table changes too fast")
 
     async def load(self) -> TableState:
         """Read everything that protects files."""
@@ -126,9 +127,8 @@ class PaimonTable:
             going = expiry.resolve(native, expiring)
             try:
                 found = await self._references.collect(native, going, decoupled=native.options.decoupled)
-                if expiring.expire:
-                    self._offered = frozenset(snapshot.key for snapshot in going)
-                    self._emptied = await self._directories(native, going)
+                self._offered = frozenset(snapshot.key for snapshot in going)
+                self._emptied = self._emptied or await self._directories(native, going)
             except Vanished:
                 fresh = await self.load()
                 if fresh.head == state.head or looks == _LOOKS:
@@ -143,13 +143,13 @@ class PaimonTable:
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
         """Tell other readers where history begins now, and remove directories that nobody uses any more."""
-        await self._remove_old_empty_directories(state)
         for role in expiry.roles_of(expiring):
             numbers = reader.numbers(await self._files.names(role), role)
             if numbers:
                 await self._write_hint(role, "EARLIEST", numbers[0])
         if self._emptied:
             await self.tidy.remove_empty_directories(state.location, self._emptied)
+        await self._remove_old_empty_directories(state)
 
     async def _remove_old_empty_directories(self, state: TableState) -> None:
         """Partition and bucket directories that have been empty for long. One that was emptied just now stays for a
@@ -176,8 +176,8 @@ class PaimonTable:
 
     async def places(self) -> tuple[Location, ...]:
         """Every directory this table may keep files in, for whoever looks for overlaps."""
-        log = await reader.read_log(self._files)
-        return (self.location.as_directory(), *load.external_places(log, self.location, self.tenant_root))
+        schemas = await reader.read_schemas(self._files)
+        return (self.location.as_directory(), *load.external_places(schemas, self.location, self.tenant_root))
 
     async def _native(self) -> PaimonState:
         log = await reader.read_log(self._files, without=frozenset(self._given_up.values()), known=self._known)
@@ -209,15 +209,11 @@ class PaimonTable:
         return tuple(dropped)
 
     async def _leave_changelogs(self, snapshots: Sequence[PaimonSnapshot]) -> None:
-        """Copy snapshot files into `changelog/`, oldest first, before they go."""
+        """Copy snapshots into `changelog/`, oldest first, before they go. An older changelog of the same id is of a
+        snapshot that was rolled back."""
         for snapshot in snapshots:
-            data = await self._files.read(snapshot.location)
-            try:
-                await self._writing().put(
-                    self._files.at(Role.CHANGELOG, f"changelog-{snapshot.id}"), data, create_only=True
-                )
-            except AlreadyThere:
-                continue  # an earlier run came this far
+            place = self._files.at(Role.CHANGELOG, f"changelog-{snapshot.id}")
+            await self._writing().put(place, json.dumps(snapshot.document, indent=2).encode(), create_only=False)
         if snapshots:
             await self._write_hint(Role.CHANGELOG, "LATEST", snapshots[-1].id)
 

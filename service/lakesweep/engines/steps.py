@@ -1,0 +1,94 @@
+"""Steps that every engine takes in the same way, whatever it joins with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from lakesweep.cleanup.addresses import Role
+from lakesweep.cleanup.ports import Marked, OrphanJob, References, Storage
+from lakesweep.engines.detection import Findings
+from lakesweep.model.errors import NotFound, StorageError, Unreadable
+from lakesweep.model.files import OrphanPlan, Verdict
+from lakesweep.model.location import Location
+
+_PATHS_AT_ONCE = 65_536
+
+
+async def together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run all of it side by side; the first failure stops the rest and is what the caller sees."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name, coroutine in work:
+                group.create_task(coroutine, name=name)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+
+
+def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
+    """Paths by role, in bounded pieces, and whether their absence is tolerated."""
+    roles = (
+        (Role.NAMED, references.retained, False),
+        (Role.NAMED, references.tolerated, True),
+        (Role.EXPIRED, references.expired, False),
+        (Role.RELEASED, references.released, False),
+    )
+    for role, paths, tolerated in roles:
+        rest = iter(paths)
+        while chunk := list(islice(rest, _PATHS_AT_ONCE)):
+            yield role, pa.array(chunk, pa.string()), tolerated
+
+
+async def there_after_all(storage: Storage, suspects: Sequence[tuple[str, str]], concurrency: int) -> list[str]:
+    """Match keys of those suspects (match key, address) that storage does have."""
+    slots = asyncio.Semaphore(concurrency)
+    seen: list[str] = []
+
+    async def look(match_key: str, path: str) -> None:
+        async with slots:
+            try:
+                await storage.stat(Location.parse(path))
+            except NotFound:
+                return
+            except StorageError as exc:
+                raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
+            seen.append(match_key)
+
+    await together([(f"stat {path}", look(match_key, path)) for match_key, path in suspects])
+    return seen
+
+
+def assemble(
+    job: OrphanJob,
+    marked: Marked,
+    findings: Findings,
+    *,
+    skipped: int,
+    digest: str,
+    engine: str,
+    timings: dict[str, float],
+) -> OrphanPlan:
+    """The plan as a value; its rows are in `job.rows_path`."""
+    return OrphanPlan(
+        head=marked.state.head,
+        cutoff=job.cutoff,
+        verdicts=findings.verdicts,
+        candidates=findings.verdicts[Verdict.ORPHAN],
+        by_kind=findings.by_kind,
+        by_reason=findings.by_reason,
+        missing=findings.missing,
+        missing_count=findings.missing_count,
+        missing_clash=findings.missing_clash,
+        references=findings.references,
+        matched=findings.verdicts[Verdict.LIVE].files,
+        unreferenced_metadata=findings.unreferenced_metadata,
+        skipped_sources=skipped,
+        rows_path=job.rows_path,
+        digest=digest,
+        engine=engine,
+        timings=timings,
+    )
