@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tarfile
 from datetime import datetime
 from pathlib import Path
 
@@ -205,6 +206,25 @@ def test_tables_lists_what_the_catalogs_know(config):
     assert done.returncode == 0, done.stderr
     names = {table["table"] for table in json.loads(done.stdout)["tables"]}
     assert names == {"acme/shop/customers", "acme/shop/orders", "globex/iot/damaged", "globex/iot/sensors"}
+
+
+def test_compact_manifests_merges_once_and_refuses_other_formats(lake, tmp_path):
+    fixtures = Path(__file__).parents[3] / "shared" / "fixtures" / "paimon-java-tables.tar.gz"
+    if not fixtures.exists():
+        pytest.skip("the tables written by Java Paimon are not here")
+    name = "append_table_with_multiple_file_format"
+    with tarfile.open(fixtures) as tables:
+        tables.extractall(tmp_path, filter="data")
+    table = tmp_path / "paimon" / f"{name}.db" / name
+    env = {"XDG_STATE_HOME": str(tmp_path / "xdg")}
+    first, second = (lakesweep("compact-manifests", table, env=env) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert first.stdout.rstrip().endswith(": merged")
+    assert second.stdout.rstrip().endswith(": nothing to merge")
+    assert len(list((table / "snapshot").glob("snapshot-*"))) == 3
+    refused = lakesweep("compact-manifests", lake.root / "acme/shop/customers", env=env)
+    assert refused.returncode == 3
+    assert "Paimon" in refused.stderr
 
 
 def test_the_demo_succeeds_and_says_so():

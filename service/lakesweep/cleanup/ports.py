@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -251,6 +251,15 @@ class Table(Protocol):
 
     async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
         """Which snapshots and refs lead to a source or a directly named path, as sentences."""
+        ...
+
+
+@runtime_checkable
+class MergesManifests(Protocol):
+    """A table whose manifests can be merged by a commit of their own (Paimon)."""
+
+    async def compact_manifests(self, now: datetime, fence: Fence) -> object | None:
+        """Merge; None when there is nothing to merge."""
         ...
 
 

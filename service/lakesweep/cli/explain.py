@@ -32,7 +32,7 @@ def explain(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Say why a file stays, or what makes it deletable and from when.
+    """Say why a file stays, or from when it may go.
 
     Names the snapshots, branches, tags and manifests that keep it, or the evidence that nothing does.
 

@@ -12,6 +12,7 @@ import typer
 from lakesweep import __version__
 from lakesweep.cli import audit, token
 from lakesweep.cli.approve import approve
+from lakesweep.cli.compact import compact_manifests
 from lakesweep.cli.demo import demo
 from lakesweep.cli.explain import explain
 from lakesweep.cli.hold import pause, resume
@@ -30,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (plan, run, serve, tables, runs, explain, approve, pause, resume, demo):
+for command in (plan, run, serve, tables, runs, explain, approve, pause, resume, compact_manifests, demo):
     app.command()(command)
 for group in (audit.app, token.app):
     app.add_typer(group)

@@ -31,7 +31,7 @@ def plan(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a run would expire and delete, and what stays and why.
+    """Show what a run would do, and what stays and why.
 
     Changes nothing.
 

@@ -37,7 +37,7 @@ def run(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Expire old snapshots, then delete what nothing references.
+    """Expire snapshots, then delete what nothing references.
 
     Without --execute this is a dry run: it tells what it would do and changes nothing.
 

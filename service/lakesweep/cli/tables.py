@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tables(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
-    """List the configured tables and how each one's last run ended.
+    """List the configured tables and their last runs.
 
     Tables are discovered from the configured catalogs and warehouses, anew each time.
 

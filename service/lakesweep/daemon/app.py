@@ -23,7 +23,7 @@ from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.confirming import Confirming
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explainer, Explanation
-from lakesweep.cleanup.ports import Clock, ReportProgress
+from lakesweep.cleanup.ports import Clock, MergesManifests, ReportProgress
 from lakesweep.cleanup.records import Approval, DueTime, StateStore
 from lakesweep.daemon import endings, holds, targets
 from lakesweep.daemon.adapters import Adapters
@@ -35,7 +35,7 @@ from lakesweep.daemon.targets import Work
 from lakesweep.daemon.trails import Trails
 from lakesweep.daemon.worker import HeldLease, lease
 from lakesweep.model.access import Trigger
-from lakesweep.model.errors import LakesweepError, LeaseLost, SettingsError, UnknownTable
+from lakesweep.model.errors import LakesweepError, LeaseLost, Refused, SettingsError, UnknownTable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -184,6 +184,16 @@ class App:
         due = await self.state.get_due(approval.table) or DueTime(table=approval.table, next_due=now)
         await self.state.set_due(replace(due, next_due=now))
         return approval
+
+    async def compact_manifests(self, work: Work) -> bool:
+        """Merge a table's manifests under its lease. False when there is nothing to merge."""
+        if work.table is None:
+            raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
+        if not isinstance(work.table, MergesManifests):
+            raise Refused("unsupported", f"{work.ref} is a {work.ref.format} table: only Paimon's manifests are merged")
+        await holds.refuse_held(self.state, work.ref.label)
+        async with self.claimed(work.ref, new_run_id()) as held:
+            return await work.table.compact_manifests(self.clock.now(), held) is not None
 
     async def candidates(self, run: CleanupRun) -> AsyncIterator[list[Candidate]]:
         """The rows of a run's plan, in bounded lists."""

@@ -1,0 +1,46 @@
+"""`lakesweep compact-manifests`: merge a Paimon table's manifests, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesweep.cli import exits, options, screen, session
+from lakesweep.cli.targets import Targets
+from lakesweep.model.errors import LakesweepError
+
+if TYPE_CHECKING:
+    from lakesweep.cli.session import Session
+
+
+def compact_manifests(
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=options.TARGET_HELP)],
+    *,
+    root: options.Root = None,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Merge the manifests of Paimon tables in a commit.
+
+    Rows, snapshots and files stay as they are; the manifests that the commit replaces go when snapshots expire.
+
+    Exit codes: 0 done, 2 bad usage or settings, 3 refused, 4 failed. With several tables every one is tried and the
+    greatest code wins.
+    """
+
+    async def body(opened: Session) -> exits.ExitCode:
+        wanted = Targets(opened, targets, table_format=None, root=root)
+        console = screen.output()
+        async for work in wanted.works():
+            try:
+                merged = await opened.app.compact_manifests(work)
+            except LakesweepError as exc:
+                screen.complain(f"{work.ref}: {exits.sentence(exc)}")
+                wanted.codes.append(exits.of_error(exc))
+                continue
+            console.print(screen.text(f"{work.ref}: {'merged' if merged else 'nothing to merge'}"))
+            wanted.codes.append(exits.ExitCode.DONE)
+        return exits.gravest(wanted.codes)
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
