@@ -225,8 +225,27 @@ async def plan(storage: SyntheticStorage, folder: Path, *, sources_as: str, cach
         scratch_dir=folder / "scratch",
         memory_limit=memory,
     )
-    async with contextlib.aclosing(engine):
-        return await engine.find_orphans(job(storage, folder / "plan.parquet"))
+    async with contextlib.aclosing(engine), longest_stall() as stall:
+        made = await engine.find_orphans(job(storage, folder / "plan.parquet"))
+    return replace(made, timings={**made.timings, "longest_loop_stall": round(stall[0], 3)})
+
+
+@contextlib.asynccontextmanager
+async def longest_stall() -> AsyncGenerator[list[float], None]:
+    """How long the event loop was away at the most, seen by a task that wants to wake every five milliseconds."""
+    longest = [0.0]
+
+    async def tick() -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.005)
+            longest[0] = max(longest[0], time.perf_counter() - began - 0.005)
+
+    ticking = asyncio.create_task(tick(), name="tick")
+    try:
+        yield longest
+    finally:
+        ticking.cancel()
 
 
 def _peak_mib() -> float:
