@@ -49,7 +49,7 @@ class Service:
     def jvms_at_work(self) -> list[psutil.Process]:
         """Its own JVMs that run Python tasks now."""
         children = psutil.Process(self._process.pid).children()
-        return [jvm for jvm in children if any("pyspark.daemon" in one.cmdline() for one in jvm.children())]
+        return [jvm for jvm in children if any("pyspark.daemon" in _command(one) for one in jvm.children())]
 
 
 @contextmanager
@@ -92,3 +92,11 @@ def _told(run: CleanupRun) -> dict[str, Any]:
 
 if __name__ == "__main__":
     asyncio.run(_serve(sys.argv[1]))
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Empty for a process that ended between being listed and being asked."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
