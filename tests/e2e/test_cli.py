@@ -227,6 +227,22 @@ def test_compact_manifests_merges_once_and_refuses_other_formats(lake, tmp_path)
     assert "Paimon" in refused.stderr
 
 
+def test_a_paused_table_is_planned_but_not_executed_until_it_is_resumed(lake, config):
+    assert lakesweep("pause", "acme/shop", "--reason", "an audit", "--config", config).returncode == 0
+    before = lake.size()
+    held = lakesweep("run", "acme/shop/orders", "--execute", "--json", "--config", config)
+    assert held.returncode == 3
+    orders = documents(held)["acme/shop/orders"]
+    assert orders["outcome"] == "refused"
+    assert "an audit" in orders["reason"]
+    assert lake.size() == before
+    assert lakesweep("plan", "acme/shop/orders", "--config", config).returncode == 0
+    assert lakesweep("resume", "acme/shop", "--config", config).returncode == 0
+    assert lakesweep("resume", "acme/shop", "--config", config).returncode == 2
+    done = lakesweep("run", "acme/shop/orders", "--execute", "--json", "--config", config)
+    assert documents(done)["acme/shop/orders"]["outcome"] == "done"
+
+
 def test_the_demo_succeeds_and_says_so():
     done = lakesweep("demo")
     assert done.returncode == 0, done.stdout + done.stderr

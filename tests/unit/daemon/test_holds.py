@@ -1,0 +1,43 @@
+"""A held table is not executed, and a refusal that must not be forgotten leaves a hold behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from tests.builders.cycles import SetClock
+
+from lakesweep.daemon import holds
+from lakesweep.model.errors import Refused
+from lakesweep.model.run import CleanupRun, Outcome, Refusal
+from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.state.memory import MemoryStateStore
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+REF = TableRef(tenant=TenantId("acme"), dataset="shop", name="orders[1]", format=FormatName.ICEBERG)
+RUN = CleanupRun(id="r", table=REF, location=None, started_at=NOW, outcome=Outcome.REFUSED)
+
+
+@pytest.fixture
+def state():
+    return MemoryStateStore(SetClock(NOW))
+
+
+@pytest.mark.parametrize("code", sorted(holds.LASTING))
+async def test_a_lost_ref_holds_its_table_and_no_other_until_a_person_lifts_it(state, code):
+    await holds.hold_if_lasting(state, replace(RUN, refusal=Refusal(code=code, reason="tag audit is gone")), NOW)
+    with pytest.raises(Refused, match="tag audit is gone") as refused:
+        await holds.refuse_held(state, REF.label)
+    assert refused.value.code == "held"
+    await holds.refuse_held(state, "acme/shop/orders1")
+    (hold,) = await state.holds()
+    assert f"lakesweep resume '{hold.scope}'" in refused.value.reason
+    assert await state.clear_hold(hold.scope)
+    await holds.refuse_held(state, REF.label)
+
+
+@pytest.mark.parametrize("refusal", [None, Refusal(code="missing_live_files", reason="one")])
+async def test_other_outcomes_hold_nothing(state, refusal):
+    await holds.hold_if_lasting(state, replace(RUN, refusal=refusal), NOW)
+    assert await state.holds() == []
