@@ -46,6 +46,8 @@ class DeltaLayout:
         segments = relative.split("/")
         if segments[0] == names.LOG_DIRECTORY:
             return _log_kind("/".join(segments[1:]))
+        if is_other_table("/".join(segments)):
+            return FileKind(kind="metadata", reserved=True)
         hidden = next((segment for segment in segments if self._hidden(segment)), None)
         if hidden is not None:
             # Another table's log in plain sight is told apart: its data files look like orphans of this one.
@@ -62,6 +64,17 @@ class DeltaLayout:
         if not segment.startswith(("_", ".")) or segment.startswith(_NOT_HIDDEN):
             return False
         return not any(segment.startswith(f"{column}=") for column in self.partition_columns)
+
+
+_OTHER_TABLE = re.compile(
+    r"[^/]/metadata/[^/]+\.metadata\.json(\.gz)?$|(^|/)\.hoodie/|(^|/)(snapshot/snapshot-\d+|schema/schema-\d+)$"
+)
+
+
+def is_other_table(path: str) -> bool:
+    """Does the name tell of an Iceberg, Hudi or Paimon table below the root? `metadata/` right at the root may be
+    what UniForm has left there."""
+    return _OTHER_TABLE.search(path) is not None
 
 
 def _data_kind(segments: list[str]) -> str | None:

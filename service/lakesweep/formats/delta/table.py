@@ -7,7 +7,7 @@ from datetime import datetime
 
 from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Storage, TableState
 from lakesweep.formats.delta import decode, expire, log, names, retention
-from lakesweep.formats.delta.layout import DeltaLayout
+from lakesweep.formats.delta.layout import DeltaLayout, is_other_table
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import Checkpoint, LogFile
 from lakesweep.formats.delta.names import LogKind
@@ -124,7 +124,8 @@ class DeltaTable:
         own = self._root.join(names.LOG_DIRECTORY).as_directory().raw
         nested = next((path for path in unreferenced if marker in path and not path.startswith(own)), None)
         if nested is None:
-            return None
+            other = next((path for path in unreferenced if is_other_table(path)), None)
+            return other and f"{other} belongs to a table of another format inside this one: move one of them"
         return f"another Delta table lives inside this one, at {nested.partition(marker)[0]}: move one of them"
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:  # noqa: ARG002  # looks anew
