@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from tests.peers.jars import classpath, jars
 
@@ -78,6 +79,7 @@ class SharedCatalog:
 def session(work: Path) -> Iterator[SparkSession]:
     """A local Spark: two cores, loopback only, little memory, nothing written outside `work`."""
     libraries = classpath(*jars("iceberg-spark"), *jars("iceberg-s3"))
+    _end_the_jvm()
     spark = (
         SparkSession.builder.appName("lakesweep-peer")
         .master("local[2]")
@@ -101,6 +103,19 @@ def session(work: Path) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+        _end_the_jvm()
+
+
+def _end_the_jvm() -> None:
+    """A stopped session leaves its JVM behind, and the next one would run there, without its own class path."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    assert SparkContext._active_spark_context is None, "somebody else's session still runs in this process"
+    gateway.shutdown()
+    gateway.proc.kill()
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def sqlite_catalog(
