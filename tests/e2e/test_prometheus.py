@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from tests.servers.daemon import ORPHANS, make_place
+from tests.servers.mounts import undeletable
 from tests.servers.prometheus import check_metrics, program, scraping
 
 pytestmark = pytest.mark.xdist_group("service")
@@ -37,6 +39,25 @@ def test_prometheus_counts_what_the_audit_trail_says(tmp_path):
         assert prometheus.total('lakesweep_cleanup_runs_total{status="done"}') == 2
         assert prometheus.total("lakesweep_deletion_failures_total") == 0
         assert prometheus.total("up") == 1
+
+
+def test_prometheus_counts_the_failures_that_the_audit_trail_says(tmp_path):
+    program("prometheus")
+    place = make_place(tmp_path)
+    stuck = sorted(place.lakes["acme"].root.glob("**/orders/data/orphan-*"))[:3]
+    with ExitStack() as mounts:
+        for path in stuck:
+            mounts.enter_context(undeletable(path))
+        with place.service() as api, scraping(f"127.0.0.1:{place.metrics_port}", tmp_path) as prometheus:
+            api.knows("acme/prod/orders")
+            run = api.run("acme/prod/orders", execute=True)
+            prometheus.await_total("lakesweep_deletion_failures_total", len(stuck))
+            gone = prometheus.total("lakesweep_files_deleted_total")
+    records = json.loads(place.command("audit", "show", run["run_id"], "--json").stdout)["records"]
+    fates = Counter(record["record"] for record in records)
+    assert run["outcome"] == "failed"
+    assert fates["failed"] == len(stuck)
+    assert fates["deleted"] == gone == ORPHANS["acme"]["orders"] - len(stuck)
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(tmp_path):

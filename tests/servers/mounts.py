@@ -1,0 +1,42 @@
+"""Disks that misbehave, made with mounts of this machine. Skips the test where mounting is not allowed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_DISK_BYTES = 64 * 1024
+
+
+@contextmanager
+def full_disk(directory: Path) -> Iterator[Path]:
+    """A small disk over `directory`, full; gives the file that fills it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with _mounted("-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(directory)):
+        filler = directory / "filler"
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, _DISK_BYTES)
+        yield filler
+
+
+@contextmanager
+def undeletable(path: Path) -> Iterator[None]:
+    """A file that nobody can remove, not even root: something is mounted on it."""
+    with _mounted("--bind", str(path), str(path)):
+        yield
+
+
+@contextmanager
+def _mounted(*arguments: str) -> Iterator[None]:
+    mounted = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"may not mount here: {mounted.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", arguments[-1]], check=True)
