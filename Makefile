@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench serve clean
+.PHONY: help setup demo test soak lint bench docs picture serve clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -41,12 +41,21 @@ test: setup lint  ## Everything: lint, unit, contract, flow, law, interop and en
 
 soak: setup $(VENV)/.test-installed  ## The same laws with many more examples, and the long fault campaigns
 	@.ci/need maven
+	@.ci/need debootstrap
 	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
 bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today
+	@.ci/need maven
 	$(BIN)/python -m tests.bench
 
-serve: setup  ## Run the daemon with config/local-demo.toml
+docs: setup $(VENV)/.test-installed  ## Write docs/settings.md anew from the schema
+	$(BIN)/python -m tests.docs settings
+
+picture: setup $(VENV)/.test-installed  ## Draw the picture of a plan in the README anew
+	$(BIN)/python -m tests.docs picture
+
+serve: setup  ## Run the daemon on the demo's lake, with config/local-demo.toml
+	@test -d /tmp/lakesweep-demo || $(BIN)/lakesweep demo --keep /tmp/lakesweep-demo
 	$(BIN)/lakesweep serve --config config/local-demo.toml
 
 clean:  ## Remove what the targets above made

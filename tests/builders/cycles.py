@@ -56,6 +56,7 @@ class Bench:
     store: StateStore | None = None
     neighbours: Mapping[Any, Any] = field(default_factory=dict)
     neighbours_problem: str | None = None
+    inventory: Location | None = None
 
     def __post_init__(self) -> None:
         self.store = self.store or MemoryStateStore(self.clock)
@@ -110,6 +111,7 @@ class Bench:
             rows_path=str(self.scratch / "plans" / f"{run_id}.parquet"),
             neighbours=self.neighbours,
             neighbours_problem=self.neighbours_problem,
+            inventory=self.inventory,
         )
         try:
             return await cycle.run()

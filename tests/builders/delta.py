@@ -22,6 +22,7 @@ from tests.builders.cycles import Bench, SetClock
 
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.ports import Clock, References, Storage, TableState
+from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.formats.delta.decode import decode
 from lakesweep.formats.delta.options import DeltaOptions
 from lakesweep.formats.delta.table import DeltaTable
@@ -34,6 +35,8 @@ from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage import memory
 from lakesweep.storage.local import LocalStorage
 from lakesweep.storage.memory import MemoryStorage
+from lakesweep.storage.registry import open_deleter
+from lakesweep.storage.spec import StorageSpec
 
 NOW = datetime(2026, 3, 15, 12, 0, tzinfo=UTC)
 FEATURES_READ = ("deletionVectors", "columnMapping", "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck")
@@ -425,7 +428,8 @@ async def sweep(
     home = place.path.parent
     bench = bench or Bench(root=home, clock=SetClock(now), scratch=home.parent / f"{home.name}-scratch")
     ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name=place.path.name, format=FormatName.DELTA)
-    table = DeltaTable(ref, place.location, bench.storage, bench.clock, options)
+    tidy = GatedTidy(lambda: open_deleter(StorageSpec()), Location.parse(str(home)))
+    table = DeltaTable(ref, place.location, bench.storage, bench.clock, options, tidy=tidy)
     run = await bench.run(table, policy or CleanupPolicy(), execute=execute)
     rows: list[Candidate] = []
     if run.plan is not None:

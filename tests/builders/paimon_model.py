@@ -120,13 +120,15 @@ class DataFile:
     extras: tuple[str, ...] = ()
     source: int = 0
     rows: int = 10
+    spelled: bytes | None = None
+    """The partition as another writer may spell it."""
 
     def entry(self, kind: int) -> dict[str, Any]:
         """As a manifest has it."""
         return {
             "_VERSION": 2,
             "_KIND": kind,
-            "_PARTITION": encode_row([self.partition], STRING),
+            "_PARTITION": self.spelled or encode_row([self.partition], STRING),
             "_BUCKET": 0,
             "_TOTAL_BUCKETS": 1,
             "_FILE": {

@@ -14,14 +14,16 @@ from lakesweep.cleanup.ports import (
     LISTING_SCHEMA,
     REFERENCE_SCHEMA,
     FileKind,
+    Inventory,
     Marked,
     MatchBy,
     OrphanJob,
     References,
     ReferenceSource,
+    Shortlist,
     TableState,
 )
-from lakesweep.model.errors import Unreadable
+from lakesweep.model.errors import OutOfOrder, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage.memory import Held, MemoryStorage, bucket, forget
@@ -31,7 +33,7 @@ OLD = CUTOFF - timedelta(days=2)
 YOUNG = CUTOFF + timedelta(hours=1)
 REF = TableRef(tenant=TenantId("acme"), dataset="prod", name="t", format=FormatName.ICEBERG)
 
-BUCKETS = ("a", "b", "c", "metadata")
+BUCKETS = ("a", "b", "c", "metadata", "inventory")
 KINDS = {
     "data": FileKind(kind="data"),
     "meta": FileKind(kind="metadata", stage=1),
@@ -74,6 +76,10 @@ class ListLake:
     sources: list[ReferenceSource] = field(default_factory=list)
     during_mark: list = field(default_factory=list)
     """Called by `mark`, after the listing."""
+    inventory: str | None = None
+    """Where a ready file list is."""
+    shortlist: Shortlist | None = None
+    tolerated: list[str] = field(default_factory=list)
 
     def __post_init__(self):
         for name in BUCKETS:
@@ -118,6 +124,7 @@ class ListLake:
             expired=tuple(self.expired),
             released=tuple(self.released),
             sources=tuple(self.sources),
+            tolerated=tuple(self.tolerated),
         )
         return Marked(state=state, references=references)
 
@@ -129,6 +136,11 @@ class ListLake:
             cutoff=CUTOFF,
             mark=self.mark,
             rows_path=str(rows_path),
+            shortlist=self.shortlist,
+            inventory=self.inventory
+            and Inventory(
+                address=Location.parse(self.inventory), not_before=CUTOFF, not_after=CUTOFF + timedelta(days=2)
+            ),
         )
 
 
@@ -173,6 +185,16 @@ class Shuffled(MemoryStorage):
         for start in range(0, len(rows), self._page_rows):
             await asyncio.sleep(0)
             yield pa.RecordBatch.from_pylist(rows[start : start + self._page_rows], schema=LISTING_SCHEMA)
+
+
+class Unordered(MemoryStorage):
+    """Can be listed whole only, which shows when it is too late."""
+
+    async def list_part(self, part):
+        async with aclosing(super().list_part(part)) as pages:
+            async for page in pages:
+                yield page
+        raise OutOfOrder(part.root.raw, "b before a")
 
 
 class Stuck(MemoryStorage):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,34 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from tests.builders import inventories
 from tests.contract import engine_lake
-from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, Shuffled, Stuck, Travelling, decoder
+from tests.contract.engine_lake import (
+    CUTOFF,
+    OLD,
+    YOUNG,
+    ListLake,
+    ListLayout,
+    Shuffled,
+    Stuck,
+    Travelling,
+    Unordered,
+    decoder,
+)
 
 from lakesweep.cleanup import planfile, verdict
-from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup.ports import MatchBy, Shortlist
+from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.session import shared_runtime
-from lakesweep.model.errors import Denied, Indeterminate, Unavailable, Unreadable
+from lakesweep.model.errors import Denied, Indeterminate, Refused, Unavailable, Unreadable
 from lakesweep.model.files import Reason, Tally, Verdict
 from lakesweep.model.location import Location
 from lakesweep.storage.local import LocalStorage
-from lakesweep.storage.memory import MemoryStorage, bucket
+from lakesweep.storage.memory import Held, MemoryStorage, bucket
 
 
 def open_inprocess(storage, scratch):
@@ -445,6 +460,118 @@ async def test_a_listing_that_shows_an_object_twice_is_not_trusted(find, lake, t
     await expect_no_plan(find, tmp_path, match="twice")
 
 
+async def test_a_store_that_turns_out_to_have_no_order_is_listed_whole(find, lake):
+    names = [lake.put(f"s3://b/t/{number:03d}.data") for number in range(100)]
+    lake.source([*names[:50], *(f"s3://b/t/lost-{number}.data" for number in range(1100))])
+    plan, rows = await find(Unordered())
+    assert paths_of(rows) == names[50:]
+    assert (plan.matched, plan.missing_count) == (50, 1100)
+
+
+# A ready file list instead of a listing.
+
+MADE = CUTOFF + timedelta(hours=20)
+
+
+def deliver(lake, *, files=3):
+    """An S3 Inventory of everything that is stored now, in several data files."""
+    rows = inventories.rows_of_bucket("b")
+    lake.inventory = inventories.s3_inventory(
+        [inventories.csv_file(rows[number::files]) for number in range(files)], MADE
+    )
+
+
+async def test_the_plan_from_an_inventory_is_the_plan_from_a_listing(find, lake):
+    live, freed = lake.put("s3://b/t/live.data"), lake.put("s3://b/t/freed.data", YOUNG)
+    for path in ("s3://b/t//stray é.data", "s3://b/t/p=1/1.data", "s3://b/t/x.lock", "s3://b/t/strange", "s3://b/u/1"):
+        lake.put(path)
+    lake.put("s3://b/t/young.data", YOUNG)
+    lake.source([live, "s3://b/t/lost.data"])
+    lake.source([freed], retained=False)
+    listed, _ = await find()
+    deliver(lake)
+    found, rows = await find()
+    assert len(rows) == 3
+    assert replace(found, timings=listed.timings) == listed
+
+
+async def test_what_an_inventory_does_not_know_is_never_a_candidate(find, lake):
+    lake.put("s3://b/t/known.data")
+    deliver(lake)
+    lake.put("s3://b/t/unknown.data")
+    plan, rows = await find()
+    assert paths_of(rows) == ["s3://b/t/known.data"]
+    assert sum(plan.verdicts.values(), Tally()).files == 1
+
+
+async def test_a_live_file_written_after_the_inventory_is_not_missing_and_one_that_is_gone_is(find, lake, monkeypatch):
+    gone = lake.put("s3://b/t/gone.data")
+    deliver(lake)
+    del bucket("b").objects["t/gone.data"]
+    late = [lake.put(f"s3://b/t/late-{number}.data", YOUNG) for number in range(50)]
+    lake.source([*late, "s3://b/t/never.data", gone])
+    plan, rows = await find()
+    assert rows == []
+    assert plan.missing == ("s3://b/t/never.data",)
+    monkeypatch.setattr(spark_engine, "_ASKED_HERE", 10)
+    again, _ = await find()
+    assert replace(again, timings=plan.timings) == plan
+
+
+async def test_many_live_files_written_after_the_inventory_are_found_by_listing(find, lake):
+    lake.put("s3://b/t/known.data")
+    deliver(lake)
+    lake.source([lake.put(f"s3://b/t/late-{number}.data", YOUNG) for number in range(1200)])
+    plan, rows = await find()
+    assert paths_of(rows) == ["s3://b/t/known.data"]
+    assert (plan.missing_count, plan.references) == (0, 1200)
+
+
+async def test_a_damaged_inventory_gives_no_plan(find, lake, tmp_path):
+    lake.put("s3://b/t/x.data")
+    deliver(lake, files=2)
+    file = next(key for key in bucket("inventory").objects if key.endswith("-1.csv.gz"))
+    bucket("inventory").objects[file] = Held(data=b"x", modified_at=MADE)
+    await expect_no_plan(find, tmp_path, Unreadable, match=f"s3://inventory/{file}: it has 1 bytes")
+
+
+async def test_an_inventory_that_lacks_the_table_gives_no_plan(find, lake, tmp_path):
+    lake.put("s3://b/u/x.data")
+    deliver(lake)
+    lake.put("s3://b/t/x.data")
+    await expect_no_plan(find, tmp_path, Refused, match="inventory_elsewhere")
+
+
+# Single objects instead of a listing.
+
+
+async def test_of_a_table_with_a_shortlist_nothing_else_is_looked_at(find, lake):
+    for name in ("log/1.data", "log/2.data", "a.data", "b.data", "live.data", "unseen.data"):
+        lake.put(f"s3://b/t/{name}")
+    young = lake.put("s3://b/t/young.data", YOUNG)
+    live = "s3://b/t/live.data"
+    lake.tolerated = [live, "s3://b/t/elsewhere.data"]
+    lake.named = ["s3://b/t/log/2.data"]
+    asked = ("s3://b/t/a.data", "s3://b/t/b.data", "s3://b/t/gone.data", live, young)
+    lake.shortlist = Shortlist(roots=(Location.parse("s3://b/t/log/"),), objects=asked)
+    plan, rows = await find()
+    assert paths_of(rows) == ["s3://b/t/a.data", "s3://b/t/b.data", "s3://b/t/log/1.data"]
+    assert plan.missing_count == 0
+    counted = {verdict: tally.files for verdict, tally in plan.verdicts.items() if tally.files}
+    assert counted == {Verdict.LIVE: 2, Verdict.ORPHAN: 3, Verdict.YOUNG: 1}
+
+
+async def test_an_object_of_a_shortlist_that_storage_does_not_answer_for_gives_no_plan(find, lake, tmp_path):
+    lake.shortlist = Shortlist(roots=(), objects=(lake.put("s3://b/t/a.data"),))
+
+    def deny(operation, _):
+        if operation == "stat":
+            raise Denied("s3://b/t/a.data", "no")
+
+    bucket("b").faults = deny
+    await expect_no_plan(find, tmp_path, Denied)
+
+
 # Cancelling.
 
 
@@ -601,3 +728,34 @@ def test_both_engines_give_the_same_plan(spark_kept, tmp_path, table, seed):
     one = plan_with(open_inprocess, tmp_path, lake, MemoryStorage())
     other = plan_with(open_spark, tmp_path, lake, Shuffled(seed, 3))
     assert replace(other, engine=one.engine, timings=one.timings) == one
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    earlier=tables,
+    later=tables,
+    moved=st.sampled_from(["read", "freed", None]),
+    roots=st.sampled_from([("s3://b/t",), ("s3://b/t", "s3://b/u"), ("s3://b/t", "s3://c/ext")]),
+)
+def test_a_cache_filled_by_an_earlier_cycle_changes_nothing_in_the_plan(tmp_path_factory, earlier, later, moved, roots):
+    folder = tmp_path_factory.mktemp("cached")
+    cache = DigestCache(folder / "cache", limit_bytes=10**8)
+
+    def open_cached(storage, scratch):
+        return InProcessEngine(
+            storage=storage, decoder=decoder, cache=cache, scratch_dir=scratch, memory_limit="256MB", threads=2
+        )
+
+    # Sources are immutable: the later cycle sees those of the earlier one, by which side needs them, and one more.
+    kept = {"read": earlier["read"], "freed": earlier["freed"]}
+    if moved == "read":
+        kept = {"read": [], "freed": earlier["read"] + earlier["freed"]}
+    elif moved == "freed":
+        kept = {"read": earlier["read"] + earlier["freed"], "freed": []}
+    plan_with(open_cached, folder, build(earlier, roots), MemoryStorage())
+    lake = build({**later, **kept}, roots)
+    lake.source(["s3://b/t/new.data"])
+    plans = [plan_with(opener, folder, lake, MemoryStorage()) for opener in (open_cached, open_cached, open_inprocess)]
+    for plan in plans:
+        plan.timings.clear()
+    assert plans[0] == plans[1] == plans[2]

@@ -92,6 +92,17 @@ class Stores:
         base = self.root.as_directory().raw
         return sorted(row["path"].removeprefix(base) for row in await self.listed(root))
 
+    async def names_in_parts(self, wanted: int) -> list[str]:
+        """The same, part by part."""
+        base = self.root.as_directory().raw
+        paths: list[str] = []
+        for part in await self.storage.parts(self.root, wanted):
+            async with aclosing(self.storage.list_part(part)) as batches:
+                async for batch in batches:
+                    assert batch.schema == LISTING_SCHEMA
+                    paths += batch.column("path").to_pylist()
+        return sorted(path.removeprefix(base) for path in paths)
+
 
 @pytest.fixture(params=["memory", "local", "seaweedfs", "s3-stub"])
 async def stores(request, tmp_path, s3_credentials):
@@ -126,8 +137,31 @@ async def stores(request, tmp_path, s3_credentials):
         yield opened
 
 
+async def test_a_root_that_does_not_exist_has_no_parts_with_anything_in_them(stores):
+    assert await stores.names_in_parts(10) == []
+
+
 async def test_a_root_that_does_not_exist_lists_nothing(stores):
     assert await stores.listed() == []
+
+
+async def test_only_the_directories_right_below_are_named(stores):
+    assert list(await stores.storage.directories(stores.root)) == []
+    await stores.put_many(["a", "db.db/t/schema/schema-0", "db.db/u/x", "k=v%3Dw/x", "ünï code/x", "db.db2/x"])
+    await stores.put("data/x")
+    elsewhere = Location(stores.root.scheme, stores.root.authority, f"{stores.root.path}0/other/x")
+    await stores.writer.put(elsewhere, b"x", create_only=False)
+    found = list(await stores.storage.directories(stores.root))
+    assert found == sorted(["data", "db.db", "db.db2", "k=v%3Dw", "ünï code"])
+    assert list(await stores.storage.directories(stores.at("db.db"))) == ["t", "u"]
+    assert list(await stores.storage.directories(stores.at("db.db").as_directory())) == ["t", "u"]
+    assert list(await stores.storage.directories(stores.at("a"))) == []
+
+
+async def test_more_directories_than_a_page_holds_are_all_named(stores):
+    names = [f"{number:04d}/x" for number in range(1100)]
+    await stores.put_many(names)
+    assert list(await stores.storage.directories(stores.root)) == [name[:4] for name in names]
 
 
 async def test_an_object_is_listed_with_its_raw_address_size_and_time(stores):
@@ -188,7 +222,7 @@ async def test_odd_names_survive_byte_for_byte(stores):
     names = [f"data/{name}" for name in ODD_NAMES] + [f"dir {name}/f" for name in ODD_NAMES]
     for name in names:
         await stores.put(name, name.encode())
-    assert await stores.names() == sorted(names)
+    assert await stores.names() == await stores.names_in_parts(5) == sorted(names)
     for name in names:
         assert await stores.storage.read(stores.at(name)) == name.encode()
         assert (await stores.storage.stat(stores.at(name))).size_bytes == len(name.encode())
@@ -203,7 +237,7 @@ async def test_empty_segments_are_names_of_their_own(stores):
     names = ["a//b", "a/b", "/lead", "lead", "a///b"]
     for name in names:
         await stores.put(name, name.encode())
-    assert await stores.names() == sorted(names)
+    assert await stores.names() == await stores.names_in_parts(3) == sorted(names)
     await stores.deleter.delete([stores.at("a//b").raw, stores.at("/lead").raw])
     assert await stores.names() == ["a///b", "a/b", "lead"]
     assert await stores.storage.read(stores.at("a/b")) == b"a/b"
@@ -214,7 +248,17 @@ async def test_every_object_is_listed_once_across_pages(stores):
     names += [f"metadata/snap-{number:06d}.avro" for number in range(1100)] + ["top"]
     await stores.put_many(names)
     assert await stores.names() == sorted(names)
+    for wanted in (1, 4, 40):
+        assert await stores.names_in_parts(wanted) == sorted(names)
+    assert len(await stores.storage.parts(stores.root, 4)) >= 4
     assert await stores.names(stores.at("data/dt=01")) == sorted(name for name in names if "dt=01" in name)
+
+
+async def test_a_wide_level_is_divided_without_loss_whatever_the_stores_order(stores):
+    """A server that lists directory by directory shows k001/f before k001-x/f; by key it is the other way round."""
+    names = [f"k{number:03d}{ending}/f" for number in range(520) for ending in ("", "-x")]
+    await stores.put_many(names)
+    assert await stores.names_in_parts(6) == sorted(names)
 
 
 async def test_a_listing_may_be_left_early(stores):

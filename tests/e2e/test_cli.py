@@ -12,8 +12,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from tests.builders.small_lake import to_toml
 
-from lakesweep.cli import demo_lake
+from lakesweep.cli.demo import iceberg
+from lakesweep.cli.demo import lake as demo_lake
 
 
 def lakesweep(*arguments, env=None, cwd=None):
@@ -34,15 +36,12 @@ def lake(tmp_path):
 @pytest.fixture
 def config(lake, tmp_path):
     """The lake's settings as an operator would write them."""
-    lines = ["[service]", f'data_dir = "{tmp_path}/state"']
-    for tenant in lake.settings["tenants"]:
-        lines += ["[[tenants]]", f'id = "{tenant["id"]}"', f'root = "{tenant["root"]}"']
-        for dataset in tenant["datasets"]:
-            catalog = ", ".join(f'{key} = "{value}"' for key, value in dataset["catalog"].items())
-            lines += ["[[tenants.datasets]]", f'id = "{dataset["id"]}"', 'format = "iceberg"']
-            lines += [f'namespace = "{dataset["namespace"]}"', f"catalog = {{ {catalog} }}"]
+    return write_config(lake.settings, tmp_path)
+
+
+def write_config(settings, tmp_path):
     path = tmp_path / "lakesweep.toml"
-    path.write_text("\n".join(lines))
+    path.write_text(to_toml({"service": {"data_dir": str(tmp_path / "state")}, **settings}))
     return path
 
 
@@ -79,7 +78,7 @@ def test_run_deletes_only_with_execute_and_a_second_run_finds_nothing(lake, conf
     assert all(table["deleted"]["count"] == 0 for table in documents(dry).values())
     assert lake.size() == before
 
-    rows = {label: demo_lake.count_rows(table) for label, table in lake.tables() if label.startswith("acme")}
+    rows = lake.rows()
     done = lakesweep("run", "acme/*", "--execute", "--json", "--config", config)
     assert done.returncode == 0, done.stderr
     orders = documents(done)["acme/shop/orders"]
@@ -87,7 +86,7 @@ def test_run_deletes_only_with_execute_and_a_second_run_finds_nothing(lake, conf
     assert orders["expired_snapshots"]
     assert orders["deleted"]["count"] == sum(orders["deleted"]["by_kind"].values()) > 0
     assert set(orders) >= {"run_id", "started_at", "finished_at", "already_gone", "failed", "kept", "missing", "reason"}
-    assert {label: demo_lake.count_rows(table) for label, table in lake.tables() if label.startswith("acme")} == rows
+    assert lake.rows() == rows
 
     again = documents(lakesweep("run", "acme/*", "--execute", "--json", "--config", config))
     assert all(table["deleted"]["count"] == 0 and not table["expired_snapshots"] for table in again.values())
@@ -157,11 +156,11 @@ def test_unknown_tables_and_bad_settings_have_exit_code_2(config, tmp_path):
     assert lakesweep("plan", "--config", tmp_path / "missing.toml").returncode == 2
 
 
-def test_an_unreachable_catalog_has_exit_code_4_and_the_others_go_on(config, lake):
-    broken = '\n[[tenants.datasets]]\nid = "away"\nformat = "iceberg"\n'
-    config.write_text(
-        config.read_text() + broken + f'catalog = {{ type = "rest", uri = "http://127.0.0.1:{free_port()}" }}\n'
-    )
+def test_an_unreachable_catalog_has_exit_code_4_and_the_others_go_on(lake, tmp_path):
+    away = {"type": "rest", "uri": f"http://127.0.0.1:{free_port()}"}
+    settings = lake.settings
+    settings["tenants"][1]["datasets"].append({"id": "away", "format": "iceberg", "catalog": away})
+    config = write_config(settings, tmp_path)
     done = lakesweep("run", "globex", "--execute", "--json", "--config", config)
     tables = documents(done)
     assert done.returncode == 4
@@ -186,7 +185,8 @@ def test_unreachable_storage_has_exit_code_4_and_a_sentence(tmp_path):
 
 
 def test_explain_names_what_keeps_a_file_and_from_when_another_may_go(lake, config):
-    live = next(Path(task.file.file_path.removeprefix("file://")) for _, task in _live(lake))
+    orders = iceberg.load(lake.root, "acme/shop/orders")
+    live = next(Path(task.file.file_path.removeprefix("file://")) for task in orders.scan().plan_files())
     kept = lakesweep("explain", live, "--config", config)
     assert kept.returncode == 0, kept.stderr
     assert "live" in kept.stdout
@@ -201,11 +201,11 @@ def test_explain_names_what_keeps_a_file_and_from_when_another_may_go(lake, conf
     assert outside.returncode == 2
 
 
-def test_tables_lists_what_the_catalogs_know(config):
+def test_tables_lists_what_catalogs_and_warehouses_know(lake, config):
     done = lakesweep("tables", "--json", "--config", config)
     assert done.returncode == 0, done.stderr
     names = {table["table"] for table in json.loads(done.stdout)["tables"]}
-    assert names == {"acme/shop/customers", "acme/shop/orders", "globex/iot/damaged", "globex/iot/sensors"}
+    assert names == {table.label for table in lake.tables}
 
 
 def test_compact_manifests_merges_once_and_refuses_other_formats(lake, tmp_path):
@@ -243,16 +243,25 @@ def test_a_paused_table_is_planned_but_not_executed_until_it_is_resumed(lake, co
     assert documents(done)["acme/shop/orders"]["outcome"] == "done"
 
 
-def test_the_demo_succeeds_and_says_so():
+@pytest.mark.spark
+def test_the_demo_succeeds_and_shows_both_engines_without_spark_s_own_words():
     done = lakesweep("demo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every table reads the same rows; every planted orphan is gone." in done.stdout
+    assert "engine spark: " in done.stdout
+    assert "Both plans name the same " in done.stdout
+    assert "WARN" not in done.stdout
+    assert done.stderr == ""
 
 
-def _live(lake):
-    for label, table in lake.tables():
-        if label == "acme/shop/orders":
-            yield from ((label, task) for task in table.scan().plan_files())
+def test_the_demo_does_without_java_and_says_so(tmp_path):
+    kept = tmp_path / "kept"
+    done = lakesweep("demo", "--keep", kept, env={"JAVA_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Spark needs Java 17 or newer" in done.stdout
+    assert "engine spark" not in done.stdout
+    assert f"The lake stays in {kept}/lake" in done.stdout
+    assert lakesweep("demo", "--keep", kept).returncode == 2
 
 
 def free_port():

@@ -1,33 +1,234 @@
-"""A table of another format inside a Delta table stops it: its files look like orphans."""
+"""Tables of other formats in the place of a Delta table: their files look like its orphans, and none of them goes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
 
 import pyarrow as pa
-from deltalake import write_deltalake
+import pytest
+from deltalake import DeltaTable, write_deltalake
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, Lake, later
 
+from lakesweep.cleanup.ports import Table
 from lakesweep.formats import registry as formats
+from lakesweep.formats.delta import table as ours
+from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import FormatName
+
+ROWS = pa.table({"id": pa.array([7], pa.int64()), "name": ["n7"]})
+
+
+class Shared:
+    """A Delta table, and an Iceberg table at a place of its own choice below it or right there."""
+
+    def __init__(self, home: Path, ice_at: str = "") -> None:
+        self.home = home
+        self.root = home / "lake" / "wh" / "delta"
+        self.lake = Lake.make(home / "lake")
+        write_deltalake(str(self.root), ROWS)
+        self.ice = self.lake.catalog.create_table("db.ice", SCHEMA, location=f"file://{self.root}{ice_at}")
+        self.ice.append(ROWS)
+        self.ice.append(ROWS)
+        self.ice.delete("id = 7")
+        self.ice.append(ROWS)
+        (self.root / "part-orphan.parquet").write_bytes(b"nobody's")
+
+    @property
+    def bench(self) -> Bench:
+        return Bench(root=self.home / "lake", clock=SetClock(later(days=40)), scratch=self.home / "s")
+
+    async def open(self, bench: Bench) -> Table:
+        return await formats.open_location(
+            Location.parse(str(self.root)),
+            FormatName.DELTA,
+            bench.storage,
+            bench.clock,
+            Location.parse(str(self.home / "lake")),
+            writer=bench.writer,
+        )
+
+    def move(self, name: str) -> None:
+        """See the lake under another name than its writers did."""
+        (self.home / "lake").rename(self.home / name)
+        (self.home / "lake").mkdir()
+        (self.home / name).rename(self.home / "lake" / name)
+        self.root = self.home / "lake" / name / "wh" / "delta"
+
+    async def clean(self) -> CleanupRun:
+        bench = self.bench
+        return await bench.run(await self.open(bench), CleanupPolicy())
+
+    def files(self) -> set[Path]:
+        return {path for path in self.root.rglob("*") if path.is_file()}
+
+    def iceberg(self, pattern: str) -> list[Path]:
+        """Files in Iceberg's metadata directory, oldest first."""
+        return sorted((self.root / "metadata").glob(pattern), key=lambda path: (path.name, path.stat().st_mtime_ns))
+
+    def set_delta(self, key: str, value: str) -> None:
+        DeltaTable(str(self.root)).alter.set_table_properties({key: value}, raise_if_not_exists=False)
 
 
 async def test_an_iceberg_table_inside_a_delta_table_stops_it(tmp_path):
-    lake = Lake.make(tmp_path / "lake")
-    root = tmp_path / "lake" / "wh" / "delta"
-    rows = pa.table({"id": pa.array([7], pa.int64()), "name": ["n7"]})
-    write_deltalake(str(root), rows)
-    ice = lake.catalog.create_table("db.ice", SCHEMA, location=f"file://{root}/ice")
-    ice.append(rows)
-    bench = Bench(root=tmp_path / "lake", clock=SetClock(later(days=40)), scratch=tmp_path / "s")
-    table = await formats.open_location(
-        Location.parse(str(root)),
-        FormatName.DELTA,
-        bench.storage,
-        bench.clock,
-        Location.parse(str(tmp_path / "lake")),
-        writer=bench.writer,
-    )
-    run = await bench.run(table, CleanupPolicy())
-
+    shared = Shared(tmp_path, "/ice")
+    run = await shared.clean()
     assert run.refusal.code == "foreign_table"
-    assert lake.catalog.load_table("db.ice").scan().to_arrow().num_rows == 1
+    assert shared.lake.catalog.load_table("db.ice").scan().to_arrow().num_rows == 1
+
+
+async def test_what_iceberg_metadata_at_the_root_names_stays_in_every_snapshot(tmp_path):
+    shared = Shared(tmp_path)
+    before = shared.files()
+    run = await shared.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert {path.name for path in before - shared.files()} == {"part-orphan.parquet"}
+    ice = shared.lake.catalog.load_table("db.ice")
+    read = [ice.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in ice.snapshots()]
+    assert read == [1, 2, 0, 1]
+
+
+async def test_why_such_a_file_stays_can_be_explained(tmp_path):
+    shared = Shared(tmp_path)
+    table = await shared.open(shared.bench)
+    file = next((shared.root / "data").glob("*.parquet"))
+    (why,) = await table.explain(await table.load(), Location.parse(str(file)))
+    assert "Iceberg" in why
+
+
+async def test_packed_iceberg_metadata_is_read_as_well(tmp_path):
+    shared = Shared(tmp_path)
+    for path in shared.iceberg("*.metadata.json"):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    before = shared.files()
+    await shared.clean()
+    assert {path.name for path in before - shared.files()} == {"part-orphan.parquet"}
+
+
+@pytest.mark.parametrize("pattern", ["*.metadata.json", "snap-*.avro", "*-m0.avro"])
+@pytest.mark.parametrize("damage", [b"", b"{}", b"half of it"])
+async def test_iceberg_metadata_that_cannot_be_read_stops_the_table(tmp_path, pattern, damage):
+    shared = Shared(tmp_path)
+    damaged = shared.iceberg(pattern)[-1]
+    damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2] if damage == b"half of it" else damage)
+    before = shared.files()
+    run = await shared.clean()
+    assert run.refusal.code == "indeterminate"
+    assert damaged.name in run.reason
+    assert shared.files() == before
+
+
+async def test_the_metadata_before_the_newest_counts_since_the_newest_may_never_have_been_committed(tmp_path):
+    shared = Shared(tmp_path)
+    newest = shared.iceberg("*.metadata.json")[-1]
+    newest.write_text('{"format-version": 2, "snapshots": []}')
+    before = shared.files()
+    await shared.clean()
+    gone = before - shared.files()
+    assert shared.ice.scan(snapshot_id=shared.ice.snapshots()[1].snapshot_id).to_arrow().num_rows == 2
+    assert {path.parent.name for path in gone} <= {"delta", "data"}
+    assert len(gone) == 2  # the orphan, and the file that only the newest snapshot named
+
+
+async def test_iceberg_files_that_are_gone_protect_nothing_and_stop_nothing(tmp_path):
+    """UniForm that was switched off leaves metadata which a vacuum elsewhere may already have thinned out."""
+    shared = Shared(tmp_path)
+    for path in shared.iceberg("*.avro"):
+        path.unlink()
+    run = await shared.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert not (shared.root / "part-orphan.parquet").exists()
+
+
+async def test_while_uniform_is_on_its_metadata_stays_and_only_the_log_speaks(tmp_path):
+    shared = Shared(tmp_path)
+    shared.set_delta("delta.universalFormat.enabledFormats", "iceberg")
+    metadata = set((shared.root / "metadata").iterdir())
+    os.truncate(shared.iceberg("*.metadata.json")[-1], 0)
+    run = await shared.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert set((shared.root / "metadata").iterdir()) == metadata
+    assert not list((shared.root / "data").glob("*.parquet"))
+
+
+async def test_statistics_that_iceberg_metadata_names_stay(tmp_path):
+    shared = Shared(tmp_path)
+    newest = shared.iceberg("*.metadata.json")[-1]
+    statistics = newest.with_name("partition-stats-1.parquet")
+    statistics.write_bytes(b"statistics")
+    document = json.loads(newest.read_text())
+    document["partition-statistics"] = [{"snapshot-id": 1, "statistics-path": f"file://{statistics}"}]
+    newest.write_text(json.dumps(document))
+    before = shared.files()
+    await shared.clean()
+    assert {path.name for path in before - shared.files()} == {"part-orphan.parquet"}
+
+
+async def test_metadata_that_is_named_by_a_bare_uuid_counts_whatever_digits_it_begins_with(tmp_path):
+    """The newest has the lowest number in front, if one takes these digits for a version."""
+    shared = Shared(tmp_path)
+    for path, start in zip(shared.iceberg("*.metadata.json"), (9, 8, 7, 6, 5), strict=True):
+        path.rename(path.with_name(f"{start}198aaaa-0000-7000-8000-000000000001.metadata.json"))
+    before = shared.files()
+    await shared.clean()
+    assert {path.name for path in before - shared.files()} == {"part-orphan.parquet"}
+
+
+async def test_a_table_made_anew_counts_from_the_beginning_and_its_files_stay(tmp_path):
+    shared = Shared(tmp_path)
+    for version in (57, 58):
+        left = shared.root / "metadata" / f"{version:05d}-aaaaaaaa-0000-4000-8000-000000000001.metadata.json"
+        left.write_text('{"format-version": 2, "snapshots": []}')
+        os.utime(left, (0, 0))
+    before = shared.files()
+    await shared.clean()
+    assert {path.name for path in before - shared.files()} == {"part-orphan.parquet"}
+
+
+async def test_what_iceberg_metadata_names_under_another_name_of_the_root_stays(tmp_path):
+    """A mount: Delta's paths are relative, Iceberg's are those that its writers saw."""
+    shared = Shared(tmp_path)
+    shared.move("mounted")
+    before = shared.files()
+    run = await shared.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert {path.name for path in before - shared.files()} == {"part-orphan.parquet"}
+
+
+async def test_iceberg_metadata_of_an_unknown_shape_stops_the_table(tmp_path):
+    shared = Shared(tmp_path)
+    shared.iceberg("*.metadata.json")[-1].write_text('{"format-version": 2, "snapshots": [7]}')
+    before = shared.files()
+    run = await shared.clean()
+    assert run.refusal.code == "indeterminate"
+    assert shared.files() == before
+
+
+@pytest.mark.parametrize("mode", VacuumMode)
+async def test_what_delta_has_removed_and_iceberg_still_names_stays(tmp_path, mode):
+    """As UniForm leaves it: both name one file, and only Delta has let go of it."""
+    shared = Shared(tmp_path)
+    (both,) = [path for path in shared.root.glob("*.parquet") if path.name != "part-orphan.parquet"]
+    shared.ice.add_files([f"file://{both}"])
+    DeltaTable(str(shared.root)).create_checkpoint()
+    write_deltalake(str(shared.root), ROWS, mode="overwrite")
+    bench = shared.bench
+
+    async def clean() -> CleanupRun:
+        ref, place = (await shared.open(bench)).ref, Location.parse(str(shared.root))
+        table = ours.DeltaTable(ref, place, bench.storage, bench.clock, DeltaOptions(vacuum_mode=mode))
+        return await bench.run(table, CleanupPolicy())
+
+    assert (await clean()).outcome is Outcome.DONE
+    assert both.exists()
+    for path in (shared.root / "metadata").iterdir():
+        path.unlink()
+    await clean()
+    assert not both.exists()

@@ -20,6 +20,7 @@ from tests.peers import delta_spark
 from tests.peers.delta_reader import rebuild
 from tests.peers.delta_spark import DeltaSpark
 
+from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 
@@ -181,8 +182,9 @@ def _visible(names: set[str]) -> set[str]:
     return {name for name in names if not name.rpartition("/")[2].endswith(".crc") or "/0" in name}
 
 
-async def _clean(place: LocalPlace, *, execute: bool = True) -> Swept:
-    return await sweep(place, now=datetime.now(UTC), execute=execute, policy=POLICY)
+async def _clean(place: LocalPlace, *, mode: VacuumMode = VacuumMode.FULL) -> Swept:
+    options = DeltaOptions(vacuum_mode=mode)
+    return await sweep(place, now=datetime.now(UTC), execute=True, policy=POLICY, options=options)
 
 
 @pytest.mark.parametrize("name", list(ZOO))
@@ -214,6 +216,27 @@ async def test_spark_and_we_leave_the_same_files(spark: DeltaSpark, zoo, name: s
     assert spark.rows(ours.path) == rows
     assert _by_deltalake(name, ours) == by_deltalake
     assert not (await _clean(ours)).names
+
+
+@pytest.mark.parametrize("name", ["deletion_vectors", "change_data"])
+async def test_a_lite_vacuum_by_spark_and_ours_leave_the_same_files(spark: DeltaSpark, zoo, name: str, tmp_path: Path):
+    source = zoo(name)
+    theirs, ours = _copy(source, tmp_path / "theirs" / "t"), _copy(source, tmp_path / "ours" / "t")
+    for place in (theirs, ours):
+        _plant(place)
+    rows = spark.rows(ours.path)
+    time.sleep(1.5)
+    spark.sql(f"VACUUM delta.`{theirs.path}` LITE")
+    swept = await _clean(ours, mode=VacuumMode.LITE)
+    assert swept.run.outcome is Outcome.DONE, swept.run.reason
+    assert swept.data
+    assert _data(ours) == _data(theirs)
+    assert spark.rows(ours.path) == rows
+    assert not (await _clean(ours, mode=VacuumMode.LITE)).names
+
+
+def _data(place: LocalPlace) -> set[str]:
+    return {name for name in _visible(place.names()) if not name.startswith("_delta_log/")}
 
 
 def _by_deltalake(name: str, place: LocalPlace) -> list[str]:

@@ -8,26 +8,40 @@ import stat
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 
 import pytest
+from tests.builders.small_lake import LocalLake, to_toml
 from tests.peers.process import free_port
+from tests.peers.spark_cluster import QUICK_JAVA
 from tests.peers.spark_service import service
 
-from lakesweep.cli import demo_lake
+import lakesweep as product
 
-TABLE = "acme/shop/orders"
+TABLE = "acme/d/orders"
+ON_SPARK = (
+    'engine.kind = "spark"',
+    'engine.spark.master = "local[2]"',
+    f'engine.spark.conf."spark.driver.extraJavaOptions" = "{QUICK_JAVA}"',
+    'engine.spark.conf."spark.sql.codegen.wholeStage" = "false"',
+    'engine.spark.conf."spark.sql.shuffle.partitions" = "2"',
+)
 
 
 def lakesweep(*arguments, **environment):
+    """Run a command; a variable that is None is taken away."""
     command = [sys.executable, "-m", "lakesweep", *map(str, arguments)]
     everything = {**os.environ, "NO_COLOR": "1", **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=everything, check=False)
+    kept = {name: value for name, value in everything.items() if value is not None}
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=kept, check=False)
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    return demo_lake.build(tmp_path_factory.mktemp("demo") / "lake")
+    made = LocalLake(root=tmp_path_factory.mktemp("lake"))
+    made.add("acme", ["orders"])
+    return made
 
 
 @pytest.fixture
@@ -35,15 +49,9 @@ def config(lake, tmp_path):
     """A function (lines of `[engine]`) -> settings file."""
 
     def write(*engine):
-        lines = [f'service.data_dir = "{tmp_path}/state"', *engine]
-        for tenant in lake.settings["tenants"]:
-            lines += ["[[tenants]]", f'id = "{tenant["id"]}"', f'root = "{tenant["root"]}"']
-            for dataset in tenant["datasets"]:
-                catalog = ", ".join(f'{key} = "{value}"' for key, value in dataset["catalog"].items())
-                lines += ["[[tenants.datasets]]", f'id = "{dataset["id"]}"', 'format = "iceberg"']
-                lines += [f'namespace = "{dataset["namespace"]}"', f"catalog = {{ {catalog} }}"]
         path = tmp_path / "lakesweep.toml"
-        path.write_text("\n".join(lines))
+        own = to_toml(lake.settings(service={"data_dir": str(tmp_path / "state")}))
+        path.write_text("\n".join([*engine, own]))
         return path
 
     return write
@@ -57,78 +65,87 @@ def documents(done):
 @pytest.mark.spark
 def test_spark_and_inprocess_give_the_same_plan_and_the_report_says_which_and_why(config):
     one = documents(lakesweep("plan", TABLE, "--json", "--config", config()))[TABLE]
-    chosen = ('engine.kind = "spark"', 'engine.spark.master = "local[2]"', "engine.spark_above_files = 1")
-    other = documents(lakesweep("plan", TABLE, "--json", "--config", config(*chosen)))[TABLE]
+    other = documents(lakesweep("plan", TABLE, "--json", "--config", config(*ON_SPARK)))[TABLE]
     assert (other["orphans"], other["verdicts"], other["missing"]) == (one["orphans"], one["verdicts"], one["missing"])
     assert one["orphans"]["count"] > 0
     assert other["engine"] == {"kind": "spark", "why": 'engine.kind = "spark"'}
 
 
-def failed(done):
-    """The one sentence of a table whose engine could not start."""
-    assert done.returncode == 4, done.stderr
-    (table,) = json.loads(done.stdout)["tables"]
-    assert table["outcome"] == "failed"
-    assert table["deleted"]["count"] == 0
-    assert "\n" not in table["reason"]
-    return table["reason"]
+@pytest.fixture
+def fails(config, lake):
+    """Run with these lines of settings where the engine cannot start: the one sentence that says why."""
+
+    def run(*engine, **environment):
+        done = lakesweep("run", TABLE, "--execute", "--json", "--config", config(*engine), **environment)
+        assert done.returncode == 4, done.stderr
+        (table,) = json.loads(done.stdout)["tables"]
+        assert (table["outcome"], table["deleted"]["count"]) == ("failed", 0)
+        assert "\n" not in table["reason"]
+        assert len(lake.orphans_left(TABLE)) == 3
+        return table["reason"]
+
+    return run
 
 
-def test_without_java_a_run_fails_with_one_sentence_and_deletes_nothing(config, lake, tmp_path):
-    before = lake.size()
-    settings = config('engine.kind = "spark"')
-    reason = failed(lakesweep("run", TABLE, "--execute", "--json", "--config", settings, JAVA_HOME=str(tmp_path)))
-    assert reason == f"Spark needs Java 17 or newer: none in JAVA_HOME={tmp_path}"
-    assert lake.size() == before
+def test_an_empty_java_home_is_named(fails, tmp_path):
+    assert fails('engine.kind = "spark"', JAVA_HOME=str(tmp_path)) == (
+        f"Spark needs Java 17 or newer: none in JAVA_HOME={tmp_path}"
+    )
 
 
-def test_an_old_java_is_named(config, lake, tmp_path):
+def test_a_path_without_java_is_told_with_what_to_do(fails, tmp_path):
+    assert fails('engine.kind = "spark"', JAVA_HOME=None, PATH=str(tmp_path)) == (
+        "Spark needs Java 17 or newer: none found, set JAVA_HOME or put java on the PATH"
+    )
+
+
+@pytest.mark.parametrize(("version", "named"), [("11.0.2", "11.0.2"), ("1.8.0_202", "8.0_202")])
+def test_an_old_java_is_named(fails, tmp_path, version, named):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     java.chmod(java.stat().st_mode | stat.S_IXUSR)
-    before = lake.size()
-    settings = config('engine.kind = "spark"')
-    reason = failed(lakesweep("run", TABLE, "--execute", "--json", "--config", settings, JAVA_HOME=str(tmp_path)))
-    assert reason == f"Spark needs Java 17 or newer: {java} is 11.0.2"
-    assert lake.size() == before
+    assert fails('engine.kind = "spark"', JAVA_HOME=str(tmp_path)) == (
+        f"Spark needs Java 17 or newer: {java} is {named}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "scheme", "secret", "kind"),
+    [("master", "spark", "", "Spark master"), ("remote", "sc", "/;token=hush", "Spark Connect server")],
+)
+def test_a_cluster_that_does_not_answer_is_named_without_its_token(fails, key, scheme, secret, kind):
+    address = f"{scheme}://127.0.0.1:{free_port()}"
+    reason = fails('engine.kind = "spark"', f'engine.spark.{key} = "{address}{secret}"')
+    assert reason.startswith(f"the {kind} {address}")
+    assert "cannot be reached: " in reason
+    assert "hush" not in reason
 
 
 @pytest.mark.spark
-def test_executors_without_our_packages_are_named(config, lake):
-    bare = Path(sys.executable).resolve()  # the interpreter behind the virtual environment
-    before = lake.size()
-    settings = config(
-        'engine.kind = "spark"',
-        'engine.spark.master = "local[1]"',
-        f'engine.spark.conf."spark.pyspark.python" = "{bare}"',
+def test_executors_without_pyarrow_are_told_so(fails, tmp_path):
+    """An environment that has the product, and nothing of what it depends on."""
+    venv.create(tmp_path / "env", symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    (packages / "product.pth").write_text(str(Path(product.__file__).parents[1]))
+    reason = fails(*ON_SPARK, f'engine.spark.conf."spark.pyspark.python" = "{python}"')
+    assert reason == (
+        "the Spark executors lack the Python package pyarrow: install lakesweep, in this version, where they run"
     )
-    reason = failed(lakesweep("run", TABLE, "--execute", "--json", "--config", settings))
-    assert reason.startswith("the Spark executors lack the Python package ")
-    assert lake.size() == before
 
 
 @pytest.mark.spark
 def test_a_jvm_that_dies_fails_the_table_and_the_next_cycle_starts_another(config, tmp_path):
-    settings = config('engine.kind = "spark"', 'engine.spark.master = "local[2]"')
-    with service(settings, tmp_path / "service.log") as product:
-        product.begin(TABLE)
-        while not (jvms := product.jvms_at_work()):
+    with service(config(*ON_SPARK), tmp_path / "service.log") as running:
+        running.begin(TABLE)
+        while not (jvms := running.jvms_at_work()):
             time.sleep(0.05)
         jvms[0].kill()
-        broken = product.result()
+        broken = running.result()
         assert broken["outcome"] == "failed"
         assert broken["reason"].startswith("the JVM that runs Spark has ended")
-        assert product.cycle(TABLE)["outcome"] == "dry_run"
-
-
-@pytest.mark.parametrize(
-    ("key", "scheme", "kind"), [("master", "spark", "Spark master"), ("remote", "sc", "Spark Connect server")]
-)
-def test_a_cluster_that_does_not_answer_is_named(config, lake, key, scheme, kind):
-    address = f"{scheme}://127.0.0.1:{free_port()}"
-    before = lake.size()
-    settings = config('engine.kind = "spark"', f'engine.spark.{key} = "{address}"')
-    reason = failed(lakesweep("run", TABLE, "--execute", "--json", "--config", settings))
-    assert reason.startswith(f"the {kind} {address} cannot be reached: ")
-    assert lake.size() == before
+        assert running.cycle(TABLE)["outcome"] == "dry_run"
+        (idle,) = running.jvms_at_work()
+        idle.kill()
+    assert running.exit_code == 0

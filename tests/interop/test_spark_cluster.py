@@ -1,11 +1,13 @@
 """Whole cycles on a real standalone cluster and on a Spark Connect server, with the lake on S3 over HTTP.
 
-The product runs as a process of its own, so that it can be watched while its cluster dies and comes back.
+The product runs as a process of its own, so that it can be watched while its executors, its cluster or its server
+die in the middle of a job and come back.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -13,7 +15,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.peers.spark_cluster import cluster, connect_server
+from tests.builders.daemons import daemon
+from tests.builders.small_lake import hours
+from tests.peers.spark_cluster import QUICK_JAVA, cluster, connect_server
 from tests.peers.spark_service import service
 from tests.servers import seaweedfs
 
@@ -24,34 +28,44 @@ STRAY = "part-00000-00000000-0000-0000-0000-000000000000-c000.snappy.parquet"
 
 
 class S3Lake:
-    """One Delta table in a bucket, with a file beside it that nothing names."""
+    """Delta tables in a bucket, each with a file beside it that nothing names."""
 
     def __init__(self, server, work, bucket):
-        self._server, self._bucket = server, bucket
-        for number in range(3):
-            rows = pa.table({"id": pa.array(range(number * 10, number * 10 + 10), pa.int64())})
-            write_deltalake(work / "events", rows, mode="append")
+        self._server, self._bucket, self._work = server, bucket, work
         server.create_bucket(bucket)
-        for path in sorted((work / "events").rglob("*")):
+        self.add("events")
+
+    def add(self, name, *, appends=3):
+        """One more table."""
+        for number in range(appends):
+            rows = pa.table({"id": pa.array(range(number * 10, number * 10 + 10), pa.int64())})
+            write_deltalake(self._work / name, rows, mode="append")
+        for path in sorted((self._work / name).rglob("*")):
             if path.is_file():
-                self._put(f"acme/events/{path.relative_to(work / 'events')}", path.read_bytes())
-        self.litter()
+                self._put(f"acme/{name}/{path.relative_to(self._work / name)}", path.read_bytes())
+        self.litter(name)
 
-    def litter(self):
-        self._put(f"acme/events/{STRAY}", b"stray")
+    def say_size(self, name, files):
+        """What Spark writes beside a commit: by this number `auto` chooses the engine."""
+        (newest,) = sorted((self._work / name / "_delta_log").glob("*.json"))[-1:]
+        self._put(f"acme/{name}/_delta_log/{newest.stem}.crc", json.dumps({"numFiles": files}).encode())
+
+    def litter(self, name="events"):
+        """A file that nothing names, and long ago."""
+        self._put(f"acme/{name}/{STRAY}", b"stray")
         old = datetime.now(UTC).replace(microsecond=0) - timedelta(days=30)
-        self._server.set_mtime(self._bucket, f"acme/events/{STRAY}", old)
+        self._server.set_mtime(self._bucket, f"acme/{name}/{STRAY}", old)
 
-    def keys(self):
-        found = self._server.client().list_objects_v2(Bucket=self._bucket, Prefix="acme/events/")
-        return {one["Key"].removeprefix("acme/events/") for one in found["Contents"]}
+    def keys(self, name="events"):
+        found = self._server.client().list_objects_v2(Bucket=self._bucket, Prefix=f"acme/{name}/")
+        return {one["Key"].removeprefix(f"acme/{name}/") for one in found["Contents"]}
 
-    def settings(self, work, engine):
+    def settings(self, work, lines):
         """A file as an operator writes it."""
         lines = [
             f'service.data_dir = "{work}/state"',
             f'storage.s3 = {{ endpoint_url = "{self._server.endpoint_url}", region = "us-east-1", path_style = true }}',
-            *engine,
+            *lines,
             "[[tenants]]",
             'id = "acme"',
             f'root = "s3://{self._bucket}/acme/"',
@@ -74,6 +88,12 @@ def s3(tmp_path_factory):
         yield server
 
 
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("cluster"), environment=seaweedfs.ENVIRONMENT) as running:
+        yield running
+
+
 @pytest.fixture
 def lake(s3, tmp_path, monkeypatch):
     for name, value in seaweedfs.ENVIRONMENT.items():
@@ -81,18 +101,21 @@ def lake(s3, tmp_path, monkeypatch):
     return S3Lake(s3, tmp_path, f"lake{time.monotonic_ns()}")
 
 
-def on_cluster(url):
+def on_cluster(url, kind="spark"):
     conf = {
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.pyspark.python": sys.executable,
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.lakesweep.executorWaitSeconds": "10",
     }
-    lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in conf.items()]
-    return ['engine.kind = "spark"', f'engine.spark.master = "{url}"', *(f"engine.spark.conf.{line}" for line in lines)]
+    lines = [f"engine.spark.conf.{json.dumps(name)} = {json.dumps(value)}" for name, value in conf.items()]
+    return [f'engine.kind = "{kind}"', f'engine.spark.master = "{url}"', *lines]
 
 
 def wait_for(condition, seconds=300):
@@ -102,31 +125,69 @@ def wait_for(condition, seconds=300):
         time.sleep(0.05)
 
 
-def test_a_cluster_does_whole_cycles_survives_an_executor_and_comes_back_from_the_dead(lake, tmp_path):
+def in_a_job(work):
+    """Is a listing being written? What a plan needs on the way is gone when it is made."""
+    return any(work.glob("state/scratch/*/listing"))
+
+
+def test_a_cluster_does_whole_cycles_and_an_executor_that_dies_is_made_up_for(spark, lake, tmp_path):
     before = lake.keys()
-    with cluster(tmp_path / "cluster", environment=seaweedfs.ENVIRONMENT) as spark:
-        config = lake.settings(tmp_path, on_cluster(spark.url))
-        with service(config, tmp_path / "service.log") as product:
-            # An executor dies in the middle of a job: another one does its work.
-            product.begin(TARGET)
-            wait_for(spark.executors)
-            spark.executors()[0].kill()
-            planned = product.result()
-            assert (planned["outcome"], planned["orphans"], planned["engine"]) == ("dry_run", 1, "spark"), planned
+    log = tmp_path / "service.log"
+    with service(lake.settings(tmp_path, on_cluster(spark.url)), log) as product:
+        product.begin(TARGET)
+        wait_for(spark.executors)
+        spark.executors()[0].kill()
+        planned = product.result()
+        assert (planned["outcome"], planned["orphans"], planned["engine"]) == ("dry_run", 1, "spark"), planned
+        assert "Lost executor" in log.read_text()
+        assert lake.keys() == before
 
-            # The whole cluster dies: the table fails with a reason, and nothing is deleted.
-            spark.kill()
-            failed = product.cycle(TARGET, execute=True)
-            assert failed["outcome"] == "failed"
-            assert "Spark" in failed["reason"]
-            assert failed["deleted"] == 0
-            assert lake.keys() == before
+        done = product.cycle(TARGET, execute=True)
+        assert (done["outcome"], done["deleted"], done["digest"]) == ("done", 1, planned["digest"]), done
+        assert lake.keys() == before - {STRAY}
 
-            # It comes back, and so does the product, by itself.
-            spark.start()
-            done = product.cycle(TARGET, execute=True)
-            assert (done["outcome"], done["deleted"], done["digest"]) == ("done", 1, planned["digest"]), done
-            assert lake.keys() == before - {STRAY}
+
+def test_a_daemon_outlives_its_cluster_cleans_what_needs_none_and_goes_on_when_it_is_back(spark, lake, tmp_path):
+    lake.add("notes", appends=1)
+    lake.say_size("events", 3)
+    before, notes = lake.keys(), lake.keys("notes")
+    config = lake.settings(
+        tmp_path,
+        [
+            *on_cluster(spark.url, kind="auto"),
+            "engine.spark_above_files = 3",
+            f"orphan_cleanup = {{ enabled = true, dry_run = false, cleanup_interval_hours = {hours(seconds=2)} }}",
+            'logging.format = "json"',
+            'metrics.listen = "127.0.0.1:0"',
+            'admin.listen = "127.0.0.1:0"',
+        ],
+    )
+    with daemon(config, tmp_path / "daemon.log") as running:
+        running.until(lambda: in_a_job(tmp_path) and spark.executors(), "no job on the cluster")
+        spark.kill()
+
+        def ended(table, outcome):
+            runs = running.events("run_finished")
+            return [run for run in runs if (run["table"], run["outcome"]) == (table, outcome)]
+
+        (failed, *_) = running.until(lambda: ended("events", "failed"), "the table did not fail")
+        assert failed["reason"].startswith(f"no executor of the Spark cluster {spark.url} is left")
+        assert failed["deleted"] == 0
+        assert lake.keys() == before
+
+        # What needs no cluster is still cleaned, and the service calls itself well.
+        running.until(lambda: lake.keys("notes") == notes - {STRAY}, "the other table is not cleaned")
+        lake.litter("notes")
+        running.until(lambda: lake.keys("notes") == notes - {STRAY}, "the other table is not cleaned again")
+        unreachable = f"the Spark master {spark.url} cannot be reached"
+        running.until(lambda: ended("events", "failed")[-1]["reason"].startswith(unreachable), "not said why")
+        assert running.get("/healthz")[0] == 200
+        assert lake.keys() == before
+
+        spark.start()
+        running.until(lambda: ended("events", "done"), "it did not recover")
+        assert lake.keys() == before - {STRAY}
+        assert running.end(signal.SIGTERM) == 0
 
 
 def test_a_connect_server_does_whole_cycles_and_comes_back_from_the_dead(lake, tmp_path):
@@ -138,14 +199,24 @@ def test_a_connect_server_does_whole_cycles_and_comes_back_from_the_dead(lake, t
             planned = product.cycle(TARGET)
             assert (planned["outcome"], planned["orphans"], planned["engine"]) == ("dry_run", 1, "spark"), planned
 
+            product.begin(TARGET, execute=True)
+            wait_for(lambda: in_a_job(tmp_path))
             server.kill()
-            failed = product.cycle(TARGET, execute=True)
+            failed = product.result()
             assert failed["outcome"] == "failed"
-            assert "Spark Connect server" in failed["reason"]
+            assert failed["reason"].startswith(f"the Spark Connect server {url} is gone")
             assert lake.keys() == before
 
             port = int(url.rpartition(":")[2])
-            with connect_server(tmp_path / "second", port=port, environment=environment):
+            with connect_server(tmp_path / "second", port=port, environment=environment) as (_, second):
                 done = product.cycle(TARGET, execute=True)
                 assert (done["outcome"], done["deleted"], done["digest"]) == ("done", 1, planned["digest"]), done
                 assert lake.keys() == before - {STRAY}
+
+                lake.litter()
+                second.kill()
+                second.wait()
+                failed = product.cycle(TARGET, execute=True)
+                assert failed["outcome"] == "failed"
+                assert failed["reason"].startswith(f"the Spark Connect server {url} cannot be reached")
+                assert lake.keys() == before

@@ -26,6 +26,7 @@ class DeltaSpark:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.pid = process.pid
         self._answer()
 
     def sql(self, statement: str) -> list[list[Any]]:

@@ -35,6 +35,7 @@ class PaimonPeer:
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
+        self.pid = process.pid
         self._log = log
         self._lock = threading.Lock()
 
@@ -67,14 +68,14 @@ def shared_peer() -> PaimonPeer:
 
 
 @contextmanager
-def running_peer() -> Iterator[PaimonPeer]:
+def running_peer(*, memory: str = "1g") -> Iterator[PaimonPeer]:
     """A peer for as long as the block runs. Hadoop's classes come with the installed Spark."""
     spark = find_spec("pyspark")
     assert spark is not None
     assert spark.origin is not None
     hadoop = sorted((Path(spark.origin).parent / "jars").glob("*.jar"))
     classpath = jars.classpath(*jars.jars("paimon"), *hadoop)
-    with _running([jars.java(), "-Xmx1g", "-cp", classpath, str(_SOURCE)]) as peer:
+    with _running([jars.java(), f"-Xmx{memory}", "-cp", classpath, str(_SOURCE)]) as peer:
         yield peer
 
 

@@ -76,7 +76,7 @@ class SharedCatalog:
 
 
 @contextmanager
-def session(work: Path) -> Iterator[SparkSession]:
+def session(work: Path, *, memory: str = "1g") -> Iterator[SparkSession]:
     """A local Spark: two cores, loopback only, little memory, nothing written outside `work`."""
     libraries = classpath(*jars("iceberg-spark"), *jars("iceberg-s3"))
     _end_the_jvm()
@@ -85,7 +85,7 @@ def session(work: Path) -> Iterator[SparkSession]:
         .master("local[2]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
+        .config("spark.driver.memory", memory)
         # On the system class path, so that py4j reaches Iceberg's classes by name.
         .config("spark.driver.extraClassPath", libraries)
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={work} -XX:+UseSerialGC")

@@ -19,6 +19,8 @@ import pyspark
 from tests.peers.process import free_port, running
 
 HOME = Path(pyspark.__file__).parent
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that do little and not for long: they would spend their time in the compiler."""
 _START_SECONDS = 180
 
 
@@ -113,6 +115,8 @@ def connect_server(
         "spark.connect.grpc.binding.port": port,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.sql.codegen.wholeStage": "false",
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.warehouse.dir": work / "warehouse",
         "spark.ui.enabled": "false",
@@ -139,6 +143,7 @@ def _environment(work: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(work / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "PYSPARK_PYTHON": sys.executable,
     }
 

@@ -46,8 +46,13 @@ class Service:
         self.begin(target, execute=execute)
         return self.result()
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, once it has."""
+        return self._process.poll()
+
     def jvms_at_work(self) -> list[psutil.Process]:
-        """Its own JVMs that run Python tasks now."""
+        """Its own JVMs that run Python tasks, or did."""
         children = psutil.Process(self._process.pid).children()
         return [jvm for jvm in children if any("pyspark.daemon" in _command(one) for one in jvm.children())]
 
@@ -90,13 +95,13 @@ def _told(run: CleanupRun) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
-
-
 def _command(process: psutil.Process) -> list[str]:
     """Empty for a process that ended between being listed and being asked."""
     try:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1]))

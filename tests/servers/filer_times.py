@@ -13,7 +13,8 @@ import grpc
 
 _SERVICE = "/filer_pb.SeaweedFiler"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_ATTRIBUTES, _MTIME = 4, 2
+_ATTRIBUTES, _MTIME, _MODE, _MD5 = 4, 2, 3, 14
+_MD5_OF_NOTHING = bytes.fromhex("d41d8cd98f00b204e9800998ecf8427e")
 
 
 def set_mtime(filer: str, path: str, when: datetime) -> None:
@@ -28,6 +29,16 @@ def set_mtime(filer: str, path: str, when: datetime) -> None:
             for number, raw, value in _fields(entry)
         )
         _call(channel, "UpdateEntry", _bytes(1, directory.encode()) + _bytes(2, changed))
+
+
+def create_empty(channel: grpc.Channel, path: str, when: datetime) -> grpc.Future:
+    """Begin to make an empty file of that time; what is returned tells when it is there."""
+    directory, _, name = path.rpartition("/")
+    mode = _varint(_MODE << 3 | _VARINT) + _varint(0o644)
+    attributes = _with_mtime(mode + _bytes(_MD5, _MD5_OF_NOTHING), int(when.timestamp()))
+    entry = _bytes(1, name.encode()) + _bytes(_ATTRIBUTES, attributes)
+    request = _bytes(1, directory.encode()) + _bytes(2, entry)
+    return channel.unary_unary(f"{_SERVICE}/CreateEntry").future(request, timeout=60)
 
 
 def _with_mtime(attributes: bytes, seconds: int) -> bytes:

@@ -105,7 +105,14 @@ class S3Stub:
             return error(404, "NoSuchKey")
         data = objects[request.key]
         stamp = self.modified.strftime("%a, %d %b %Y %H:%M:%S GMT")
-        return web.Response(body=data, headers={"ETag": f'"{etag(data)}"', "Last-Modified": stamp})
+        headers = {"ETag": f'"{etag(data)}"', "Last-Modified": stamp}
+        if request.headers.get("if-match", headers["ETag"]) != headers["ETag"]:
+            return error(412, "PreconditionFailed")
+        if "range" not in request.headers:
+            return web.Response(body=data, headers=headers)
+        first, last = map(int, request.headers["range"].removeprefix("bytes=").split("-"))
+        headers["Content-Range"] = f"bytes {first}-{min(last, len(data) - 1)}/{len(data)}"
+        return web.Response(status=206, body=data[first : last + 1], headers=headers)
 
     def _put(self, request: Request, objects: dict[str, bytes]) -> web.Response:
         if request.headers.get("if-none-match") == "*" and request.key in objects:

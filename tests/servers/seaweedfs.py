@@ -47,6 +47,7 @@ class SeaweedFS:
 
     endpoint_url: str
     filer_address: str
+    metrics_url: str
 
     def client(self) -> Any:
         """A plain blocking client, independent of the code under test."""
@@ -65,6 +66,14 @@ class SeaweedFS:
         with suppress(client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
             client.create_bucket(Bucket=bucket)
 
+    def requests(self) -> int:
+        """How many S3 requests it has answered so far."""
+        with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(
+            int(float(line.rpartition(" ")[2])) for line in lines if line.startswith("SeaweedFS_s3_request_total{")
+        )
+
     def set_mtime(self, bucket: str, key: str, when: datetime) -> None:
         """Give one object another last-modified time (whole seconds)."""
         filer_times.set_mtime(self.filer_address, f"/buckets/{bucket}/{key}", when)
@@ -82,6 +91,7 @@ def seaweedfs(directory: Path) -> Iterator[SeaweedFS]:
     )
     ports = {name: _free_port() for name in ("master", "volume", "filer", "s3")}
     grpc_ports = {name: _free_port() for name in ports}
+    metrics_port = _free_port()
     command = [
         *_die_with_parent(),
         _program(),
@@ -99,10 +109,15 @@ def seaweedfs(directory: Path) -> Iterator[SeaweedFS]:
         "-master.telemetry=false",
         "-master.volumeSizeLimitMB=64",
         "-volume.max=10000",  # every bucket takes a few
+        f"-metricsPort={metrics_port}",
         *(f"-{name}.port={port}" for name, port in ports.items()),
         *(f"-{name}.port.grpc={port}" for name, port in grpc_ports.items()),
     ]
-    server = SeaweedFS(endpoint_url=f"http://127.0.0.1:{ports['s3']}", filer_address=f"127.0.0.1:{grpc_ports['filer']}")
+    server = SeaweedFS(
+        endpoint_url=f"http://127.0.0.1:{ports['s3']}",
+        filer_address=f"127.0.0.1:{grpc_ports['filer']}",
+        metrics_url=f"http://127.0.0.1:{metrics_port}/metrics",
+    )
     log = directory / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -52,6 +52,7 @@ RUN = CleanupRun(
         keep=(KeptSnapshot(id="12", why="branch main"),),
         drop_refs=("tag old",),
         partitions=("dt=1",),
+        partition_files=Tally(files=2, bytes=8),
     ),
     expired_snapshots=("9223372036854775807",),
     expired_partitions=("dt=1",),
@@ -106,6 +107,7 @@ def test_a_plan_document_is_spelled_like_this():
         "expire": {
             "snapshots": ["9223372036854775807"],
             "partitions": ["dt=1"],
+            "partition_files": {"count": 2, "bytes": 8},
             "refs": ["tag old"],
             "kept": 1,
             "kept_because": [{"id": "12", "why": "branch main"}],
@@ -116,6 +118,7 @@ def test_a_plan_document_is_spelled_like_this():
         "orphans": {
             "count": 2,
             "bytes": 9,
+            "by_reason": {"unreferenced": {"count": 2, "bytes": 9}, "expired": {"count": 0, "bytes": 0}},
             "files": [
                 {
                     "path": "s3://lake/acme/events/data/a b%20c.parquet",

@@ -111,6 +111,11 @@ def place(
     return pa.RecordBatch.from_arrays([roles, addresses, keys, inside, guarded], schema=PLACED_SCHEMA)
 
 
+def placed_keys(placed: pa.RecordBatch) -> pa.Array:
+    """What each row of PLACED_SCHEMA is compared by."""
+    return pc.coalesce(placed.column("match_key"), placed.column("address"))
+
+
 def _present(paths: pa.Array) -> pa.Array:
     if paths.null_count:
         raise Indeterminate("a reference without an address cannot be placed")

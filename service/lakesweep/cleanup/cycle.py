@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import guards, planfile, resume, sweep
+from lakesweep.cleanup import company, guards, planfile, resume, sweep
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
@@ -26,6 +26,7 @@ from lakesweep.cleanup.ports import (
     Clock,
     Engine,
     Fence,
+    Inventory,
     Marked,
     OrphanJob,
     Progress,
@@ -34,6 +35,7 @@ from lakesweep.cleanup.ports import (
     Table,
     TableState,
 )
+from lakesweep.cleanup.recheck import Recheck
 from lakesweep.cleanup.records import PlanHeader, StateStore
 from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.stopping import STOPPED, unless_stopped
@@ -83,6 +85,8 @@ class Cycle:
     neighbours: Mapping[TableRef, tuple[Location, ...]]
     neighbours_problem: str | None = None
     """Why the places of the tables next door are not known, if they are not."""
+    inventory: Location | None = None
+    """A ready file list to read instead of listing."""
     artifacts: Artifacts | None = None
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -136,6 +140,7 @@ class Cycle:
         engine, choice = self.choose_engine(before_listing)
         run = self._note(run, engine=choice, phase=Phase.DETECTING)
         marking = Marking(table=self.table, state=self.state, policy=self.policy, now=now)
+        beside = await company.beside_head(self.storage, before_listing) if self.inventory else frozenset()
         plan = await engine.find_orphans(
             OrphanJob(
                 ref=self.table.ref,
@@ -144,6 +149,9 @@ class Cycle:
                 cutoff=guards.cutoff(self.policy, before_listing.minimum_age, now, store_now),
                 mark=marking,
                 rows_path=self.rows_path,
+                inventory=self._inventory(now, store_now),
+                shortlist=before_listing.shortlist,
+                history=before_listing.history,
             )
         )
         marked, expiry = marking.result()
@@ -156,12 +164,21 @@ class Cycle:
             or guards.check_neighbours(self.neighbours_problem)
             or guards.check_overlap(marked.state, self.neighbours)
             or self._check_roots_stayed(before_listing, marked.state)
-            or await self._check_plan(plan, marked.state)
+            or await self._check_plan(plan, marked, beside)
         )
         await self._save(plan)
         if refusal:
             return self._refuse(run, refusal)
         return run
+
+    def _inventory(self, now: datetime, store_now: datetime) -> Inventory | None:
+        if self.inventory is None:
+            return None
+        return Inventory(
+            address=self.inventory,
+            not_before=min(now, store_now) - self.policy.grace_period,
+            not_after=max(now, store_now) + self.policy.max_clock_skew,
+        )
 
     async def _execute(self, run: CleanupRun) -> CleanupRun:
         """Steps that change things: commit the expiry, sweep, and tidy up after it."""
@@ -229,6 +246,7 @@ class Cycle:
             ),
             stop=self.stop,
             progress=self.progress,
+            recheck=Recheck(self.storage) if self.inventory else None,
             places=self.places,
         )
         try:
@@ -247,8 +265,11 @@ class Cycle:
             return replace(run, outcome=Outcome.FAILED, reason=reason)
         return run
 
-    async def _check_plan(self, plan: OrphanPlan, state: TableState) -> Refusal | None:
-        foreign_owner = await self.table.foreign_owner(state, plan.unreferenced_metadata)
+    async def _check_plan(self, plan: OrphanPlan, marked: Marked, beside: frozenset[str]) -> Refusal | None:
+        state, metadata = marked.state, plan.unreferenced_metadata
+        if self.inventory:
+            metadata = await company.unreferenced(self.storage, state, marked.references, metadata, beside)
+        foreign_owner = await self.table.foreign_owner(state, metadata)
         refusal = guards.check_plan(plan, state, self.policy, foreign_owner)
         if refusal is None or not refusal.code.startswith(guards.CEILING):
             return refusal

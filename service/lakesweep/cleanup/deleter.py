@@ -6,7 +6,7 @@ check is made here, by `GatedDeleter`, on the exact raw path, whatever the plan 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -51,8 +51,16 @@ class Deleter(Protocol):
 class GatedDeleter:
     """The one gate: refuses the whole batch if a single path is outside, since then the plan itself is wrong."""
 
-    def __init__(self, inner: Deleter, *, tenant_root: Location, table_roots: Sequence[Location]) -> None:
+    def __init__(
+        self,
+        inner: Deleter,
+        *,
+        tenant_root: Location,
+        table_roots: Sequence[Location],
+        count: Callable[[int], None] | None = None,
+    ) -> None:
         self._inner = inner
+        self._count = count
         self._tenant_root = tenant_root
         self._table_roots = tuple(table_roots)
 
@@ -60,6 +68,8 @@ class GatedDeleter:
         """Check every path, then delete."""
         for path in paths:
             self._check(path)
+        if self._count is not None:
+            self._count(len(paths))
         return await self._inner.delete(paths)
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:

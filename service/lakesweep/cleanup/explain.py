@@ -7,7 +7,7 @@ path. Read only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lakesweep.cleanup import addresses, guards, verdict
 from lakesweep.cleanup.ports import Clock, Engine, MatchBy, References, Storage, Table, TableState
@@ -93,14 +93,14 @@ class Explainer:
                 sentences.append("its name is reserved (hidden, or kept by the format): never deleted")
             case Verdict.YOUNG:
                 sentences.append(
-                    _age(stored, f"inside the grace period of {grace}: a writer may be about to commit it")
+                    _age(stored, f"inside the grace period of {_hours(grace)}: a writer may be about to commit it")
                 )
             case Verdict.ORPHAN if found.expired:
                 going = ", ".join(snapshot.id for snapshot in expiry.expire[:_HOLDERS_SHOWN])
                 sentences.append(f"only snapshots that the next run expires refer to it ({going})")
                 sentences.extend(found.expired[:_HOLDERS_SHOWN])
             case _:
-                sentences.append(_age(stored, f"older than the grace period of {grace}"))
+                sentences.append(_age(stored, f"older than the grace period of {_hours(grace)}"))
         until = stored.modified_at + grace if judged is Verdict.YOUNG and stored.modified_at else None
         return self._answer(stored.location, judged, tuple(sentences), until)
 
@@ -138,6 +138,10 @@ class Explainer:
         return Explanation(
             path=location.raw, table=self.table.ref, verdict=judged, sentences=sentences, deletable_from=until
         )
+
+
+def _hours(span: timedelta) -> str:
+    return f"{span / timedelta(hours=1):g} h"
 
 
 def _age(stored: StoredObject, what: str) -> str:

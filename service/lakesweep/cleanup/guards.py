@@ -88,7 +88,7 @@ def check_plan(
         _check_view(plan, state)
         or _check_missing(plan, policy)
         or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))
-        or _check_ceilings(plan, policy, approved)
+        or _check_ceilings(plan, state, policy, approved)
         or None
     )
 
@@ -128,24 +128,31 @@ def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
         shown = plan.missing[0] if plan.missing else "?"
         return Refusal(
             code="missing_live_files",
-            reason=f"{plan.missing_count} live files are not in storage (first: {shown}): the table is damaged or "
-            'we see it wrongly; look first, then set on_missing = "report" to clean all the same',
+            reason=f"live files are not in storage: {plan.missing_count} of them, first {shown}; the table is damaged "
+            'or we see it wrongly: look first, then set on_missing = "report" to clean all the same',
         )
     return None
 
 
-def _check_ceilings(plan: OrphanPlan, policy: CleanupPolicy, approved: Tally) -> Refusal | None:
+def _check_ceilings(plan: OrphanPlan, state: TableState, policy: CleanupPolicy, approved: Tally) -> Refusal | None:
     ceilings = policy.ceilings
     going = Tally(files=plan.candidates.files - approved.files, bytes=plan.candidates.bytes - approved.bytes)
     if going.files > ceilings.files:
         return _above("files", f"{going.files} files", f"ceilings.files = {ceilings.files}")
     if going.bytes > ceilings.bytes:
         return _above("bytes", f"{going.bytes} bytes", f"ceilings.bytes = {ceilings.bytes}")
-    listed = sum(plan.verdicts.values(), Tally())
-    if listed.files >= ceilings.share_min_files and going.files > ceilings.share * listed.files:
-        share = going.files / listed.files
-        return _above("share", f"{share:.0%} of {listed.files} listed files", f"ceilings.share = {ceilings.share:.0%}")
+    known = _known_files(plan, state)
+    if known >= ceilings.share_min_files and going.files > ceilings.share * known:
+        share = going.files / known
+        return _above("share", f"{share:.0%} of {known} listed files", f"ceilings.share = {ceilings.share:.0%}")
     return None
+
+
+def _known_files(plan: OrphanPlan, state: TableState) -> int:
+    """What is listed; of a table that was not listed as a whole, what is referenced and what is to go."""
+    if state.shortlist is not None:
+        return plan.references + plan.candidates.files
+    return sum(plan.verdicts.values(), Tally()).files
 
 
 def _above(which: str, found: str, allowed: str) -> Refusal:

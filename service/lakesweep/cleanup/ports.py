@@ -45,6 +45,23 @@ class Clock(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of what is below a root, as its store has divided it. Picklable: any process can list it."""
+
+    root: Location
+    prefix: str
+    """Only paths that begin so."""
+    flat: bool = False
+    """Only what is right there, nothing below a further slash."""
+    after: str | None = None
+    """Only what follows this path in the store's own order."""
+    first: tuple[str, ...] = ()
+    """It begins with the first of these that comes by; without any, at once."""
+    until: tuple[str, ...] = ()
+    """It ends before the first of these that comes by; without any, at the end."""
+
+
 class Storage(Protocol):
     """Reading. Deliberately without any way to delete or overwrite.
 
@@ -56,6 +73,25 @@ class Storage(Protocol):
 
         No order is promised. A root that does not exist lists nothing. Any error raises: a partial
         listing never looks complete.
+        """
+        ...
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """Divide what is below `root` into about so many parts, of sizes that nobody knows, at a small cost.
+
+        Together they hold what `list` lists, each object in exactly one. A small or indivisible root is one part.
+        """
+        ...
+
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The same as `list`, for one part. Raises OutOfOrder if the store's order does not allow such parts."""
+        ...
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """The names of the directories right below `root`, in order; nothing deeper is looked at.
+
+        On an object store a directory is a name that objects share up to a slash. A root that does not exist has
+        none. Any error raises.
         """
         ...
 
@@ -175,6 +211,17 @@ class Layout(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shortlist:
+    """What a format wants looked at in place of a whole listing. Nothing else is a candidate, and since most live
+    files are not looked at, the format's references are all `tolerated`: none counts as missing."""
+
+    roots: tuple[Location, ...]
+    """Listed as usual."""
+    objects: tuple[str, ...]
+    """Raw addresses of objects outside those roots, asked for one by one; those that are absent are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """A table as loaded at one moment. `native` is the format's own parsed metadata, opaque to the algorithm."""
 
@@ -193,6 +240,10 @@ class TableState:
     """Distinct live files by the table's own exact count, where it keeps one: fewer references mean damage."""
     estimated_files: int | None = None
     """From metadata summaries, to choose an engine; None when unknown."""
+    shortlist: Shortlist | None = None
+    """Given when the table is not to be listed as a whole."""
+    history: tuple[str, ...] = ()
+    """Raw addresses of the snapshots themselves, where each is an object that goes as the last of its files."""
     native: Any = None
 
 
@@ -286,6 +337,18 @@ Decode = Callable[[ReferenceSource, bytes], pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """A ready file list that is read instead of listing, and how old it may be."""
+
+    address: Location
+    """A manifest of S3 Inventory, a Parquet file, or a folder with either below it."""
+    not_before: datetime
+    """A list made before this is refused."""
+    not_after: datetime
+    """One made after this has a wrong clock, so that its age says nothing: refused as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanJob:
     """What an engine needs to plan one table. It lists first and calls `mark` only when the listing is complete."""
 
@@ -297,6 +360,13 @@ class OrphanJob:
     mark: Callable[[], Awaitable[Marked]]
     rows_path: str
     """Where the plan's rows go (a local Parquet file)."""
+    inventory: Inventory | None = None
+    """Read this instead of listing the roots. What it does not know is never a candidate."""
+    shortlist: Shortlist | None = None
+    """Look at this instead of listing the roots."""
+    history: tuple[str, ...] = ()
+    """Objects to ask for singly, whatever an inventory says: a snapshot that it is too old to know would lose its files
+    and stay itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Tally, Verdict
+from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome, Phase
 
 FAILED_SHOWN = 1000
@@ -70,6 +70,7 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]
         "orphans": {
             "count": candidates.files,
             "bytes": candidates.bytes,
+            "by_reason": _by_reason(run.plan),
             "files": [orphan_document(row) for row in files],
         },
         "unconfirmed": _unconfirmed(run.plan),
@@ -111,7 +112,16 @@ def _tally(plan: OrphanPlan | None, verdict: Verdict) -> Tally:
 
 def _unconfirmed(plan: OrphanPlan | None) -> dict[str, int]:
     """Files among the young that only wait for `confirm_after_hours`."""
-    tally = plan.unconfirmed if plan else Tally()
+    return _count_and_bytes(plan.unconfirmed if plan else Tally())
+
+
+def _by_reason(plan: OrphanPlan | None) -> dict[str, dict[str, int]]:
+    """What goes with expired snapshots, and what nothing refers to."""
+    found = plan.by_reason if plan else {}
+    return {reason.value: _count_and_bytes(found.get(reason, Tally())) for reason in Reason}
+
+
+def _count_and_bytes(tally: Tally) -> dict[str, int]:
     return {"count": tally.files, "bytes": tally.bytes}
 
 
@@ -120,6 +130,7 @@ def _expire(run: CleanupRun) -> dict[str, Any]:
     return {
         "snapshots": [snapshot.id for snapshot in expiry.expire] if expiry else [],
         "partitions": list(expiry.partitions) if expiry else [],
+        "partition_files": _count_and_bytes(expiry.partition_files if expiry else Tally()),
         "refs": list(expiry.drop_refs) if expiry else [],
         "kept": len(expiry.keep) if expiry else 0,
         "kept_because": [{"id": kept.id, "why": kept.why} for kept in expiry.keep] if expiry else [],

@@ -1,7 +1,8 @@
 """Delete what a checked plan names, batch by batch. The sole caller of a Deleter.
 
 Before each batch: the lease is still ours, the head is read again and whatever has been referenced since
-is spared, and the intent is in the audit trail and in the journal. After each batch: its outcome is in both.
+is spared, so is, after an inventory, what was written anew since, and the intent is in the audit trail and in the
+journal. After each batch: its outcome is in both.
 Batches of one stage run side by side; a stage starts only when the one before it is finished.
 """
 
@@ -16,6 +17,7 @@ from lakesweep.cleanup import planfile
 from lakesweep.cleanup.audit import Audit, FileFate
 from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
 from lakesweep.cleanup.ports import Fence, MatchBy, Progress, ReportProgress
+from lakesweep.cleanup.recheck import Recheck
 from lakesweep.cleanup.records import BatchRecord, BatchState, StateStore
 from lakesweep.cleanup.stopping import surely
 from lakesweep.model.errors import LakesweepError
@@ -58,6 +60,8 @@ class Sweep:
     stop: asyncio.Event
     """Set from outside to end the sweep after the running batches."""
     progress: ReportProgress
+    recheck: Recheck | None = None
+    """Looks at every candidate once more: for a plan that was made from an inventory."""
     places: asyncio.Semaphore | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
     result: SweepResult = field(default_factory=SweepResult)
@@ -81,12 +85,14 @@ class Sweep:
                         break
                     await self.fence.check()
                     going, spared = await self._spare(batch)
+                    going, replaced, gone = await self._look_again(going)
+                    spared += replaced
                     result.spared += len(spared)
                     record = self._record(number, first, len(batch))
                     await self.audit.deleting(record, going, spared)
                     # Last, since it asks for the lease once more: storing the audit record may have taken long.
                     await self.journal.begin_batch(record)
-                    deleting = asyncio.create_task(self._delete(record, going, result), name=f"batch {number}")
+                    deleting = asyncio.create_task(self._delete(record, going, gone, result), name=f"batch {number}")
                     deleting.add_done_callback(slot.hand_over())
                     running.add(deleting)
                 number, first = number + 1, first + len(batch)
@@ -122,9 +128,26 @@ class Sweep:
             (spared if _match_key(row.path, self.match_by) in referenced else going).append(row)
         return going, spared
 
-    async def _delete(self, record: BatchRecord, going: list[Candidate], result: SweepResult) -> None:
+    async def _look_again(self, going: list[Candidate]) -> tuple[list[Candidate], list[Candidate], frozenset[str]]:
+        """What goes, what is another object by now, and which of those that go have gone already."""
+        if self.recheck is None:
+            return going, [], frozenset()
+        standing = await self.recheck(going)
+        replaced = set(standing.changed)
+        kept = [row for row in going if row not in replaced]
+        return kept, list(standing.changed), frozenset(row.path for row in standing.gone)
+
+    async def _fates(self, going: list[Candidate], gone: frozenset[str]) -> list[Deleted]:
+        """Delete what is there. A store that cannot tell would count what had gone before as deleted."""
+        asked = [row.path for row in going if row.path not in gone]
+        answers = iter(await self.deleter.delete(asked) if asked else ())
+        return [Deleted(path=row.path, fate=Fate.ALREADY_GONE) if row.path in gone else next(answers) for row in going]
+
+    async def _delete(
+        self, record: BatchRecord, going: list[Candidate], gone: frozenset[str], result: SweepResult
+    ) -> None:
         try:
-            fates = await self.deleter.delete([row.path for row in going])
+            fates = await self._fates(going, gone)
             report = _report(going, fates)
             done = replace(
                 record,

@@ -30,9 +30,10 @@ Table = Annotated[
 def verify(
     table: Table = None, as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False
 ) -> None:
-    """Check that no record was changed, removed or put in another's place.
+    """Check that the record is as it was written.
 
-    Every segment is read and held against the one before it, and the newest against what the state store remembers.
+    Nothing was changed, removed or put in another's place: every segment is read and held against the one before
+    it, and the newest against what the state store remembers.
 
     Exit codes: 0 all is as it was written, 2 bad usage or settings, 4 something is not, or cannot be read.
     """
@@ -64,7 +65,9 @@ def show(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a run recorded: who set it off, each file it decided on, and what became of it.
+    """Show what a run recorded about each file.
+
+    Who set it off, which files it decided on and why, and what became of them.
 
     Exit codes: 0 shown, 2 no such run, 4 its records are damaged or cannot be read.
     """

@@ -14,28 +14,34 @@ if TYPE_CHECKING:
 
 Scope = Annotated[
     str,
-    typer.Argument(metavar="SCOPE", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed."),
+    typer.Argument(metavar="SCOPE", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed; all: '*'."),
 ]
 
 
 def pause(
     scope: Scope,
     *,
-    reason: Annotated[str | None, typer.Option("--reason", help="Told wherever the hold is shown.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Told wherever the hold is shown.")
+    ] = None,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
     """Execute nothing on some tables until they are resumed.
 
-    They can still be planned.
+    Holds for the service and for the command line, on all replicas. Plans still work, and what runs, runs on.
+
+    Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
     """
 
     async def body(opened: Session) -> ExitCode:
         from lakesweep.cleanup.records import Hold  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
         from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
 
         app = opened.app
-        await app.state.set_hold(Hold(scope=scope, since=app.clock.now(), by=this_user().who, reason=reason))
+        hold = Hold(scope=scope, since=app.clock.now(), by=this_user().who, reason=reason)
+        await holds.pause(app.state, app.settings, hold)
         screen.output().print(screen.text(f"{scope}: held"))
         return ExitCode.DONE
 
@@ -43,9 +49,11 @@ def pause(
 
 
 def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug = False) -> None:
-    """Lift a hold.
+    """Let paused tables be worked on again.
 
     SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names.
+
+    Exit codes: 0 lifted, 2 bad usage or settings or no such hold, 4 the state store cannot be used.
     """
 
     async def body(opened: Session) -> ExitCode:

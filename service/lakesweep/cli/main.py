@@ -51,7 +51,8 @@ def _lakesweep(
 ) -> None:
     """Keep lakehouse tables clean: expire old snapshots, then delete what no snapshot references.
 
-    A file is deleted only when it is proven unreferenced. Start with `lakesweep plan TARGET`, which changes nothing.
+    A file is deleted only when it is proven unreferenced. Start with `lakesweep demo`, or with `lakesweep plan TARGET`,
+    which changes nothing. Settings come from one TOML file: --config FILE after any command, or LAKESWEEP_CONFIG.
     """
 
 

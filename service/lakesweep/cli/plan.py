@@ -24,7 +24,15 @@ def plan(
         typer.Argument(metavar="TARGET", help=f"{options.TARGET_HELP} Default: every configured table."),
     ] = None,
     *,
-    files: Annotated[int, typer.Option("--files", min=0, metavar="N", help="Orphan files to show of each table.")] = 10,
+    files: Annotated[
+        int,
+        typer.Option(
+            "--files",
+            min=0,
+            metavar="N",
+            help="Show so many of the files that would go, of each table; --json has all.",
+        ),
+    ] = 10,
     as_json: options.Json = False,
     table_format: options.Format = None,
     root: options.Root = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.panel import Panel
@@ -13,21 +13,17 @@ from lakesweep.cli.remedies import remedy
 from lakesweep.model.files import Candidate, OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.table import FormatName
 
 LINES_SHOWN = 20
 """Lines of one list; the count is always told. `--json` has all of them."""
 
 _MEANING = {
-    Verdict.LIVE: "referenced by a snapshot that stays",
-    Verdict.YOUNG: "unreferenced, inside the grace period or not confirmed yet",
+    Verdict.LIVE: "referenced by what stays",
+    Verdict.YOUNG: "unreferenced, inside the grace period",
     Verdict.RESERVED: "kept by the format's own rules",
-    Verdict.FOREIGN: "not a name the format writes: never deleted",
+    Verdict.FOREIGN: "no name that the format writes: never deleted",
     Verdict.ORPHAN: "may be deleted",
-}
-
-_REASONS = {
-    Reason.UNREFERENCED: "nothing refers to, older than the grace period",
-    Reason.EXPIRED: "only the snapshots to expire refer to",
 }
 
 _OUTCOMES = {
@@ -42,13 +38,13 @@ def show_plan(console: Console, run: CleanupRun, first: Sequence[Candidate]) -> 
     """A plan in full: it is shown even when it is refused. `first` are its first files."""
     _heading(console, run)
     if run.expiry is not None:
-        _expiry(console, run.expiry)
+        _expiry(console, run.expiry, _noun(run))
     if run.plan is not None:
         _verdicts(console, run.plan)
-        _kinds(console, run.plan)
+        _going(console, run.plan, run.expiry or ExpiryPlan(head=run.plan.head), _noun(run))
         _files(console, run.plan, first)
         _missing(console, run.plan)
-    _trouble(console, run)
+    show_trouble(console, run)
 
 
 def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
@@ -64,7 +60,7 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
         _did(console, run)
     if run.plan is not None:
         _missing(console, run.plan)
-    _trouble(console, run)
+    show_trouble(console, run)
 
 
 def show_sum(console: Console, runs: Sequence[CleanupRun]) -> None:
@@ -91,20 +87,27 @@ def _heading(console: Console, run: CleanupRun) -> None:
         console.print(screen.text(f"engine {run.engine.kind}: {run.engine.why}", "dim"))
 
 
-def _expiry(console: Console, expiry: ExpiryPlan) -> None:
-    going, staying = screen.counted(len(expiry.expire), "snapshot"), len(expiry.keep)
+def _noun(run: CleanupRun) -> str:
+    """What the format's own people call a retained state."""
+    return "version" if run.table.format is FormatName.DELTA else "snapshot"
+
+
+def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:
+    going, staying = screen.counted(len(expiry.expire), noun), len(expiry.keep)
     console.print(screen.text(f"{going} to expire, {staying} to keep"))
     if expiry.skipped is not None:
         console.print(screen.text(f"  expiry is skipped: {expiry.skipped}", "yellow"))
-    shown = screen.table(console, "snapshot", "", "why", paths=("snapshot", "why"))
+    shown = screen.table(console, noun, "", "why", paths=(noun, "why"))
     for snapshot in expiry.expire[:LINES_SHOWN]:
-        committed = f"committed {screen.moment(snapshot.committed_at)}"
-        shown.add_row(screen.text(snapshot.id), screen.text("expire", "yellow"), screen.text(committed))
+        why = f"committed {screen.moment(snapshot.committed_at)}"
+        if snapshot.pins:
+            why = f"{why}; {', '.join(snapshot.pins)} stays"
+        shown.add_row(screen.text(snapshot.id), screen.text("expire", "yellow"), screen.text(why))
     for kept in expiry.keep[:LINES_SHOWN]:
         shown.add_row(screen.text(kept.id), screen.text("keep", "green"), screen.text(kept.why))
     if shown.row_count:
         screen.block(console, shown)
-    _and_more(console, len(expiry.expire) + len(expiry.keep) - shown.row_count, "snapshot")
+    _and_more(console, len(expiry.expire) + len(expiry.keep) - shown.row_count, noun)
     for what, names in (("refs", expiry.drop_refs), ("partitions", expiry.partitions)):
         if names:
             console.print(screen.text(f"  {what} past their age: {', '.join(names[:LINES_SHOWN])}"))
@@ -125,30 +128,44 @@ def _verdicts(console: Console, plan: OrphanPlan) -> None:
         console.print(screen.text(waiting, "dim"))
 
 
-def _kinds(console: Console, plan: OrphanPlan) -> None:
-    if not plan.candidates.files:
+def _going(console: Console, plan: OrphanPlan, expiry: ExpiryPlan, noun: str) -> None:
+    """Expired snapshots, expired partitions and orphans apart: they are cleaned for different reasons."""
+    lines = []
+    if expiry.expire:
+        what = f"expired {noun}{'' if len(expiry.expire) == 1 else 's'}"
+        lines.append((what, plan.by_reason.get(Reason.EXPIRED, Tally()), "only they refer to these files"))
+    if expiry.partitions:
+        what = f"expired partition{'' if len(expiry.partitions) == 1 else 's'}"
+        lines.append((what, expiry.partition_files, "dropped now, deleted in a later run"))
+    orphans = plan.by_reason.get(Reason.UNREFERENCED, Tally())
+    if orphans.files:
+        lines.append(("orphans", orphans, "unreferenced, past the grace period"))
+    shown = screen.table(console, "what goes", "files", "size", "why", numbers=("files", "size"))
+    for what, tally, why in lines:
+        shown.add_row(what, screen.count(tally.files), screen.size(tally.bytes), why)
+    if lines:
+        screen.block(console, shown)
+    if plan.candidates.files:
+        console.print(screen.text(f"  {_tally(plan.candidates)}: {_by_kind(plan.by_kind)}", "dim"))
+    else:
         console.print(screen.text("nothing to delete", "green"))
-        return
-    shown = screen.table(console, "orphans", "files", "size", numbers=("files", "size"))
-    for kind, tally in sorted(plan.by_kind.items()):
-        shown.add_row(screen.text(kind), screen.count(tally.files), screen.size(tally.bytes))
-    screen.block(console, shown)
-    for reason, tally in sorted(plan.by_reason.items()):
-        console.print(screen.text(f"  {_tally(tally)} {_REASONS[reason]}", "dim"))
 
 
 def _files(console: Console, plan: OrphanPlan, first: Sequence[Candidate]) -> None:
+    """On a terminal a path has lines of its own: it can be long, and somebody may want to copy it."""
     if not first:
         return
-    shown = screen.table(
-        console, "size", "modified", "kind", "reason", "orphan file", numbers=("size",), paths=("orphan file",)
-    )
+    shown = screen.table(console, "size", "modified", "kind", "reason", "file to delete", numbers=("size",))
+    console.print()
     for row in first:
-        changed = screen.moment(row.modified_at)
-        shown.add_row(
-            screen.size(row.size_bytes), changed, screen.text(row.kind), row.reason.value, screen.text(row.path)
-        )
-    screen.block(console, shown)
+        details = (screen.size(row.size_bytes), screen.moment(row.modified_at), row.kind, row.reason.value)
+        if console.is_terminal:
+            console.print(screen.text(f"  {row.path}"), soft_wrap=True)
+            console.print(screen.text(f"    {', '.join(details)}", "dim"))
+        else:
+            shown.add_row(*map(screen.text, (*details, row.path)))
+    if shown.row_count:
+        console.print(shown)
     _and_more(console, plan.candidates.files - len(first), "file")
 
 
@@ -164,7 +181,7 @@ def _missing(console: Console, plan: OrphanPlan) -> None:
 def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:
     if run.plan is None:
         return
-    expiring = screen.counted(len(run.expiry.expire) if run.expiry else 0, "snapshot")
+    expiring = _expired(run, run.expiry.expire if run.expiry else (), run.expiry.partitions if run.expiry else ())
     console.print(screen.text(f"  would expire {expiring} and delete {_tally(run.plan.candidates)}"))
     hint = (
         "  the tenant's, dataset's or table's own dry_run = true stands over --execute"
@@ -177,14 +194,13 @@ def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:
 def _did(console: Console, run: CleanupRun) -> None:
     report = run.deletion
     if run.expired_snapshots or run.expired_partitions:
-        partitions = f", {screen.counted(len(run.expired_partitions), 'partition')}" if run.expired_partitions else ""
-        console.print(screen.text(f"  expired {screen.counted(len(run.expired_snapshots), 'snapshot')}{partitions}"))
-    kinds = ", ".join(f"{kind} {screen.count(tally.files)}" for kind, tally in sorted(report.by_kind.items()))
-    console.print(screen.text(f"  deleted {_tally(report.deleted)}{f': {kinds}' if kinds else ''}"))
+        console.print(screen.text(f"  expired {_expired(run, run.expired_snapshots, run.expired_partitions)}"))
+    kinds = f": {_by_kind(report.by_kind)}" if report.by_kind else ""
+    console.print(screen.text(f"  deleted {_tally(report.deleted)}{kinds}"))
     if report.already_gone:
         console.print(screen.text(f"  {screen.counted(report.already_gone, 'file')} had gone already"))
     if run.spared:
-        spared = f"  {screen.counted(run.spared, 'file')} spared: referenced again since the plan was made"
+        spared = f"  {screen.counted(run.spared, 'file')} spared: referenced or written again since the plan was made"
         console.print(screen.text(spared, "yellow"))
     if report.failed:
         console.print(screen.text(f"  {screen.counted(len(report.failed), 'file')} could not be deleted:", "bold red"))
@@ -193,7 +209,7 @@ def _did(console: Console, run: CleanupRun) -> None:
         _and_more(console, len(report.failed) - LINES_SHOWN, "file")
 
 
-def _trouble(console: Console, run: CleanupRun) -> None:
+def show_trouble(console: Console, run: CleanupRun) -> None:
     """The refusal or failure, last, so that it is what a person sees first."""
     if run.refusal is None and run.outcome is not Outcome.FAILED:
         return
@@ -219,3 +235,12 @@ def _and_more(console: Console, number: int, noun: str) -> None:
 
 def _tally(tally: Tally) -> str:
     return f"{screen.counted(tally.files, 'file')} ({screen.size(tally.bytes)})"
+
+
+def _expired(run: CleanupRun, snapshots: Sequence[object], partitions: Sequence[str]) -> str:
+    found = screen.counted(len(snapshots), _noun(run))
+    return f"{found}, {screen.counted(len(partitions), 'partition')}" if partitions else found
+
+
+def _by_kind(kinds: Mapping[str, Tally]) -> str:
+    return ", ".join(f"{kind} {screen.count(tally.files)}" for kind, tally in sorted(kinds.items()))

@@ -43,9 +43,8 @@ def text(value: object, style: str = "") -> Text:
 
 def table(console: Console, *columns: str, numbers: tuple[str, ...] = (), paths: tuple[str, ...] = ()) -> Table:
     """A table with a line under its head on a terminal, and blanks between columns elsewhere."""
-    made = Table(
-        box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=console.is_terminal, header_style="bold"
-    )
+    lines = box.SIMPLE_HEAD if console.is_terminal else None
+    made = Table(box=lines, show_edge=False, pad_edge=console.is_terminal, header_style="bold")
     for column in columns:
         overflow, justify = ("fold" if column in paths else "ellipsis"), ("right" if column in numbers else "left")
         made.add_column(column, overflow=overflow, justify=justify, no_wrap=column in numbers)  # type: ignore[arg-type]
@@ -53,9 +52,8 @@ def table(console: Console, *columns: str, numbers: tuple[str, ...] = (), paths:
 
 
 def block(console: Console, shown: Table) -> None:
-    """A table set off from what stands above it; on a terminal its own lines do that."""
-    if not console.is_terminal:
-        console.print()
+    """A table set off from what stands above it."""
+    console.print()
     console.print(shown)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
@@ -11,6 +14,7 @@ from lakesweep.cleanup.ports import Clock, Engine, Storage, Table, TableFormat, 
 from lakesweep.daemon.limits import LimitedEngine, Limits
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.engines import registry as engines
+from lakesweep.engines import sizing
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.location import Location
@@ -20,6 +24,7 @@ from lakesweep.settings.cascade import s3_for
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
+from lakesweep.storage.pace import Gate
 from lakesweep.storage.spec import S3Options, StorageSpec
 
 
@@ -33,6 +38,7 @@ class Adapters:
         self._closing = AsyncExitStack()
         self._storages: dict[str, Storage] = {}
         self._writers: dict[str, Writer] = {}
+        self._paces: dict[str, Gate] = {}
         self._engines: dict[str, Engine] = {}
         self._spark_engines: dict[str, Engine] = {}
         spark = settings.engine.spark
@@ -100,10 +106,26 @@ class Adapters:
     def _tidy(self, tenant: str, tenant_root: Location) -> GatedTidy:
         return GatedTidy(lambda: storages.open_deleter(self._storage_spec(tenant)), tenant_root)
 
-    def deleter(self, tenant: str, tenant_root: Location, state: TableState) -> Deleter:
-        """Deleting, shut in behind the gate of one tenant and one table."""
-        inner = storages.open_deleter(self._storage_spec(tenant))
-        return GatedDeleter(inner, tenant_root=tenant_root, table_roots=state.roots)
+    def deleter(
+        self, tenant: str, tenant_root: Location, state: TableState, concurrency: int, count: Callable[[int], None]
+    ) -> Deleter:
+        """Deleting, shut in behind the gate of one tenant and one table. `count` is told the size of every batch.
+
+        A tenant's deleters share their pace: a store that throttles one table's sweep means all of them.
+        """
+        spec = self._storage_spec(tenant)
+        spec = replace(spec, s3=replace(spec.s3, delete_concurrency=concurrency))
+        inner = storages.open_deleter(spec, gate=self._pace(tenant))
+        return GatedDeleter(inner, tenant_root=tenant_root, table_roots=state.roots, count=count)
+
+    def _pace(self, tenant: str) -> Gate:
+        if tenant not in self._paces:
+            from lakesweep.storage.s3_delete import delete_gate  # noqa: PLC0415 - S3's client is slow to import
+
+            settings = self._settings
+            most = max(settings.daemon.max_deletions, settings.orphan_cleanup.max_concurrent_deletions)
+            self._paces[tenant] = delete_gate(most)
+        return self._paces[tenant]
 
     def inprocess(self, tenant: str) -> Engine:
         """The engine inside this process."""
@@ -137,13 +159,15 @@ class Adapters:
     def _cache_scope(self, tenant: str) -> str:
         return f"{tenant}|{s3_for(self._settings, tenant).endpoint_url}"
 
-    def choose_engine(self, tenant: str, state: TableState) -> tuple[Engine, EngineChoice]:
-        """Which engine plans a table, and why that one."""
+    def choose_engine(
+        self, tenant: str, state: TableState, runs: Sequence[dict[str, Any]]
+    ) -> tuple[Engine, EngineChoice]:
+        """Which engine plans a table, and why that one. `runs` are the table's latest, newest first."""
         kind = self._settings.engine.kind
         choice = engines.choose(
             kind=kind,
             spark_above_files=self._settings.engine.spark_above_files,
-            estimate=state.estimated_files,
+            estimate=sizing.estimate(state, runs),
             available=engines.available(self._spark_config) if kind == "auto" else engines.ALL,
         )
         engine = self.spark(tenant) if choice.kind == engines.SPARK else self.inprocess(tenant)
@@ -155,7 +179,7 @@ class Adapters:
         if place.scheme == "file":
             return Artifacts(Path(place.path))
         working = self._settings.service.data_dir / "artifacts"
-        discard = GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place).discard
+        discard = GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard
         return Artifacts(working, shared=place, storage=self.storage(""), writer=self.writer(""), discard=discard)
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:

@@ -34,6 +34,7 @@ from lakesweep.daemon.neighbours import Neighbours
 from lakesweep.daemon.targets import Work
 from lakesweep.daemon.trails import Trails
 from lakesweep.daemon.worker import HeldLease, lease
+from lakesweep.engines.sizing import RUNS_LOOKED_AT
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import LakesweepError, LeaseLost, Refused, SettingsError, UnknownTable
 from lakesweep.model.files import Candidate
@@ -239,6 +240,7 @@ class App:
         policy = self._policy(work, execute=execute)
         if not policy.dry_run:
             await holds.refuse_held(self.state, work.ref.label)
+        runs = await self.state.list_runs(table=work.ref.label, limit=RUNS_LOOKED_AT)
         return Cycle(
             run_id=run_id,
             table=work.table,
@@ -246,8 +248,14 @@ class App:
             policy=policy,
             execute=not policy.dry_run,
             storage=self._adapters.storage(work.tenant),
-            choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state),
-            open_deleter=lambda state: self._adapters.deleter(work.tenant, work.tenant_root, state),
+            choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state, runs),
+            open_deleter=lambda state: self._adapters.deleter(
+                work.tenant,
+                work.tenant_root,
+                state,
+                policy.max_concurrent_deletions,
+                lambda files: self.metrics.count_batch(work.ref, files),
+            ),
             state=self.state,
             audit=self.trails.open(run_id, work.ref, held.token, trigger),
             clock=self.clock,
@@ -256,6 +264,7 @@ class App:
             rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
             neighbours=await self._neighbours_of(work),
             neighbours_problem=self.neighbours.problem(work.tenant, work.ref.dataset),
+            inventory=self._inventory_of(work),
             artifacts=self.artifacts,
             places=self._limits.deletions,
         )
@@ -289,6 +298,12 @@ class App:
         # A bare location may be one of the configured tables under another name; that is no neighbour.
         own = work.ref.name.rstrip("/")
         return {ref: found for ref, found in places.items() if own not in {one.raw.rstrip("/") for one in found}}
+
+    def _inventory_of(self, work: Work) -> Location | None:
+        """The ready file list of a configured table's dataset, if it has one."""
+        tenant = None if work.bare else self.settings.tenant(work.tenant)
+        dataset = tenant.dataset(work.ref.dataset) if tenant else None
+        return Location.parse(dataset.inventory) if dataset and dataset.inventory else None
 
     def _policy(self, work: Work, *, execute: bool | None) -> CleanupPolicy:
         ref = work.ref

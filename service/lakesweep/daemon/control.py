@@ -21,12 +21,12 @@ from lakesweep.admin.server import serving
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.records import Approval, Hold
 from lakesweep.cleanup.report import iso_utc, run_document
-from lakesweep.daemon import targets
+from lakesweep.daemon import holds, targets
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.model.access import EVERY_TENANT, Trigger, TriggeredBy
-from lakesweep.model.errors import Refused, StorageError, UnknownTable, Unreadable
+from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.errors import Refused, StorageError, Unreadable
 from lakesweep.model.files import Candidate
 from lakesweep.model.run import CleanupRun
 
@@ -100,11 +100,9 @@ class Control:
         log.info("run_cancelled", cancelled_run=run_id, by=who)
 
     async def pause(self, scope: str, *, who: str, reason: str | None) -> None:
-        """For all replicas. A slip in a name must not look like a pause."""
-        tenant = scope.partition("/")[0]
-        if scope != EVERY_TENANT and self._app.settings.tenant(tenant) is None:
-            raise UnknownTable(f"no tenant {tenant} is configured")
-        await self._app.state.set_hold(Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason))
+        """For all replicas."""
+        hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason)
+        await holds.pause(self._app.state, self._app.settings, hold)
         log.info("paused", scope=scope, by=who, reason=reason)
         self._scheduler.forget_refresh()
 

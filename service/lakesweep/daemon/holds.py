@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import glob
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from lakesweep.cleanup.records import Hold, StateStore
 from lakesweep.daemon import targets
-from lakesweep.model.errors import Refused
+from lakesweep.formats.registry import BARE_TENANT
+from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
+from lakesweep.settings.schema import Settings
 
 LASTING = frozenset({"ref_lost", "ref_unverified"})
 """Refusals that only a person can lift."""
 
 OURSELVES = "lakesweep"
+
+
+async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
+    """Hold tables back. A slip in a name must not look like a pause: raises UnknownTable."""
+    known = [(tenant.id, dataset.id) for tenant in settings.tenants for dataset in tenant.datasets]
+    bare = fnmatchcase(BARE_TENANT, hold.scope.partition("/")[0])
+    if not bare and not any(targets.may_match(hold.scope, *names) for names in known):
+        raise UnknownTable(f"{hold.scope} holds nothing back: no such tenant or dataset is configured")
+    await state.set_hold(hold)
 
 
 async def refuse_held(state: StateStore, label: str) -> None:

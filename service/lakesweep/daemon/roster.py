@@ -137,7 +137,9 @@ class Roster:
             cleanup = cleanup_for(app.settings, *key, work.ref.name) if special else usual
             entry = Entry(work=work, app=app, schedule=_schedule(cleanup), enabled=cleanup.enabled)
             found[entry.label] = entry
-            if not entry.enabled:
+            if entry.enabled:
+                app.metrics.expect(work.ref)
+            else:
                 app.metrics.count_skip(work.ref, "disabled")
             if number % 1000 == 999:
                 await asyncio.sleep(0)  # a large dataset must not hold up the event loop

@@ -1,4 +1,5 @@
-"""The little deleting that formats may ask for, behind the tenant's gate: unpublished files, empty directories."""
+"""The little deleting that formats may ask for, behind the gate of one tenant and one table: unpublished files, empty
+directories."""
 
 from __future__ import annotations
 
@@ -18,11 +19,21 @@ log = structlog.get_logger()
 
 
 class GatedTidy:
-    """Opens a deleter for each call and never raises: what is left behind is found again as an orphan."""
+    """Opens a deleter for each call and never raises: what is left behind is found again as an orphan.
 
-    def __init__(self, open_deleter: Callable[[], Deleter], tenant_root: Location) -> None:
+    Without a table's roots the gate lets nothing through.
+    """
+
+    def __init__(
+        self, open_deleter: Callable[[], Deleter], tenant_root: Location, table_roots: Sequence[Location] = ()
+    ) -> None:
         self._open_deleter = open_deleter
         self._tenant_root = tenant_root
+        self._table_roots = tuple(table_roots)
+
+    def within(self, roots: Sequence[Location]) -> GatedTidy:
+        """The same for one table."""
+        return GatedTidy(self._open_deleter, self._tenant_root, roots)
 
     async def discard(self, paths: Sequence[str]) -> None:
         """Remove files that this process wrote just now and that nothing can refer to."""
@@ -40,7 +51,7 @@ class GatedTidy:
 
     async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:
         """Directories below `root` that hold no file and were not touched since; object stores have none."""
-        if root.scheme != "file" or not (root == self._tenant_root or self._tenant_root.contains(root)):
+        if root.scheme != "file" or not self._is_ours(root):
             return ()
         found = await asyncio.to_thread(empty_directories, root.path.rstrip("/"), older_than)
         return [Location("file", "", path).raw for path in found]
@@ -54,10 +65,18 @@ class GatedTidy:
             log.warning("empty_directories_left", directories=len(directories), why=str(exc))
             return 0
 
+    def _is_ours(self, root: Location) -> bool:
+        return _is_at_or_below(self._tenant_root, root) and any(_is_at_or_below(one, root) for one in self._table_roots)
+
     @asynccontextmanager
     async def _deleter(self) -> AsyncIterator[Deleter]:
-        gate = GatedDeleter(self._open_deleter(), tenant_root=self._tenant_root, table_roots=(self._tenant_root,))
+        gate = GatedDeleter(self._open_deleter(), tenant_root=self._tenant_root, table_roots=self._table_roots)
         try:
             yield gate
         finally:
             await gate.aclose()
+
+
+def _is_at_or_below(outer: Location, inner: Location) -> bool:
+    outer, inner = outer.as_directory(), inner.as_directory()
+    return outer == inner or outer.contains(inner)

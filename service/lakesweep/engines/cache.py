@@ -1,5 +1,8 @@
 """What immutable sources name, kept on disk across cycles, so that a steady cycle reads only new sources.
 
+A source has up to two entries: the references themselves, and their fingerprints, which are all that most cycles
+need (see `digests`) and which take a fraction of the time to read. Either may be there without the other.
+
 The cache is never trusted: an entry counts only if its checksum holds and it carries the very key that was asked
 for. Anything else is removed and read from storage again. It is never needed either: no disk, no cache, same plan.
 Several processes may share one directory.
@@ -26,7 +29,7 @@ from lakesweep.cleanup.ports import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 _log = structlog.get_logger(__name__)
 
-_MAGIC = b"LSDIGST1"
+_MAGIC = b"LSDIGST2"
 _CHECKSUM_BYTES = 16
 _KEY_LENGTH = struct.Struct("<I")
 _SUFFIX = ".refs"
@@ -39,8 +42,16 @@ _TRIM_EVERY = 0.05
 """Share of the limit that may be written between two looks at the total size."""
 _TRIM_TO = 0.9
 
-_SCHEMAS = (REFERENCE_SCHEMA, REFERENCE_SCHEMA.append(TOLERATED))
+_REFERENCES = (REFERENCE_SCHEMA, REFERENCE_SCHEMA.append(TOLERATED))
 """What a decoder may return."""
+DIGEST_SCHEMA = pa.schema(
+    [
+        pa.field("print", pa.uint64(), nullable=False),  # the fingerprint of a reference's match key
+        pa.field("inside", pa.bool_(), nullable=False),  # see cleanup.addresses
+    ]
+)
+"""A source's references as the big joins see them."""
+_DIGESTS = (DIGEST_SCHEMA,)
 
 
 class DigestCache:
@@ -55,28 +66,40 @@ class DigestCache:
 
     def load(self, source: ReferenceSource) -> pa.RecordBatch | None:
         """What the source names, or None if that must be read from storage."""
-        if not _cacheable(source):
-            return None
-        key = _key(source)
+        return self._load(_key(source), _REFERENCES) if _cacheable(source) else None
+
+    def store(self, source: ReferenceSource, batch: pa.RecordBatch) -> None:
+        """Remember what the source names. A full or broken disk turns the cache off and nothing else."""
+        if _cacheable(source):
+            self._store(_key(source), batch, "zstd")
+
+    def load_digest(self, source: ReferenceSource, scope: str) -> pa.RecordBatch | None:
+        """The fingerprints of what the source names, as they were made under the same scope; None if there are none."""
+        return self._load(_key(source, scope), _DIGESTS) if _cacheable(source) else None
+
+    def store_digest(self, source: ReferenceSource, scope: str, digest: pa.RecordBatch) -> None:
+        """Remember the fingerprints of a source. The scope says all that they depend on besides the source."""
+        if _cacheable(source):
+            self._store(_key(source, scope), digest, None)
+
+    def _load(self, key: bytes, schemas: tuple[pa.Schema, ...]) -> pa.RecordBatch | None:
         path = self._path(key)
         try:
-            found = path.stat()
-            batch = _unpack(path.read_bytes(), key)
+            entry, used_at = _read(path)
+            batch = _unpack(entry, key, schemas)
         except OSError:
             return None
         except (ValueError, pa.ArrowException):
             _log.warning("cache_entry_damaged", path=str(path))
             path.unlink(missing_ok=True)
             return None
-        self._refresh(path, found.st_mtime)
+        self._refresh(path, used_at)
         return batch
 
-    def store(self, source: ReferenceSource, batch: pa.RecordBatch) -> None:
-        """Remember what the source names. A full or broken disk turns the cache off and nothing else."""
-        if not self._writable or not _cacheable(source):
+    def _store(self, key: bytes, batch: pa.RecordBatch, compression: str | None) -> None:
+        if not self._writable:
             return
-        key = _key(source)
-        entry = _pack(batch, key)
+        entry = _pack(batch, key, compression)
         if len(entry) > self._limit_bytes:
             return
         try:
@@ -147,20 +170,26 @@ def _cacheable(source: ReferenceSource) -> bool:
     return source.size_bytes is not None
 
 
-def _key(source: ReferenceSource) -> bytes:
+def _key(source: ReferenceSource, scope: str = "") -> bytes:
     """Another version may decode another way, so each has entries of its own."""
-    return f"{__version__}|{source.cache_key}".encode()
+    return f"{__version__}|{scope}|{source.cache_key}".encode()
 
 
-def _pack(batch: pa.RecordBatch, key: bytes) -> bytes:
+def _read(path: Path) -> tuple[bytes, float]:
+    """The whole file, and when it was last used."""
+    with path.open("rb", buffering=0) as file:
+        return file.readall(), os.fstat(file.fileno()).st_mtime
+
+
+def _pack(batch: pa.RecordBatch, key: bytes, compression: str | None) -> bytes:
     sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, batch.schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with ipc.new_stream(sink, batch.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(batch)
     body = _KEY_LENGTH.pack(len(key)) + key + sink.getvalue().to_pybytes()
     return b"".join((_MAGIC, xxhash.xxh3_128_digest(body), body))
 
 
-def _unpack(entry: bytes, key: bytes) -> pa.RecordBatch:
+def _unpack(entry: bytes, key: bytes, schemas: tuple[pa.Schema, ...]) -> pa.RecordBatch:
     """The batch, or ValueError if this is not exactly what `_pack` wrote for this key."""
     head = len(_MAGIC) + _CHECKSUM_BYTES
     body = memoryview(entry)[head:]
@@ -172,6 +201,6 @@ def _unpack(entry: bytes, key: bytes) -> pa.RecordBatch:
         raise ValueError("entry of another source")
     with ipc.open_stream(pa.py_buffer(body[start + length :])) as reader:
         batch = reader.read_next_batch()
-    if batch.schema not in _SCHEMAS:
-        raise ValueError("not references")
+    if batch.schema not in schemas:
+        raise ValueError("not what an entry of this kind holds")
     return batch

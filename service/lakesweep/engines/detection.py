@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from lakesweep.cleanup import planfile, verdict
 from lakesweep.cleanup.ports import Layout
+from lakesweep.engines import fingerprints
 from lakesweep.engines.spill import scratch_writer
 from lakesweep.engines.statements import statements
 from lakesweep.model.files import Reason, Tally, Verdict
 
-FINGERPRINT = "hash(text)"
-"""DuckDB's own 64-bit hash: good within one process, never stored."""
 SEEN_SCHEMA = pa.schema([pa.field("match_key", pa.string(), nullable=False)])
 
 _BATCH_ROWS = 65_536
@@ -33,8 +32,15 @@ _INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, m
 _REFS = """
 SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coalesce(match_key, address) AS match_key,
        inside, guarded_name
-FROM {file}
+FROM {files}
 """
+_PRINTS = """
+SELECT print, max(inside) AS inside
+FROM (SELECT print, inside FROM ({held}) UNION ALL SELECT print, inside FROM stand_ins)
+GROUP BY print
+"""
+"""The plan's `prints`, and those of sources that are here as fingerprints only."""
+_INCOMPLETE = "SELECT DISTINCT source FROM stand_ins SEMI JOIN lost USING (print) WHERE inside ORDER BY source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +58,14 @@ class Findings:
 
 
 class Detection:
-    """One table's relations. Call `judge`, `find_suspects`, then look again, then `confirm` and `write_rows`."""
+    """One table's relations. Call `judge`, `find_lost`, recall what it names, `find_suspects`, look again, `confirm`
+    and `write_rows`."""
 
     def __init__(self, scratch: Path, *, memory_limit: str, threads: int) -> None:
         self.inventory = scratch / "inventory.parquet"
         self.refs = scratch / "refs.parquet"
+        self.stand_ins = scratch / "stand_ins.parquet"
+        self.recalled = scratch / "recalled.parquet"
         self.seen = scratch / "seen.parquet"
         self._judged = scratch / "judged.parquet"
         self._stopped = threading.Event()
@@ -73,20 +82,27 @@ class Detection:
 
     def judge(self, layout: Layout, cutoff: datetime) -> None:
         """Join what is stored with what is referenced and judge the rest."""
-        self._execute(f"CREATE MACRO fingerprint(text) AS {FINGERPRINT}")
+        self._execute(f"CREATE MACRO fingerprint(text) AS {fingerprints.EXPRESSION}")
         self._view("inventory", _INVENTORY.format(file=_parquet(self.inventory)))
-        self._view("refs", _REFS.format(file=_parquet(self.refs)))
+        self._view("refs", _REFS.format(files=_parquet(self.refs)))
+        self._view("stand_ins", f"FROM {_parquet(self.stand_ins)}")
         self._table("released")
         self._view("held", statements()["held"])
-        self._table("prints")
+        self._execute(f"CREATE TABLE prints AS {_PRINTS.format(held=statements()['prints'])}")
         with scratch_writer(self._judged, verdict.JUDGED_SCHEMA) as writer:
             for rows in self._stream("unreferenced", verdict.UNREFERENCED_SCHEMA):
                 writer.write_batch(verdict.judge_batch(rows, layout, cutoff))
         self._view("judged", f"FROM {_parquet(self._judged)}")
 
+    def find_lost(self) -> list[int]:
+        """Sources of which something was not listed, and of which only fingerprints are here to say what."""
+        self._table("lost")
+        return [number for (number,) in self._all(_INCOMPLETE)]
+
     def find_suspects(self) -> int:
         """How many references should have been listed and were not."""
-        self._table("lost")
+        if self.recalled.exists():
+            self._view("refs", _REFS.format(files=_parquet(self.refs, self.recalled)))
         self._table("suspects")
         return int(self._one("SELECT count(*) FROM suspects")[0])
 
@@ -141,7 +157,7 @@ class Detection:
         self._execute(f"CREATE TABLE {name} AS {statements()[name]}")
 
     def _view(self, name: str, query: str) -> None:
-        self._execute(f"CREATE VIEW {name} AS {query}")
+        self._execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
 
     def _stream(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for batch in self._db.sql(statements()[name]).to_arrow_reader(_BATCH_ROWS):
@@ -168,10 +184,7 @@ class Detection:
         return tuple(text for (text,) in self._all(statements()[name]))
 
 
-def _parquet(path: Path) -> str:
-    literal = re.sub(r"([*?\[])", r"[\1]", _quoted(path))  # a data directory may have any name; no glob is meant
-    return f"read_parquet('{literal}')"
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+def _parquet(*paths: Path) -> str:
+    # A data directory may have any name; no glob is meant.
+    literals = ", ".join("'" + re.sub(r"([*?\[])", r"[\1]", str(path).replace("'", "''")) + "'" for path in paths)
+    return f"read_parquet([{literals}])"

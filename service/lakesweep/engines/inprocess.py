@@ -22,24 +22,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
-from lakesweep.cleanup.addresses import INVENTORY_SCHEMA, PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import TOLERATED, Decode, MatchBy, OrphanJob, References, ReferenceSource, Storage
+from lakesweep.cleanup.addresses import INVENTORY_SCHEMA
+from lakesweep.cleanup.ports import Decode, MatchBy, OrphanJob, ReferenceSource, Storage
 from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.detection import SEEN_SCHEMA, Detection
+from lakesweep.engines.listing import Listing, Shard, of_roots, planned
+from lakesweep.engines.reading import ReferencePhase
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spill import Spill
-from lakesweep.model.errors import EngineFailed, Indeterminate
+from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import OrphanPlan
-from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 
 T = TypeVar("T")
-
-_STAT_AT_MOST = 1000
-"""More suspects than this are looked for by listing the roots once more, which costs the same for any number."""
-_PATHS_AT_ONCE = 65_536
 
 
 class InProcessEngine:
@@ -65,6 +62,7 @@ class InProcessEngine:
         self._cores = threads or os.cpu_count() or 1
         self._decoders = ThreadPoolExecutor(self._cores, thread_name_prefix="decode")
         self._workers = ThreadPoolExecutor(thread_name_prefix="engine")
+        self._cache = cache
         self._reader = SourceReader(
             storage=storage, decoder=decoder, cache=cache, concurrency=concurrency, threads=self._decoders
         )
@@ -96,77 +94,67 @@ class InProcessEngine:
     async def _find(self, job: OrphanJob, work: Detection) -> OrphanPlan:
         watch = _Stopwatch()
         match_by = job.layout.match_by
-        await self._list(job.roots, work.inventory, INVENTORY_SCHEMA, lambda rows: addresses.inventory(rows, match_by))
+        listing = await planned(job, self._storage)
+        await self._list(listing, work.inventory, INVENTORY_SCHEMA, lambda rows: addresses.inventory(rows, match_by))
+        listing.check_rows(await self._in_thread(partial(_rows_in, work.inventory)))
         watch.lap("list")
         marked = await job.mark()
         watch.lap("mark")
-        skipped = await self._read(job, marked.references, work.refs)
+        phase = ReferencePhase(
+            job=job,
+            references=marked.references,
+            work=work,
+            reader=self._reader,
+            cache=self._cache,
+            threads=self._workers,
+        )
+        await phase.read()
         watch.lap("read")
         await self._run(work, partial(work.judge, job.layout, job.cutoff))
         watch.lap("judge")
+        lost = await self._run(work, work.find_lost)
+        if lost:
+            await phase.recall(lost)
         await self._look_again(job, work)
         watch.lap("look_again")
         findings = await self._run(work, work.confirm)
         digest = await self._run(work, partial(work.write_rows, job.rows_path))
         watch.lap("write")
         return steps.assemble(
-            job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=watch.laps
+            job, marked, findings, skipped=phase.skipped, digest=digest, engine=self.name, timings=watch.laps
         )
 
     async def _list(
         self,
-        roots: Sequence[Location],
+        listing: Listing,
         target: Path,
         schema: pa.Schema,
         prepare: Callable[[pa.RecordBatch], pa.RecordBatch],
     ) -> None:
-        """All objects below all roots, to a file. Returns only when every listing is complete."""
+        """All that is stored, to a file. Returns only when every shard is complete."""
+        places = asyncio.Semaphore(listing.at_once)
         async with Spill(target, schema, self._workers, prepare) as spill:
-            await steps.together([(f"list {root}", self._list_root(root, spill)) for root in roots])
+            await steps.together(
+                [(f"list {shard.name}", self._list_shard(shard, spill, places)) for shard in listing.shards]
+            )
 
-    async def _list_root(self, root: Location, spill: Spill) -> None:
-        async with aclosing(self._storage.list(root)) as pages:
+    async def _list_shard(self, shard: Shard, spill: Spill, places: asyncio.Semaphore) -> None:
+        async with places, aclosing(shard.rows(self._storage)) as pages:
             async for page in pages:
                 await spill.add(page)
-
-    async def _read(self, job: OrphanJob, references: References, target: Path) -> int:
-        """Everything that names files, to a file. Returns how much of the expired side had to be left out."""
-        skipped = 0
-        match_by, roots = job.layout.match_by, job.roots
-
-        def place(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
-            role = Role.READ if source.retained else Role.EXPIRED
-            tolerated = batch.column(TOLERATED.name) if TOLERATED.name in batch.schema.names else False
-            return addresses.place(batch.column("path"), role, match_by, roots, tolerated)
-
-        async with Spill(target, PLACED_SCHEMA, self._workers) as spill:
-            for role, paths, tolerated in steps.named_directly(references):
-                try:
-                    place_all = partial(addresses.place, paths, role, match_by, roots, tolerated)
-                    await spill.add(await self._in_thread(place_all))
-                except Indeterminate:
-                    if role is Role.NAMED:
-                        raise
-                    skipped += 1
-            async with aclosing(self._reader.read(references.sources, place)) as found:
-                async for _, placed in found:
-                    if placed is None:
-                        skipped += 1
-                    else:
-                        await spill.add(placed)
-        return skipped
 
     async def _look_again(self, job: OrphanJob, work: Detection) -> None:
         """Find those of the suspects that storage does have: they were committed after the listing passed by.
 
         A few are asked for one by one. Many, or bare names, which have no address to ask for, are looked for in a
-        second listing: it is exact, and bounded however many there are.
+        listing of storage itself: it is exact, and bounded however many there are.
         """
         count = await self._run(work, work.find_suspects)
-        suspects = await self._run(work, work.suspects) if count <= _STAT_AT_MOST else []
+        few = count <= steps.asked_singly(await self._in_thread(partial(_rows_in, work.inventory)))
+        suspects = await self._run(work, work.suspects) if few else []
         match_by = job.layout.match_by
-        if count > _STAT_AT_MOST or any("/" not in path for _, path in suspects):
-            await self._list(job.roots, work.seen, SEEN_SCHEMA, lambda rows: _keys_only(rows, match_by))
+        if not few or any("/" not in path for _, path in suspects):
+            await self._list(of_roots(job), work.seen, SEEN_SCHEMA, lambda rows: _keys_only(rows, match_by))
             return
         seen = await steps.there_after_all(self._storage, suspects, self._concurrency)
         await self._in_thread(partial(pq.write_table, pa.table([pa.array(seen, pa.string())], SEEN_SCHEMA), work.seen))
@@ -198,6 +186,11 @@ class _Stopwatch:
         now = time.perf_counter()
         self.laps[name] = round(now - self._last, 3)
         self._last = now
+
+
+def _rows_in(file: Path) -> int:
+    rows: int = pq.read_metadata(file).num_rows
+    return rows
 
 
 def _keys_only(rows: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from pathlib import Path
 from lakesweep.cleanup.ports import Decode, Storage
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.sizing import Estimate
 from lakesweep.engines.spark import startup
 from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
@@ -25,7 +26,7 @@ SPARK = "spark"
 ALL = (INPROCESS, SPARK)
 
 CACHE_BYTES = 2 * 1024**3
-"""Enough for the references of about fifty million files."""
+"""Enough for the references of about forty million files."""
 
 
 def open_inprocess(
@@ -78,9 +79,9 @@ def available(config: SparkConfig) -> tuple[str, ...]:
 
 
 def choose(
-    kind: str, *, spark_above_files: int, estimate: int | None, available: Collection[str] = (INPROCESS,)
+    kind: str, *, spark_above_files: int, estimate: Estimate | None, available: Collection[str] = (INPROCESS,)
 ) -> EngineChoice:
-    """The engine for a table of about `estimate` files, and the reason as a sentence."""
+    """The engine for a table of about that size, and the reason as a sentence."""
     if kind == "auto":
         return _by_size(spark_above_files, estimate, available)
     if kind not in available:
@@ -93,14 +94,14 @@ def _cache(data_dir: Path, scope: str) -> DigestCache:
     return DigestCache(data_dir / "cache" / name, limit_bytes=CACHE_BYTES)
 
 
-def _by_size(spark_above_files: int, estimate: int | None, available: Collection[str]) -> EngineChoice:
+def _by_size(spark_above_files: int, estimate: Estimate | None, available: Collection[str]) -> EngineChoice:
     if estimate is None:
-        return EngineChoice(kind=INPROCESS, why="the table does not say how many files it has")
-    if estimate < spark_above_files:
         return EngineChoice(
-            kind=INPROCESS, why=f"about {estimate} files, below spark_above_files = {spark_above_files}"
+            kind=INPROCESS, why="neither the table's metadata nor an earlier run says how many files it has"
         )
-    size = f"about {estimate} files, spark_above_files = {spark_above_files}"
+    if estimate.files < spark_above_files:
+        return EngineChoice(kind=INPROCESS, why=f"{estimate}, below spark_above_files = {spark_above_files}")
+    size = f"{estimate}, spark_above_files = {spark_above_files}"
     if SPARK not in available:
         return EngineChoice(kind=INPROCESS, why=f"{size}, but Spark is not available: no Java here")
     return EngineChoice(kind=SPARK, why=size)

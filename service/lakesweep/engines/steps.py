@@ -5,18 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakesweep.cleanup.addresses import Role
 from lakesweep.cleanup.ports import Marked, OrphanJob, References, Storage
-from lakesweep.engines.detection import Findings
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Verdict
 from lakesweep.model.location import Location
 
+if TYPE_CHECKING:
+    from lakesweep.engines.detection import Findings  # workers of Spark take steps too, and need no database for it
+
 _PATHS_AT_ONCE = 65_536
+_ASKED_SINGLY = 1000
+_LISTED_PER_REQUEST = 1000
+_STATS_AT_ONCE = 1000
+"""Suspects that wait for an answer together."""
+
+
+def asked_singly(listed: int) -> int:
+    """Up to how many suspects are asked for one by one: beyond it a second listing takes fewer requests. An inventory
+    leaves more of them than a listing, everything that was committed since it was made."""
+    return max(_ASKED_SINGLY, listed // _LISTED_PER_REQUEST)
 
 
 async def together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> None:
@@ -58,7 +70,9 @@ async def there_after_all(storage: Storage, suspects: Sequence[tuple[str, str]],
                 raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
             seen.append(match_key)
 
-    await together([(f"stat {path}", look(match_key, path)) for match_key, path in suspects])
+    rest = iter(suspects)
+    while chunk := list(islice(rest, _STATS_AT_ONCE)):
+        await together([(f"stat {path}", look(match_key, path)) for match_key, path in chunk])
     return seen
 
 

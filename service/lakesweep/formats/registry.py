@@ -1,6 +1,7 @@
 """The one list of table formats: how a dataset is opened, how a bare location is, and who decodes.
 
-A new format is a line in each of the three functions and a sign in `_detect`.
+A new format is a line in each of the three functions and a sign in `_detect`. What a format needs is imported when
+one of its tables is opened: some libraries take longer to import than a small table takes to plan.
 """
 
 from __future__ import annotations
@@ -9,20 +10,10 @@ from contextlib import aclosing
 from typing import assert_never
 
 from lakesweep.cleanup.ports import Clock, Decode, Storage, Table, TableFormat, Writer
-from lakesweep.formats.delta import decode as delta_decode
-from lakesweep.formats.delta.format import DeltaFormat
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
-from lakesweep.formats.delta.table import DeltaTable
-from lakesweep.formats.iceberg import decode as iceberg_decode
-from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
-from lakesweep.formats.iceberg.source import BareSource
-from lakesweep.formats.iceberg.table import IcebergTable
-from lakesweep.formats.paimon import decode as paimon_decode
-from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.formats.paimon.tidy import LeaveAll, Tidy
-from lakesweep.formats.paimon.warehouse import PaimonFormat
 from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
@@ -37,11 +28,17 @@ def open_format(
     """The way to one dataset's tables. Without a writer nothing can be committed by this process itself."""
     match spec.format:
         case FormatName.ICEBERG:
+            from lakesweep.formats.iceberg.format import IcebergFormat  # noqa: PLC0415 - see above
+
             return IcebergFormat(spec, storage, writer)
         case FormatName.DELTA:
+            from lakesweep.formats.delta.format import DeltaFormat  # noqa: PLC0415 - see above
+
             options = DeltaOptions(vacuum_mode=VacuumMode(spec.vacuum_mode), has_shallow_clones=spec.has_shallow_clones)
-            return DeltaFormat(spec, storage, clock, options)
+            return DeltaFormat(spec, storage, clock, options, tidy=tidy)
         case FormatName.PAIMON:
+            from lakesweep.formats.paimon.warehouse import PaimonFormat  # noqa: PLC0415 - see above
+
             return PaimonFormat(spec, storage, writer, tidy)
         case _:
             assert_never(spec.format)
@@ -51,11 +48,17 @@ def decoder(format: FormatName) -> Decode:
     """Bytes to references, for one format."""
     match format:
         case FormatName.ICEBERG:
-            return iceberg_decode.decode
+            from lakesweep.formats.iceberg import decode as iceberg  # noqa: PLC0415 - see above
+
+            return iceberg.decode
         case FormatName.DELTA:
-            return delta_decode.decode
+            from lakesweep.formats.delta import decode as delta  # noqa: PLC0415 - see above
+
+            return delta.decode
         case FormatName.PAIMON:
-            return paimon_decode.decode
+            from lakesweep.formats.paimon import decode as paimon  # noqa: PLC0415 - see above
+
+            return paimon.decode
         case _:
             assert_never(format)
 
@@ -75,10 +78,17 @@ async def open_location(
     ref = TableRef(tenant=BARE_TENANT, dataset=str(found), name=location.raw, format=found)
     match found:
         case FormatName.ICEBERG:
+            from lakesweep.formats.iceberg.source import BareSource  # noqa: PLC0415 - see above
+            from lakesweep.formats.iceberg.table import IcebergTable  # noqa: PLC0415 - see above
+
             return IcebergTable(ref, BareSource(location=location, storage=storage), storage, root or location)
         case FormatName.DELTA:
-            return DeltaTable(ref, location, storage, clock)
+            from lakesweep.formats.delta.table import DeltaTable  # noqa: PLC0415 - see above
+
+            return DeltaTable(ref, location, storage, clock, tidy=tidy)
         case FormatName.PAIMON:
+            from lakesweep.formats.paimon.table import PaimonTable  # noqa: PLC0415 - see above
+
             return PaimonTable(
                 ref=ref,
                 location=location,

@@ -19,6 +19,7 @@ LakesweepError
     ├── NotFound           the object is not there
     ├── Denied             the credentials do not allow it: retrying is useless
     ├── AlreadyThere       a create-only write found the name taken
+    ├── OutOfOrder         the store does not list in key order: list it whole
     └── Unavailable        time-out, throttling, 5xx, refused: a later try may work
 
 Adapters translate vendor errors into these, chained, and nobody else does.
@@ -120,6 +121,10 @@ class Denied(StorageError):
 
 class AlreadyThere(StorageError):
     """A create-only write found the name taken."""
+
+
+class OutOfOrder(StorageError):
+    """Parts of a listing, cut by key, may overlap or leave gaps here."""
 
 
 class Unavailable(StorageError):

@@ -69,7 +69,7 @@ class CleanupRun:
     engine: EngineChoice | None = None
     deletion: DeletionReport = field(default_factory=DeletionReport)
     spared: int = 0
-    """Candidates taken out because something referenced them after the plan was made."""
+    """Candidates taken out because something referenced them, or wrote them anew, after the plan was made."""
 
     @property
     def kept(self) -> dict[Verdict, Tally]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+
+from lakesweep.model.files import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class ExpiryPlan:
     drop_refs: tuple[str, ...] = ()
     """Branches and tags past their own age; they leave in the same commit."""
     partitions: tuple[str, ...] = ()
+    partition_files: Tally = field(default_factory=Tally)
+    """What the partitions hold: gone from the newest state at once, from storage when the snapshots before expire."""
     skipped: str | None = None
     """Why the expiry step cannot be done although orphan cleanup can; None when it can."""
 

@@ -10,7 +10,7 @@ from lakesweep.model.policy import Ceilings, OnMissing
 from lakesweep.settings.values import Count, Cron, Group, Hours, Interval, Minutes, Share
 
 _CEILINGS = Ceilings()
-BatchSize = Annotated[Count, Field(le=100_000)]
+BatchSize = Annotated[Count, Field(le=10_000)]
 
 
 class CeilingSettings(Group):
@@ -51,7 +51,7 @@ class OrphanCleanupSettings(Group):
     min_snapshots_to_keep: Count = 1
     """Snapshots of each branch that stay, however old they are."""
     batch_size: BatchSize = 1000
-    """Files per deletion batch, at most 100000. References are checked again before each batch."""
+    """Files per deletion batch, at most 10000. References are checked again before each batch."""
     max_concurrent_deletions: Count = 10
     """Deletion requests under way at one time, per table. Raise it for a store that can take more."""
     revalidate_before_delete: bool = True

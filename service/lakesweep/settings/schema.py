@@ -45,9 +45,9 @@ class ServiceSettings(Group):
     """Directory for the cache, scratch files and the SQLite state. By default $XDG_STATE_HOME/lakesweep or
     ~/.local/state/lakesweep. Outside every tenant's root."""
     artifacts: Address | None = None
-    """Where plans, ledgers and audit records go: a directory, or an object-store location that all replicas share
-    so that any of them can resume another's plan. By default `artifacts` inside data_dir. Outside every tenant's
-    root."""
+    """Where plans, ledgers and audit records go: a directory, or an object-store location. All replicas share it, so
+    that any of them can go on from what another has seen. By default `artifacts` inside data_dir. Outside every
+    tenant's root."""
 
     keep_runs_days: Days = 90.0
     """Days for which finished runs are remembered, with their plans and journals. The audit trail is kept for ever."""
@@ -56,7 +56,9 @@ class ServiceSettings(Group):
 class StateSettings(Group):
     """`[state]`: what survives a restart."""
 
-    url: Annotated[str, AfterValidator(_state_url)] | None = Field(default=None, repr=False)
+    url: Annotated[str, AfterValidator(_state_url), Field(json_schema_extra={"format": "state-url"})] | None = Field(
+        default=None, repr=False
+    )
     """postgresql://user:password@host/database for several replicas, sqlite:///FILE for one (four slashes before an
     absolute path), or memory:// to forget everything at the end. By default SQLite inside data_dir."""
 
@@ -73,7 +75,7 @@ class SparkSettings(Group):
 
     master: str = Field(default="local[*]", min_length=1)
     """Where Spark runs: local[*] inside this machine, spark://…, yarn or k8s://…. Not used when `remote` is set."""
-    remote: str | None = Field(default=None, pattern=r"^sc://\S+$")
+    remote: str | None = Field(default=None, pattern=r"^sc://\S+$", json_schema_extra={"format": "connect-url"})
     """A Spark Connect server, sc://host:port, used instead of `master`."""
     conf: Properties = Field(default_factory=dict)
     """Spark properties, such as spark.executor.memory = "4g"."""
@@ -87,7 +89,7 @@ class EngineSettings(Group):
     `spark_above_files` files and more."""
     spark_above_files: Count = 10_000_000
     """Files from which on `auto` takes Spark. Up to here one process is faster than a cluster starts."""
-    memory_limit: MemorySize = "1GB"
+    memory_limit: MemorySize = "512MB"
     """Memory for the in-process join of one table; beyond it the join spills to data_dir."""
     spark: SparkSettings = SparkSettings()
     """The Spark session."""
@@ -137,7 +139,8 @@ class LoggingSettings(Group):
     format: Literal["auto", "json", "console"] = "auto"
     """`json` is one object per line, `console` is for people; `auto` is console on a terminal and json elsewhere."""
     level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
-    """The least important messages that are still told. Other libraries tell warnings and errors only."""
+    """The least important messages that are still told: `debug`, `info`, `warning` or `error`. Other libraries tell
+    warnings and errors only."""
 
 
 class Settings(Group):

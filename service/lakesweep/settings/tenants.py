@@ -15,7 +15,7 @@ class S3Settings(Group):
     """`[storage.s3]`: how S3 is reached. Keys come from the usual AWS chain only (environment, profile, web
     identity, instance role), never from this file."""
 
-    endpoint_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    endpoint_url: str | None = Field(default=None, pattern=r"^https?://\S+$", json_schema_extra={"format": "http-url"})
     """Where an S3-compatible store listens, such as http://minio:9000. Without it: AWS."""
     region: str | None = None
     """AWS region. Without it: what the AWS chain says."""
@@ -78,6 +78,10 @@ class DatasetSettings(Group):
     has_shallow_clones: bool | None = None
     """Delta: shallow clones read these tables' files and nothing in their logs says so. With `true` the data files
     stay and only the logs are cleaned. Default false."""
+    inventory: Address | None = None
+    """A ready file list that is read instead of listing: the manifest.json of an S3 Inventory, a Parquet file with the
+    columns path, size and last_modified, or a folder, of which the newest complete inventory or all Parquet files are
+    taken. It must cover the tables and be younger than their grace period."""
     orphan_cleanup: CleanupOverride = CleanupOverride()
     """Keys of `[orphan_cleanup]` that differ for this dataset."""
     tables: tuple[TableSettings, ...] = ()

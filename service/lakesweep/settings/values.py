@@ -100,16 +100,21 @@ def _dotted(value: Any) -> Any:
     return flat
 
 
+def _form(name: str) -> Any:
+    """Names a kind of text in the JSON schema, for the page about the settings."""
+    return Field(json_schema_extra={"format": name})
+
+
 Count = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=1)]
 Hours = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=LONGEST_HOURS, allow_inf_nan=False)]
 Interval = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=LONGEST_HOURS, allow_inf_nan=False)]
 Days = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=1, le=LONGEST_HOURS / 24, allow_inf_nan=False)]
 Minutes = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=1440, allow_inf_nan=False)]
 Share = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=1, allow_inf_nan=False)]
-Address = Annotated[str, AfterValidator(_address)]
-Identifier = Annotated[str, AfterValidator(_identifier)]
-Listen = Annotated[str, AfterValidator(_listen)]
-Cron = Annotated[str, AfterValidator(_cron)]
-MemorySize = Annotated[str, AfterValidator(_memory)]
+Address = Annotated[str, AfterValidator(_address), _form("address")]
+Identifier = Annotated[str, AfterValidator(_identifier), _form("identifier")]
+Listen = Annotated[str, AfterValidator(_listen), _form("listen")]
+Cron = Annotated[str, AfterValidator(_cron), _form("cron")]
+MemorySize = Annotated[str, AfterValidator(_memory), _form("memory")]
 Directory = Annotated[Path, AfterValidator(_absolute)]
 Properties = Annotated[dict[str, str], BeforeValidator(_dotted)]

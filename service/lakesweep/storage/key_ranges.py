@@ -1,13 +1,19 @@
-"""Guess a point in the middle of a range of keys. Pure text work; a bad guess costs a request, never a key."""
+"""Guess a point in the middle of a range of keys. Pure text work; a bad guess costs a request, never a key.
+
+Keys are seldom spread over all characters: where one has a digit, its neighbours mostly have digits as well. So a
+guess stays among the digits, or among the letters of one case, as long as there is room.
+"""
 
 from __future__ import annotations
 
 _BEFORE_FIRST, _AFTER_LAST = 0x20, 0x7F
 """Points are made of printable ASCII: valid in every request, and what nearly all keys are made of."""
+_KINDS = tuple((ord(first), ord(last) + 1) for first, last in ("09", "AZ", "az"))
 
 
-def midpoint(low: str, bound: str | None, prefix: str) -> str | None:
-    """A text after `low` and before `bound` (or the end of `prefix`) in key order; None if there is no room.
+def midpoint(low: str, bound: str | None, prefix: str, *, within_kind: bool = True) -> str | None:
+    """A text after `low` and before `bound` (or the end of `prefix`) in key order; None if there is no room. Unless
+    `within_kind` it is one in the middle of all characters.
 
     It never adds a slash: an empty segment would be a place that some stores read as another.
     """
@@ -18,12 +24,25 @@ def midpoint(low: str, bound: str | None, prefix: str) -> str | None:
     ceiling = min(ord(high[at]), _AFTER_LAST)
     for position in range(at, len(low) + 1):
         floor = max(ord(low[position]) if position < len(low) else 0, _BEFORE_FIRST)
-        middle = (floor + ceiling) // 2
-        for code in (middle, middle + 1, middle - 1):
-            if floor < code < ceiling and code != ord("/"):
-                return low[:position] + chr(code)
+        nearer = min(ceiling, _end_of_kind(floor)) if within_kind else ceiling
+        code = _between(floor, nearer) or _between(floor, ceiling)
+        if code is not None:
+            return low[:position] + chr(code)
         ceiling = _AFTER_LAST
     return None
+
+
+def _between(floor: int, ceiling: int) -> int | None:
+    middle = (floor + ceiling) // 2
+    for code in (middle, middle + 1, middle - 1):
+        if floor < code < ceiling and code != ord("/"):
+            return code
+    return None
+
+
+def _end_of_kind(code: int) -> int:
+    """Behind the last character of the same kind."""
+    return next((end for first, end in _KINDS if first <= code < end), _AFTER_LAST)
 
 
 def _shared(low: str, high: str) -> int:

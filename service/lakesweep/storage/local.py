@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +18,12 @@ from pathlib import Path
 import aiofiles
 import pyarrow as pa
 
+from lakesweep.cleanup.ports import Part
 from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.storage.local_walk import Walk, translated
+from lakesweep.storage.local_parts import divided
+from lakesweep.storage.local_walk import Walk, directories, translated
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """A directory is no object: asking for one as a file finds nothing, as on an object store."""
@@ -30,25 +32,22 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 class LocalStorage:
     """Reads files. Has no way to delete or overwrite one."""
 
-    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All regular files below `root`, walked by one thread that is at most one batch ahead of the consumer."""
-        walk = Walk(root.path.rstrip("/") or "/")
-        batches = walk.batches()
-        loop = asyncio.get_running_loop()
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="walk")
-        ahead = loop.run_in_executor(thread, next, batches, None)
-        try:
-            while (batch := await ahead) is not None:
-                ahead = loop.run_in_executor(thread, next, batches, None)
-                yield batch
-        finally:
-            walk.stop()
-            ahead.add_done_callback(_ignore)
-            try:
-                # Closing goes through the same thread, behind the batch that may still be in the making.
-                await loop.run_in_executor(thread, batches.close)
-            finally:
-                thread.shutdown(wait=False)
+        return _walked(Walk(root.path.rstrip("/") or "/"))
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """Directories, from as many levels as give enough of them."""
+        return await asyncio.to_thread(divided, root, wanted)
+
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """One directory, with or without what is below it. Only the root itself may be a link."""
+        at_root = part.prefix == (part.root.path.rstrip("/") or "/")
+        return _walked(Walk(part.prefix, follow=at_root, deep=not part.flat))
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """Directories right below `root`; links are not followed."""
+        return await asyncio.to_thread(directories, root.path.rstrip("/") or "/")
 
     async def read(self, location: Location) -> bytes:
         """The whole file."""
@@ -82,6 +81,25 @@ class LocalStorage:
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""
+
+
+async def _walked(walk: Walk) -> AsyncGenerator[pa.RecordBatch, None]:
+    batches = walk.batches()
+    loop = asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="walk")
+    ahead = loop.run_in_executor(thread, next, batches, None)
+    try:
+        while (batch := await ahead) is not None:
+            ahead = loop.run_in_executor(thread, next, batches, None)
+            yield batch
+    finally:
+        walk.stop()
+        ahead.add_done_callback(_ignore)
+        try:
+            # Closing goes through the same thread, behind the batch that may still be in the making.
+            await loop.run_in_executor(thread, batches.close)
+        finally:
+            thread.shutdown(wait=False)
 
 
 def _ignore(ahead: asyncio.Future[pa.RecordBatch | None]) -> None:

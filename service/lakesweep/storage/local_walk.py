@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,15 +32,17 @@ log = structlog.get_logger(__name__)
 
 
 class Walk:
-    """One walk over the tree at `root` (an absolute path)."""
+    """One walk over the tree at `root` (an absolute path), or only over what is right there unless `deep`. With
+    `follow` the root itself may be a link."""
 
-    def __init__(self, root: str, batch_rows: int = BATCH_ROWS) -> None:
+    def __init__(self, root: str, batch_rows: int = BATCH_ROWS, *, follow: bool = True, deep: bool = True) -> None:
         self._root = root
+        self._follow = follow
+        self._deep = deep
         self._batch_rows = batch_rows
         self._stopped = threading.Event()
         self._paths: list[str] = []
-        self._sizes: list[int] = []
-        self._times: list[float] = []
+        self._statuses: list[os.stat_result] = []
         self._unnameable = 0
 
     def stop(self) -> None:
@@ -51,7 +54,7 @@ class Walk:
         waiting = [self._root]
         while waiting and not self._stopped.is_set():
             directory = waiting.pop()
-            yield from self._directory(directory, waiting, is_root=directory == self._root)
+            yield from self._directory(directory, waiting, is_root=self._follow and directory == self._root)
         if self._paths:
             yield self._flush()
         if self._unnameable:
@@ -63,23 +66,24 @@ class Walk:
             if handle is None:
                 return
             with os.scandir(handle) as entries:
-                for entry in entries:
-                    if entry.is_file(follow_symlinks=False):
-                        self._file(entry, prefix)
-                        if len(self._paths) >= self._batch_rows:
-                            yield self._flush()
-                    elif entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{prefix[7:]}{entry.name}")
-                    # Links, sockets and devices are not files of a table: not listed, hence never deleted.
+                while some := list(islice(entries, self._batch_rows)):
+                    self._take(some, prefix, waiting)
+                    if len(self._paths) >= self._batch_rows:
+                        yield self._flush()
 
-    def _file(self, entry: os.DirEntry[str], prefix: str) -> None:
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        self._paths.append(prefix + entry.name)
-        self._sizes.append(status.st_size)
-        self._times.append(status.st_mtime)
+    def _take(self, entries: list[os.DirEntry[str]], prefix: str, waiting: list[str]) -> None:
+        """The files among some entries of a directory. Written out: it takes all the time that the disk does not."""
+        paths, statuses, deep = self._paths, self._statuses, self._deep
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                try:
+                    statuses.append(entry.stat(follow_symlinks=False))
+                except FileNotFoundError:
+                    continue
+                paths.append(prefix + entry.name)
+            elif deep and entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{prefix[7:]}{entry.name}")
+            # Links, sockets and devices are not files of a table: not listed, hence never deleted.
 
     def _flush(self) -> pa.RecordBatch:
         try:
@@ -88,27 +92,37 @@ class Walk:
             self._drop_unnameable()
             paths = pa.array(self._paths, pa.string())
         # Rounded up: a file may look a millisecond younger than it is, never older.
-        milliseconds = pc.ceil(pc.multiply(pa.array(self._times, pa.float64()), 1000.0)).cast(pa.int64())
+        times = pa.array([status.st_mtime for status in self._statuses], pa.float64())
+        milliseconds = pc.ceil(pc.multiply(times, 1000.0)).cast(pa.int64())
         batch = pa.record_batch(
             [
                 paths,
-                pa.array(self._sizes, pa.int64()),
+                pa.array([status.st_size for status in self._statuses], pa.int64()),
                 milliseconds.cast(LISTING_SCHEMA.field("modified_at").type),
                 pa.nulls(len(paths), pa.string()),
             ],
             schema=LISTING_SCHEMA,
         )
-        self._paths, self._sizes, self._times = [], [], []
+        self._paths, self._statuses = [], []
         return batch
 
     def _drop_unnameable(self) -> None:
         """Leave out names that are not UTF-8. No table format writes one and no address can spell it, so such a
         file can be neither referenced nor deleted; it is counted and stays."""
-        kept = [row for row in zip(self._paths, self._sizes, self._times, strict=True) if _is_text(row[0])]
+        kept = [row for row in zip(self._paths, self._statuses, strict=True) if _is_text(row[0])]
         self._unnameable += len(self._paths) - len(kept)
-        self._paths = [row[0] for row in kept]
-        self._sizes = [row[1] for row in kept]
-        self._times = [row[2] for row in kept]
+        self._paths = [path for path, _ in kept]
+        self._statuses = [status for _, status in kept]
+
+
+def directories(root: str, *, is_root: bool = True) -> list[str]:
+    """The names of the directories right below, in order. A name that is not UTF-8 is left out, as in a walk."""
+    with _open_directory(root, is_root=is_root) as handle:
+        if handle is None:
+            return []
+        with os.scandir(handle) as entries:
+            found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(name for name in found if _is_text(name))
 
 
 @contextmanager

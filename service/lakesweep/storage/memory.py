@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakesweep.cleanup.deleter import Deleted, Fate
-from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.cleanup.ports import LISTING_SCHEMA, Part
 from lakesweep.model.errors import AlreadyThere, NotFound, StorageError
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
@@ -44,8 +47,8 @@ class Bucket:
     objects: dict[str, Held] = field(default_factory=dict)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     faults: Callable[[str, str], None] | None = None
-    """Called with (operation, address) before every call: list, list_page, read, stat, now, put, delete; and, with
-    put_answer or delete_answer, between the effect and its answer. What it raises is what the caller gets."""
+    """Called with (operation, address) before every call: list, list_page, directories, read, stat, now, put, delete;
+    and, with put_answer or delete_answer, between the effect and its answer. What it raises is what the caller gets."""
 
     def set_modified(self, key: str, when: datetime | None) -> None:
         """Give an object another time; None makes it unknown."""
@@ -98,6 +101,37 @@ class MemoryStorage:
                 for key, held in found[start : start + PAGE_ROWS]
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=LISTING_SCHEMA)
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """Ranges of keys with about as many objects each."""
+        prefix = root.as_directory().path
+        keys = sorted(key for key in self._bucket(root).objects if key.startswith(prefix))
+        cuts = sorted({keys[at * len(keys) // wanted] for at in range(1, wanted)}) if keys else []
+        return [
+            Part(root=root, prefix=prefix, first=() if begin is None else (begin,), until=() if end is None else (end,))
+            for begin, end in pairwise([None, *cuts, None])
+        ]
+
+    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Those of the root's objects that are in the range."""
+        top = f"{part.root.scheme}://{part.root.authority}/"
+        begin, end = (f"{top}{one[0]}" if one else None for one in (part.first, part.until))
+        async with aclosing(self.list(part.root)) as pages:
+            async for page in pages:
+                paths = page.column("path")
+                inside = pa.repeat(pa.scalar(True), len(paths))
+                inside = inside if begin is None else pc.and_(inside, pc.greater_equal(paths, begin))
+                inside = inside if end is None else pc.and_(inside, pc.less(paths, end))
+                if pc.any(inside).as_py():
+                    yield page.filter(inside)
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """What keys share up to the next slash."""
+        store = self._bucket(root)
+        store.meet_faults("directories", root.raw)
+        prefix = root.as_directory().path
+        below = (key[len(prefix) :].partition("/") for key in store.objects if key.startswith(prefix))
+        return sorted({name for name, slash, _ in below if name and slash})
 
     async def read(self, location: Location) -> bytes:
         """The whole object."""

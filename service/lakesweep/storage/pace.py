@@ -1,15 +1,32 @@
-"""How much to ask of a store that may throttle: shrink fast, grow slowly. Pure, but for the waiting in `Gate`."""
+"""How much to ask of a store that may throttle: shrink fast, grow slowly. Pure, but for the waiting in `Gate`.
+
+A store that throttles answers so to everything that is in flight at that moment. That is one piece of news, not one
+for each request: only a request that began after the last step down can cause the next. And then everybody waits, not
+just who was told, so that a store in trouble is not asked by one worker after the other.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 _GROW_AFTER = 5
 """Calm requests before the next step up."""
 _PAGE_STEP = 100
 SMALLEST_PAGE = 25
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 5.0
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+def pause(failures: int) -> float:
+    """Seconds to wait after so many failures: exponential with full jitter, so that many clients do not come back
+    together."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
+    return random.uniform(0, longest)  # noqa: S311  # jitter, not a secret
 
 
 class Pace:
@@ -22,11 +39,11 @@ class Pace:
         self.concurrency = concurrency
         self._calm = 0
 
-    def throttled(self) -> None:
-        """The store asked for less: halve both."""
+    def throttled(self, in_flight: int | None = None) -> None:
+        """The store asked for less than it had, `in_flight` requests (by default all that were allowed): halve both."""
         self._calm = 0
         self.page_size = max(min(SMALLEST_PAGE, self._top_page), self.page_size // 2)
-        self.concurrency = max(1, self.concurrency // 2)
+        self.concurrency = max(1, min(self.concurrency, in_flight or self.concurrency) // 2)
 
     def succeeded(self) -> None:
         """One more calm request; after a few of them, one step up."""
@@ -38,22 +55,52 @@ class Pace:
 
 
 class Gate:
-    """Lets as many in as the pace allows at that moment."""
+    """Lets as many in as the pace allows at that moment. Whoever shares a gate shares the pace and its troubles."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
+    def __init__(self, pace: Pace, sleep: Sleep = asyncio.sleep) -> None:
+        self.pace = pace
+        self._sleep = sleep
+        self._shut = False
+        self._troubles = 0
+        """Steps down since the last calm request."""
+        self._steps_down = 0
         self._inside = 0
+        self._most_inside = 0
+        """Since the last step down."""
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
-        """Wait for a place and hold it."""
+    async def enter(self) -> AsyncIterator[int]:
+        """Wait for a place and hold it. Gives the number of steps down until then, to be told with the outcome."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._inside < self._pace.concurrency)
+            await self._changed.wait_for(lambda: not self._shut and self._inside < self.pace.concurrency)
             self._inside += 1
+            self._most_inside = max(self._most_inside, self._inside)
         try:
-            yield
+            yield self._steps_down
         finally:
             async with self._changed:
                 self._inside -= 1
+                self._changed.notify_all()
+
+    def calm(self, began: int) -> None:
+        """The store did what was asked."""
+        self._troubles = 0
+        if began == self._steps_down:
+            self.pace.succeeded()
+
+    async def throttled(self, began: int) -> None:
+        """The store asked for less: one step down, and nobody enters for a while."""
+        if began != self._steps_down:
+            return
+        self.pace.throttled(self._most_inside)
+        self._steps_down += 1
+        self._troubles += 1
+        self._most_inside = 0
+        self._shut = True
+        try:
+            await self._sleep(pause(self._troubles))
+        finally:
+            async with self._changed:
+                self._shut = False
                 self._changed.notify_all()

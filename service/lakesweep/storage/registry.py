@@ -15,15 +15,14 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import pyarrow as pa
 
 from lakesweep.cleanup.deleter import Deleted, Deleter
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.ports import Part, Storage, Writer
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.local import LocalStorage, LocalWriter
 from lakesweep.storage.local_delete import LocalDeleter
 from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
-from lakesweep.storage.s3 import S3Storage, S3Writer
-from lakesweep.storage.s3_delete import S3Deleter
+from lakesweep.storage.pace import Gate
 from lakesweep.storage.spec import StorageSpec
 from lakesweep.storage.wrappers.limit import LimitedStorage
 from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
@@ -36,27 +35,45 @@ class Backend:
 
     scheme: str
     storage: Callable[[StorageSpec], Storage]
-    deleter: Callable[[StorageSpec], Deleter]
+    deleter: Callable[[StorageSpec, Gate | None], Deleter]
     writer: Callable[[StorageSpec], Writer]
+
+
+def _s3_storage(spec: StorageSpec) -> Storage:
+    from lakesweep.storage.s3 import S3Storage  # noqa: PLC0415 - its client takes a third of a second to import
+
+    return S3Storage(spec.s3)
+
+
+def _s3_deleter(spec: StorageSpec, gate: Gate | None) -> Deleter:
+    from lakesweep.storage.s3_delete import S3Deleter  # noqa: PLC0415 - likewise
+
+    return S3Deleter(spec.s3, gate)
+
+
+def _s3_writer(spec: StorageSpec) -> Writer:
+    from lakesweep.storage.s3 import S3Writer  # noqa: PLC0415 - likewise
+
+    return S3Writer(spec.s3)
 
 
 BACKENDS: tuple[Backend, ...] = (
     Backend(
         scheme="file",
         storage=lambda _: LocalStorage(),
-        deleter=lambda _: LocalDeleter(),
+        deleter=lambda _spec, _gate: LocalDeleter(),
         writer=lambda _: LocalWriter(),
     ),
     Backend(
         scheme="s3",
-        storage=lambda spec: S3Storage(spec.s3),
-        deleter=lambda spec: S3Deleter(spec.s3),
-        writer=lambda spec: S3Writer(spec.s3),
+        storage=_s3_storage,
+        deleter=_s3_deleter,
+        writer=_s3_writer,
     ),
     Backend(
         scheme="memory",
         storage=lambda _: MemoryStorage(),
-        deleter=lambda _: MemoryDeleter(),
+        deleter=lambda _spec, _gate: MemoryDeleter(),
         writer=lambda _: MemoryWriter(),
     ),
 )
@@ -69,9 +86,13 @@ def open_storage(spec: StorageSpec, stats: Stats | None = None) -> Storage:
     return RetryingStorage(LimitedStorage(metered, spec.max_in_flight), Backoff(spec.attempts))
 
 
-def open_deleter(spec: StorageSpec, stats: Stats | None = None) -> Deleter:
-    """The power to delete, by address. Nothing is connected yet."""
-    router = _RoutedDeleter(_Open(spec, {backend.scheme: backend.deleter for backend in BACKENDS}))
+def open_deleter(spec: StorageSpec, stats: Stats | None = None, gate: Gate | None = None) -> Deleter:
+    """The power to delete, by address. Nothing is connected yet. Deleters with one gate share their pace on S3."""
+
+    def opener(backend: Backend) -> Callable[[StorageSpec], Deleter]:
+        return lambda spec: backend.deleter(spec, gate)
+
+    router = _RoutedDeleter(_Open(spec, {backend.scheme: opener(backend) for backend in BACKENDS}))
     return MeteredDeleter(router, stats or Stats())
 
 
@@ -125,6 +146,17 @@ class _RoutedStorage:
         async with aclosing(self._stores.at(root).list(root)) as batches:
             async for batch in batches:
                 yield batch
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        return await self._stores.at(root).parts(root, wanted)
+
+    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with aclosing(self._stores.at(part.root).list_part(part)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        return await self._stores.at(root).directories(root)
 
     async def read(self, location: Location) -> bytes:
         return await self._stores.at(location).read(location)

@@ -5,7 +5,8 @@ Keys travel byte for byte: they are never parsed as URLs, and the client escapes
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -15,18 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from botocore.exceptions import ClientError
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.cleanup.ports import LISTING_SCHEMA, Part
 from lakesweep.model.errors import AlreadyThere, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.s3_client import PAGE, S3Connection
 from lakesweep.storage.s3_errors import translating
-from lakesweep.storage.s3_listing import Listing
+from lakesweep.storage.s3_listing import FetchPage, Listing, common_prefixes
 from lakesweep.storage.s3_parser import Page
+from lakesweep.storage.s3_parts import Division
 from lakesweep.storage.spec import S3Options
 
 _DIRECTORY_BUCKET = "--x-s3"
 """Ends the names of S3 Express buckets, which list in no order and know no StartAfter."""
+_RANGE_BYTES = 16 * 1024 * 1024
+"""One request brings up to this much; one connection to S3 carries some fifty megabytes a second."""
+_RANGES_AT_ONCE = 4
 _TAKEN = (409, 412)
 """The name exists, or another create-only write to it is under way and will win."""
 
@@ -39,8 +44,37 @@ class S3Storage:
         self._objects = S3Connection(options, attempts=options.attempts)
         self._lists = S3Connection(options, attempts=options.attempts, lists=True)
 
-    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All objects below `root`, by many requests at once; see `s3_listing`."""
+        return self.list_part(Part(root=root, prefix=root.as_directory().path))
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """By common prefixes and by key range; see `s3_parts`."""
+        return await Division(await self._fetching(root), root, may_split=_sorts(root)).parts(wanted)
+
+    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The same as `list`, for one part."""
+        root = part.root
+        listing = Listing(
+            await self._fetching(root),
+            root.raw,
+            part,
+            concurrency=self._options.listing_concurrency,
+            may_split=_sorts(root),
+        )
+        async with aclosing(listing.pages()) as pages:
+            async for page in pages:
+                batch = _batch(root.authority, page)
+                if batch.num_rows:
+                    yield batch
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """What keys share up to the next slash, asked of the store itself."""
+        prefix = root.as_directory().path
+        found = await common_prefixes(await self._fetching(root), root.raw, prefix)
+        return sorted({name for name in (one[len(prefix) : -1] for one in found) if name})
+
+    async def _fetching(self, root: Location) -> FetchPage:
         client = await self._lists.client()
 
         async def fetch(parameters: dict[str, str]) -> Page:
@@ -51,26 +85,46 @@ class S3Storage:
             page: Page = answer[PAGE]
             return page
 
-        listing = Listing(
-            fetch,
-            root.raw,
-            root.as_directory().path,
-            concurrency=self._options.listing_concurrency,
-            may_split=not root.authority.endswith(_DIRECTORY_BUCKET),
-        )
-        async with aclosing(listing.pages()) as pages:
-            async for page in pages:
-                batch = _batch(root.authority, page)
-                if batch.num_rows:
-                    yield batch
+        return fetch
 
     async def read(self, location: Location) -> bytes:
-        """The whole object."""
+        """The whole object; a large one in ranges side by side, all of them of one version of it."""
         client = await self._objects.client()
         with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
             answer = await client.get_object(Bucket=location.authority, Key=location.path)
             async with answer["Body"] as body:
+                size, etag = int(answer["ContentLength"]), answer.get("ETag")
+                if size <= _RANGE_BYTES or not etag:
+                    data: bytes = await body.read()
+                    return data
+        return await self._read_ranges(location, size, etag)
+
+    async def _read_ranges(self, location: Location, size: int, etag: str) -> bytes:
+        places = asyncio.Semaphore(_RANGES_AT_ONCE)
+
+        async def read(start: int) -> bytes:
+            async with places:
+                return await self._read_range(location, start, min(start + _RANGE_BYTES, size), etag)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                parts = [group.create_task(read(start)) for start in range(0, size, _RANGE_BYTES)]
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from several
+        return b"".join(part.result() for part in parts)
+
+    async def _read_range(self, location: Location, start: int, end: int, etag: str) -> bytes:
+        client = await self._objects.client()
+        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+            answer = await client.get_object(
+                Bucket=location.authority, Key=location.path, Range=f"bytes={start}-{end - 1}", IfMatch=etag
+            )
+            async with answer["Body"] as body:
                 data: bytes = await body.read()
+        if answer.get("ETag", etag) != etag:  # there are stores that do not know If-Match
+            raise Unavailable(location.raw, "it was replaced while it was read")
+        if len(data) != end - start:
+            raise Unavailable(location.raw, f"{len(data)} bytes came where {end - start} were asked for")
         return data
 
     async def stat(self, location: Location) -> StoredObject:
@@ -131,6 +185,10 @@ class S3Writer:
     async def aclose(self) -> None:
         """Close the client."""
         await self._connection.aclose()
+
+
+def _sorts(root: Location) -> bool:
+    return not root.authority.endswith(_DIRECTORY_BUCKET)
 
 
 def _batch(bucket: str, page: Page) -> pa.RecordBatch:

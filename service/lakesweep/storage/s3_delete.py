@@ -9,10 +9,9 @@ The client does not retry here: throttling must reach the pace, and single keys 
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,15 +20,13 @@ from botocore.exceptions import ClientError
 from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
-from lakesweep.storage.pace import Gate, Pace
+from lakesweep.storage.pace import Gate, Pace, Sleep, pause
 from lakesweep.storage.s3_client import S3Connection
 from lakesweep.storage.s3_errors import THROTTLING, Throttled, error_code, is_passing, translating
 from lakesweep.storage.spec import S3Options
 
 PAGE_KEYS = 1000
 """What one DeleteObjects request may hold."""
-_FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 10.0
 _UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""
 
@@ -50,16 +47,28 @@ class _Answer:
     throttled: bool = False
 
 
-class S3Deleter:
-    """The power to delete objects. The pace is shared by all calls, so that together they stay below it."""
+def delete_gate(concurrency: int, sleep: Sleep = asyncio.sleep) -> Gate:
+    """The way in for deleters that share their pace, with so many requests in flight at the most."""
+    return Gate(Pace(page_size=PAGE_KEYS, concurrency=concurrency), sleep)
 
-    def __init__(self, options: S3Options, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+
+class S3Deleter:
+    """The power to delete objects. The pace is shared by all calls, and by all deleters of one gate, so that together
+    they stay below it: a deleter lives for one sweep, a store that throttles remembers for longer."""
+
+    def __init__(
+        self,
+        options: S3Options,
+        gate: Gate | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
         self._connection = S3Connection(options, attempts=1)
         self._attempts = options.attempts
         self._workers = options.delete_concurrency
+        self._places = asyncio.Semaphore(options.delete_concurrency)
         self._sleep = sleep
-        self.pace = Pace(page_size=PAGE_KEYS, concurrency=options.delete_concurrency)
-        self._gate = Gate(self.pace)
+        self._gate = gate or delete_gate(options.delete_concurrency, sleep)
+        self.pace = self._gate.pace
 
     async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """One answer per path, in the order asked."""
@@ -96,7 +105,7 @@ class S3Deleter:
         """Take pages off the queue until it is empty; what must be asked again goes back to its end."""
         failures = 0
         while waiting:
-            async with self._gate.enter():
+            async with self._places, self._gate.enter() as began:
                 page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
                 answer = await self._ask(client, bucket, page)
             fates.update(answer.fates)
@@ -106,14 +115,15 @@ class S3Deleter:
                     waiting.append(key)
                 else:
                     fates[key] = (Fate.FAILED, said)
-            if answer.throttled:
-                self.pace.throttled()
             if not answer.again:
                 failures = 0
-                self.pace.succeeded()
+                self._gate.calm(began)
                 continue
             failures += 1
-            await self._sleep(_pause(failures))
+            if answer.throttled:
+                await self._gate.throttled(began)
+            else:
+                await self._sleep(pause(failures))
 
     async def _ask(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
         """One page; keys that XML cannot carry go by themselves."""
@@ -182,9 +192,3 @@ def _merged(answers: list[_Answer]) -> _Answer:
         again={key: said for answer in answers for key, said in answer.again.items()},
         throttled=any(answer.throttled for answer in answers),
     )
-
-
-def _pause(failures: int) -> float:
-    """Exponential with full jitter, so that many clients do not come back together."""
-    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
-    return random.uniform(0, longest)  # noqa: S311  # jitter, not a secret

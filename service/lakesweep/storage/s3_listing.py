@@ -11,6 +11,8 @@ Meeting the page, rather than comparing keys, is what keeps a split exact: it ho
 StartAfter answers the rest of its own order, even one that does not sort by key. Points ahead are guessed from
 key order, so a store that is seen to break it is not split any further.
 
+A part of a prefix that was divided before (see `s3_parts`) is listed in the same way, between its two borders.
+
 An error in any shard ends the whole listing with that error: a partial listing never looks complete.
 """
 
@@ -22,7 +24,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.model.errors import StorageError
+from lakesweep.cleanup.ports import Part
+from lakesweep.model.errors import OutOfOrder, StorageError
 from lakesweep.storage.key_ranges import midpoint
 from lakesweep.storage.s3_errors import BrokenOff
 from lakesweep.storage.s3_parser import Page
@@ -34,19 +37,54 @@ _CHILDREN_PER_PLACE = 4
 """More children than this per possible request, and listing them one by one costs more than it gains."""
 _DEEPEST_FAN_OUT = 6
 _TRIES_PER_PAGE = 3
-_PAGES_PER_SPLIT = 8
+_PAGES_PER_SPLIT = 3
 """A split reads up to a page twice, so in the long run a shard must have given this many pages before its next."""
+
+
+async def common_prefixes(fetch: FetchPage, address: str, prefix: str) -> list[str]:
+    """What the keys below a prefix share up to the next `/`, page after page; such a listing is short."""
+    found: list[str] = []
+    token: str | None = None
+    while True:
+        parameters = {"Prefix": prefix, "Delimiter": "/"}
+        page = await persistently(fetch, parameters if token is None else {**parameters, "ContinuationToken": token})
+        found += page.prefixes
+        if page.next_token is None:
+            return found
+        if page.next_token == token:
+            raise StorageError(address, f"the store repeats its continuation token {token!r}")
+        token = page.next_token
+
+
+async def persistently(fetch: FetchPage, parameters: dict[str, str]) -> Page:
+    """A page that broke off is asked for again."""
+    for _ in range(_TRIES_PER_PAGE - 1):
+        try:
+            return await fetch(parameters)
+        except BrokenOff:
+            continue
+    return await fetch(parameters)
 
 
 class _Shard:
     """A flat listing in progress. Its rows end where `until`, its successor's first page, begins."""
 
-    def __init__(self, prefix: str, *, bound: str | None = None, until: pa.StringArray | None = None) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        *,
+        bound: str | None = None,
+        until: pa.StringArray | None = None,
+        limit: str | None = None,
+        last_key: str = "",
+    ) -> None:
         self.prefix = prefix
         self.bound = bound
         """No key of this shard is known to lie beyond; only a hint for the next split."""
         self.until = until
-        self.last_key = ""
+        self.limit = limit
+        """A key beyond this one that comes by shows that the border of the part was missed."""
+        self.last_key = last_key
         self.pages = 0
         """Since its beginning or its last split."""
 
@@ -61,10 +99,10 @@ class _Shard:
 class Listing:
     """One run over one prefix. `pages()` may be asked for once."""
 
-    def __init__(self, fetch: FetchPage, address: str, prefix: str, *, concurrency: int, may_split: bool) -> None:
+    def __init__(self, fetch: FetchPage, address: str, part: Part, *, concurrency: int, may_split: bool) -> None:
         self._fetch = fetch
         self._address = address
-        self._prefix = prefix
+        self._part = part
         self._concurrency = concurrency
         self._may_split = may_split
         self._open = 0
@@ -92,10 +130,19 @@ class Listing:
     async def _produce(self) -> None:
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self._spawn(self._walk, self._prefix, 0)
+                self._begin(self._part)
         except BaseExceptionGroup as several:
             # The shards fail alike and the first failure cancelled the others: it is the one to report.
             raise several.exceptions[0] from several
+
+    def _begin(self, part: Part) -> None:
+        if part.flat:
+            self._spawn(self._level, part.prefix)
+        elif part.first or part.until:
+            self.splits = 1  # by whoever divided the prefix: from here on key order matters
+            self._spawn(self._range, part)
+        else:
+            self._spawn(self._walk, part.prefix, 0)
 
     def _spawn(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
         self._open += 1
@@ -114,12 +161,7 @@ class Listing:
         return self._open < self._concurrency
 
     async def _get(self, **parameters: str) -> Page:
-        for _ in range(_TRIES_PER_PAGE - 1):
-            try:
-                return await self._fetch(parameters)
-            except BrokenOff:
-                continue
-        return await self._fetch(parameters)
+        return await persistently(self._fetch, parameters)
 
     async def _put(self, page: Page) -> None:
         if len(page.keys):
@@ -139,6 +181,28 @@ class Listing:
                 return
         await self._flat(_Shard(prefix), page)
 
+    async def _level(self, prefix: str) -> None:
+        """List what is right there and nothing deeper."""
+        page = await self._get(Prefix=prefix, Delimiter="/")
+        await self._put(page)
+        while (token := page.next_token) is not None:
+            page = await self._get(Prefix=prefix, Delimiter="/", ContinuationToken=token)
+            self._check_token(page, token)
+            await self._put(page)
+
+    async def _range(self, part: Part) -> None:
+        """List from one border to the next."""
+        page = await self._get(Prefix=part.prefix, **({} if part.after is None else {"StartAfter": part.after}))
+        if part.first:
+            met = pc.index(pc.is_in(page.keys, pa.array(part.first, pa.string())), True).as_py()
+            if met < 0:
+                raise OutOfOrder(self._address, "the border between two parts of the listing is gone")
+            page = page.tail(met)
+        until = pa.array(part.until, pa.string()) if part.until else None
+        bound, limit = (part.until[0], part.until[-1]) if part.until else (None, None)
+        shard = _Shard(part.prefix, bound=bound, until=until, limit=limit, last_key=part.after or "")
+        await self._flat(shard, page)
+
     async def _flat(self, shard: _Shard, page: Page) -> None:
         """List on from a page to the end of the shard, splitting off what lies ahead while there is room."""
         while True:
@@ -150,14 +214,19 @@ class Listing:
             decided = self._split(shard)
             token = page.next_token
             page = await self._get(Prefix=shard.prefix, ContinuationToken=token)
-            if page.next_token == token:
-                raise StorageError(self._address, f"the store repeats its continuation token {token!r}")
+            self._check_token(page, token)
             await decided.wait()  # before that nobody knows how much of the page is this shard's
+
+    def _check_token(self, page: Page, token: str) -> None:
+        if page.next_token == token:
+            raise StorageError(self._address, f"the store repeats its continuation token {token!r}")
 
     def _follow(self, shard: _Shard, page: Page) -> None:
         """Remember how far the shard came, and whether the store keeps to key order."""
         if not len(page.keys):
             return
+        if shard.limit is not None and page.keys[-1].as_py() > shard.limit:
+            raise OutOfOrder(self._address, "the border between two parts of the listing was not met")
         shard.pages += 1
         in_order = shard.last_key < page.keys[0].as_py() and page.is_ascending()
         shard.last_key = page.keys[-1].as_py()
@@ -165,7 +234,7 @@ class Listing:
             return
         self._may_split = False
         if self.splits:
-            raise StorageError(
+            raise OutOfOrder(
                 self._address,
                 "the store does not list in key order, so parts of the listing may overlap: "
                 "set storage.s3.listing_concurrency = 1",
@@ -190,7 +259,7 @@ class Listing:
             shard.bound = point
             decided.set()
             return
-        ahead = _Shard(shard.prefix, bound=shard.bound, until=shard.until)
+        ahead = _Shard(shard.prefix, bound=shard.bound, until=shard.until, limit=shard.limit)
         shard.bound, shard.until, shard.pages = point, page.keys, 0
         self.splits += 1
         decided.set()

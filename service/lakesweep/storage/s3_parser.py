@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -62,6 +62,16 @@ class Page:
             next_token=None,
         )
 
+    def tail(self, start: int) -> Page:
+        """The rows from there on."""
+        return replace(
+            self,
+            keys=self.keys.slice(start),
+            sizes=self.sizes.slice(start),
+            modified=self.modified.slice(start),
+            etags=self.etags.slice(start),
+        )
+
     def is_ascending(self) -> bool:
         """Are the keys in order, none twice?"""
         steps = pc.less(self.keys.slice(0, max(len(self.keys) - 1, 0)), self.keys.slice(1))
@@ -86,7 +96,7 @@ def _parse(body: bytes) -> Page:
     columns = _columns(body)
     keys = _without_entities(columns["Key"])
     return Page(
-        keys=_without_escapes(keys) if url_encoded else keys,
+        keys=decoded_keys(keys) if url_encoded else keys,
         sizes=columns["Size"].cast(pa.int64()),
         modified=_times(columns["LastModified"]),
         etags=pc.ascii_trim(_without_entities(columns["ETag"]), characters='"'),
@@ -170,7 +180,8 @@ def _without_entities(texts: pa.StringArray) -> pa.StringArray:
     return _mend(texts, "&", _FREQUENT_ENTITIES, _resolve_entities)
 
 
-def _without_escapes(texts: pa.StringArray) -> pa.StringArray:
+def decoded_keys(texts: pa.StringArray) -> pa.StringArray:
+    """Keys as S3 encodes them, in list pages and in inventories: like the fields of a form."""
     if _holds(texts, "+"):
         texts = pc.replace_substring(texts, "+", " ")
     return _mend(texts, "%", _FREQUENT_ESCAPES, _unquote)

@@ -28,7 +28,7 @@ class S3Options:
     page_size: int = 1000
     """Keys asked for per list request; S3 never gives more than 1000."""
     delete_concurrency: int = 10
-    """DeleteObjects requests in flight when the store does not throttle."""
+    """DeleteObjects requests that one deleter has in flight when the store does not throttle."""
     connect_timeout_seconds: float = 10
     read_timeout_seconds: float = 60
     attempts: int = 4

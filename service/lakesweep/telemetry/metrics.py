@@ -38,6 +38,7 @@ class Metrics:
         self._table_labels = table_labels
         self._counted: dict[str, None] = {}
         self._latest: dict[TableRef, tuple[int, int]] = {}
+        self._expected: set[tuple[str, ...]] = set()
         names = ("tenant", "dataset", "table") if table_labels else ("tenant",)
 
         def counter(name: str, text: str, *extra: str) -> Counter:
@@ -94,6 +95,27 @@ class Metrics:
             registry=self.registry,
         )
         ProcessCollector(registry=self.registry)
+
+    def expect(self, ref: TableRef) -> None:
+        """Begin a table's counters at 0: Prometheus sees no increase in a series that begins with its first event."""
+        labels = self._labels(ref)
+        if labels in self._expected:
+            return
+        self._expected.add(labels)
+        counters = (
+            self.files_scanned,
+            self.orphans_identified,
+            self.snapshots_expired,
+            self.files_deleted,
+            self.bytes_freed,
+            self.dry_run_files,
+            self.dry_run_bytes,
+            self.panics,
+        )
+        for counter in counters:
+            counter.labels(*labels)
+        for outcome in Outcome:
+            self.cleanup_runs.labels(*labels, outcome.value)
 
     def count_skip(self, ref: TableRef, reason: str) -> None:
         """A table was not worked on although its time had come, or never is."""

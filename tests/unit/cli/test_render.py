@@ -8,8 +8,9 @@ from rich.console import Console
 from tests.unit.cli import examples
 
 from lakesweep.cli import render, screen
-from lakesweep.model.files import Candidate, Reason
+from lakesweep.model.files import Candidate, Reason, Tally
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
+from lakesweep.model.table import FormatName
 
 
 def plain(show, *values, **options) -> str:
@@ -46,6 +47,39 @@ def test_a_plan_says_what_stays_what_goes_and_why():
 
 def test_a_plan_with_nothing_to_delete_says_so():
     assert "nothing to delete" in plain(render.show_plan, examples.planned(plan=examples.plan(0)), [])
+
+
+def test_expired_snapshots_expired_partitions_and_orphans_are_told_apart_in_files_and_bytes():
+    reasons = {Reason.EXPIRED: Tally(files=1, bytes=100), Reason.UNREFERENCED: Tally(files=2, bytes=2048)}
+    expiry = replace(examples.EXPIRY, partitions=("dt=1", "dt=2"), partition_files=Tally(files=7, bytes=7168))
+    run = examples.planned(plan=replace(examples.plan(3), by_reason=reasons), expiry=expiry)
+    lines = [line.split() for line in plain(render.show_plan, run, []).splitlines()]
+    assert ["expired", "snapshot", "1", "100", "B"] in [line[:5] for line in lines]
+    assert ["expired", "partitions", "7", "7.0", "KiB"] in [line[:5] for line in lines]
+    assert ["orphans", "2", "2.0", "KiB"] in [line[:4] for line in lines]
+
+
+def test_an_expired_snapshot_says_what_of_it_stays():
+    tagged = replace(examples.EXPIRY.expire[0], pins=("tag release",))
+    expiry = replace(examples.EXPIRY, expire=(tagged,))
+    assert "UTC; tag release stays" in plain(render.show_plan, examples.planned(expiry=expiry), [])
+
+
+def test_a_delta_table_has_versions():
+    delta = replace(examples.REF, format=FormatName.DELTA)
+    assert "1 version to expire, 2 to keep" in plain(render.show_plan, examples.planned(table=delta), [])
+    assert "expired 1 version" in plain(render.show_run, replace(examples.done(), table=delta), execute=True)
+
+
+def test_a_dry_run_says_how_many_partitions_would_go():
+    expiry = replace(examples.EXPIRY, partitions=("dt=1",))
+    text = plain(render.show_run, examples.planned(expiry=expiry), execute=False)
+    assert "would expire 1 snapshot, 1 partition and delete 3 files (3.0 KiB)" in text
+
+
+def test_a_path_can_be_copied_from_a_narrow_terminal():
+    long = replace(examples.candidates(1)[0], path="s3://lake/" + "x" * 300)
+    assert long.path in on_terminal(render.show_plan, examples.planned(), [long])
 
 
 def test_without_a_terminal_there_is_no_escape_and_no_cut():

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from tests.builders.cycles import SetClock
 
+from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import holds
-from lakesweep.model.errors import Refused
+from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun, Outcome, Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.settings.schema import Settings
 from lakesweep.state.memory import MemoryStateStore
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 REF = TableRef(tenant=TenantId("acme"), dataset="shop", name="orders[1]", format=FormatName.ICEBERG)
 RUN = CleanupRun(id="r", table=REF, location=None, started_at=NOW, outcome=Outcome.REFUSED)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    dataset = {"id": "shop", "format": "delta", "location": str(tmp_path)}
+    return Settings.model_validate({"tenants": [{"id": "acme", "root": str(tmp_path), "datasets": [dataset]}]})
 
 
 @pytest.fixture
@@ -40,4 +49,19 @@ async def test_a_lost_ref_holds_its_table_and_no_other_until_a_person_lifts_it(s
 @pytest.mark.parametrize("refusal", [None, Refusal(code="missing_live_files", reason="one")])
 async def test_other_outcomes_hold_nothing(state, refusal):
     await holds.hold_if_lasting(state, replace(RUN, refusal=refusal), NOW)
+    assert await state.holds() == []
+
+
+@pytest.mark.parametrize(
+    "scope", ["*", "acme", "ac*", "acme/shop", "acme/shop/any table", "location", "location/delta/*"]
+)
+async def test_what_names_something_is_held(state, settings, scope):
+    await holds.pause(state, settings, Hold(scope=scope, since=NOW, by="ann"))
+    assert [hold.scope for hold in await state.holds()] == [scope]
+
+
+@pytest.mark.parametrize("scope", ["acne", "acme/shap", "acne/*", "shop"])
+async def test_a_slip_in_a_name_does_not_look_like_a_pause(state, settings, scope):
+    with pytest.raises(UnknownTable, match=re.escape(scope)):
+        await holds.pause(state, settings, Hold(scope=scope, since=NOW, by="ann"))
     assert await state.holds() == []

@@ -217,12 +217,15 @@ async def test_sidecars_go_with_the_last_checkpoint_that_names_them(kind):
     assert not named_by_20 & seen.expired
 
 
-async def test_a_sidecar_that_a_staying_checkpoint_shares_survives():
+@pytest.mark.parametrize("newer", [False, True], ids=["the newest", "one before the newest"])
+async def test_a_sidecar_that_a_staying_checkpoint_shares_survives(newer):
     writer = _aged("v2-json", checkpoints=(10,))
     shared = _sidecars_of(writer, 10)
     name = next(name for name in writer.logged() if name.startswith(f"{10:020d}.checkpoint"))
     body = _data(writer, name)
     writer.log(f"{20:020d}.checkpoint.other.json", body, days_ago(40) + timedelta(minutes=1))
+    if newer:
+        writer.checkpoint("v2-json", at=days_ago(36) + timedelta(minutes=1))
     writer.hint(20)
     seen = await look(writer)
     assert len(seen.expiry.expire) == 20

@@ -8,9 +8,10 @@ from tests.builders.delta import NOW, DeltaWriter, MemoryPlace
 
 from lakesweep.formats.delta.format import DeltaFormat
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.model.errors import SettingsError, UnknownTable
+from lakesweep.model.errors import Denied, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.storage import memory
 from lakesweep.storage.memory import MemoryStorage
 
 
@@ -61,6 +62,33 @@ async def test_a_directory_without_commits_is_no_table():
 
 async def test_a_table_in_a_hidden_directory_is_not_ours():
     assert [ref.name for ref in await _format(_lake("t", ".trash/t", "t/_backup/u", "_old")).tables()] == ["t"]
+
+
+async def test_what_is_in_the_tables_is_never_listed():
+    location = _lake("orders", "sales/eu")
+    place = MemoryPlace(Location.parse(location).authority, "bronze")
+    place.put("orders/day=1/part-0.parquet", b"", NOW)
+    place.put("loose/part-0.parquet", b"", NOW)
+    asked: list[tuple[str, str]] = []
+    memory.bucket(place.bucket).faults = lambda *call: asked.append(call)
+    assert [ref.name for ref in await _format(location).tables()] == ["orders", "sales/eu"]
+    assert {name for call, name in asked if call == "list"} == {
+        f"{location}/{table}/_delta_log" for table in ("orders", "sales/eu")
+    }
+    looked = {name.removeprefix(location) for call, name in asked if call == "directories"}
+    assert looked == {"", "/orders", "/sales", "/sales/eu", "/loose"}
+
+
+async def test_half_a_discovery_is_none():
+    location = _lake("a", "b/c")
+
+    def deny(operation: str, address: str) -> None:
+        if address.endswith("/b"):
+            raise Denied(address, "no")
+
+    memory.bucket(Location.parse(location).authority).faults = deny
+    with pytest.raises(Denied):
+        await _format(location).tables()
 
 
 async def test_a_neighbour_with_a_longer_name_is_another_dataset():

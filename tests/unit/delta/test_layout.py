@@ -94,12 +94,6 @@ def test_shallow_clones_keep_all_data():
     assert _verdict("_delta_log/00000000000000000000.json", keep_data=True) == "foreign"
 
 
-def test_a_limited_layout_lets_nothing_else_go():
-    only = frozenset({f"{PREFIX}a.parquet"})
-    assert _verdict("a.parquet", only=only) == "data"
-    assert _verdict("b.parquet", only=only) == "reserved"
-
-
 def test_nothing_outside_the_root_is_ever_ours():
     assert _layout().classify("s3://lake/t10/part-0.parquet").reserved
     assert _layout().classify("s3://lake/t/").reserved

@@ -262,3 +262,35 @@ async def test_a_log_that_somebody_else_broke_meanwhile_is_reported(place):
     run = await _raced(place, lambda: None, Breaking)
     assert run.outcome is Outcome.FAILED
     assert "no complete checkpoint" in run.reason
+
+
+async def test_the_log_is_looked_at_after_a_vacuum_alone_as_well(place):
+    writer = DeltaWriter(place)
+    for at in (days_ago(3), days_ago(2), days_ago(1)):
+        writer.create(at) if writer.version < 0 else writer.add(f"{writer.version}.parquet", at=at)
+    place.put("orphan.parquet", b"", days_ago(30))
+
+    class Breaking(_Raced):
+        async def after_sweep(self, *args):
+            place.delete(f"_delta_log/{1:020d}.json")
+            await super().after_sweep(*args)
+
+    run = await _raced(place, lambda: None, Breaking)
+    assert run.deletion.deleted.files == 1
+    assert run.outcome is Outcome.FAILED
+    assert "no complete checkpoint" in run.reason
+
+
+async def test_a_log_that_begins_with_a_checkpoint_alone_is_not_called_broken(place):
+    """Somebody else's cleanup took the checkpoint's own commit as well; every reader gets along without it."""
+    writer = DeltaWriter(place)
+    writer.create(days_ago(3))
+    writer.add("a.parquet", at=days_ago(3))
+    writer.checkpoint(at=days_ago(3))
+    writer.add("b.parquet", at=days_ago(2))
+    for version in (0, 1):
+        place.delete(f"_delta_log/{version:020d}.json")
+    place.put("orphan.parquet", b"", days_ago(30))
+    run = await _raced(place, lambda: None)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.deletion.deleted.files == 1

@@ -17,7 +17,7 @@ from tests.builders.delta import (
     sweep,
 )
 
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.options import DeltaOptions
 from lakesweep.model.files import Reason, Verdict
 from lakesweep.model.policy import CleanupPolicy, OnMissing
 from lakesweep.model.run import Outcome
@@ -87,6 +87,16 @@ async def test_a_file_added_again_is_alive_again(place, kind):
     if kind:
         writer.checkpoint(kind, at=days_ago(37))
     writer.add("a.parquet", at=days_ago(36))
+    assert not (await sweep(place)).data
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_a_commit_that_adds_and_removes_one_file_keeps_it(place, order):
+    """No valid commit does so; where one does, the doubt keeps the file."""
+    writer = _writer(place)
+    place.put("a.parquet", b"", days_ago(39))
+    both = [{"add": writer.added("a.parquet")}, writer.removal("a.parquet", days_ago(39))]
+    writer.commit(both[::order], days_ago(39))
     assert not (await sweep(place)).data
 
 
@@ -274,10 +284,28 @@ async def test_icebergs_metadata_stays_while_uniform_is_on(place):
     uniform = {"delta.universalFormat.enabledFormats": "iceberg"}
     writer = _writer(place, configuration=uniform)
     place.put("metadata/x.parquet", b"", days_ago(39))
-    place.put("metadata/v1.metadata.json", b"{}", days_ago(39))
-    assert not (await sweep(place)).data
+    place.put("metadata/v1.metadata.json", b'{"format-version": 2}', days_ago(39))
+    swept = await sweep(place)
+    assert swept.run.refusal is None
+    assert not swept.data
     writer.commit([{"metaData": {**writer.metadata(), "configuration": {}}}])
     assert (await sweep(place)).data == {"metadata/x.parquet"}
+
+
+async def test_hudis_metadata_at_the_root_is_uniforms_while_that_is_on_and_another_tables_otherwise(place):
+    writer = _writer(place, configuration={"delta.universalFormat.enabledFormats": "hudi"})
+    for name in (".hoodie/20260101.commit", ".hoodie/metadata/x.parquet", "orphan.parquet"):
+        place.put(name, b"", days_ago(39))
+    swept = await sweep(place)
+    assert swept.run.refusal is None
+    assert swept.data == {"orphan.parquet"}
+    writer.commit([{"metaData": {**writer.metadata(), "configuration": {}}}])
+    assert (await sweep(place)).run.refusal.code == "foreign_table"
+    writer.commit(
+        [{"metaData": {**writer.metadata(), "configuration": {"delta.universalFormat.enabledFormats": "hudi"}}}]
+    )
+    place.put("sub/.hoodie/20260101.commit", b"", days_ago(39))
+    assert (await sweep(place)).run.refusal.code == "foreign_table"
 
 
 async def test_another_table_inside_this_one_is_noticed_and_nothing_goes(place):
@@ -288,41 +316,6 @@ async def test_another_table_inside_this_one_is_noticed_and_nothing_goes(place):
     swept = await sweep(place, execute=True)
     assert swept.run.refusal.code == "foreign_table"
     assert "nested/a.parquet" in place.names()
-
-
-# --- lite
-
-
-@pytest.mark.parametrize("kind", ["classic", None])
-async def test_a_lite_vacuum_lets_go_only_what_the_log_itself_has_freed(place, kind):
-    writer = _writer(
-        place, features=("deletionVectors",), configuration={"delta.logRetentionDuration": "interval 99 days"}
-    )
-    place.put(VECTOR_FILE, b"vector", days_ago(39))
-    place.put("_change_data/cdc.parquet", b"", days_ago(39))
-    writer.add("a.parquet", "b.parquet", "c.parquet", at=days_ago(39))
-    writer.add("v.parquet", at=days_ago(39), vector=stored_vector(VECTOR))
-    writer.commit([{"cdc": {"path": "_change_data/cdc.parquet", "partitionValues": {}, "size": 1}}], days_ago(39))
-    writer.remove("a.parquet", "v.parquet", at=days_ago(38))
-    if kind:
-        writer.checkpoint(kind, at=days_ago(37))
-    writer.remove("b.parquet", at=days_ago(36))
-    writer.remove("c.parquet", at=days_ago(1))
-    place.put("never-committed.parquet", b"", days_ago(60))
-    lite = DeltaOptions(vacuum_mode=VacuumMode.LITE)
-    freed = {"a.parquet", "b.parquet", "v.parquet", VECTOR_FILE, "_change_data/cdc.parquet"}
-    assert (await sweep(place, options=lite, execute=True)).data == freed
-    assert not (await sweep(place, options=lite)).data
-    assert (await sweep(place)).data == {"never-committed.parquet"}
-
-
-async def test_a_commit_that_a_lite_vacuum_cannot_read_frees_nothing(place):
-    writer = _writer(place)
-    writer.add("a.parquet", "b.parquet", at=days_ago(39))
-    writer.remove("a.parquet", at=days_ago(38))
-    writer.checkpoint(at=days_ago(37), hint=False)
-    writer.log(f"{2:020d}.json", b"{", days_ago(38))
-    assert not (await sweep(place, options=DeltaOptions(vacuum_mode=VacuumMode.LITE))).data
 
 
 # --- log and data together

@@ -10,14 +10,14 @@ import pytest
 from tests.contract.engine_lake import OLD, YOUNG, ListLake, decode, decoder
 
 from lakesweep.cleanup import planfile
-from lakesweep.engines import detection, inprocess, sources, spill
+from lakesweep.engines import detection, fingerprints, inprocess, sources, spill, steps
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.registry import choose, open_inprocess
+from lakesweep.engines.registry import open_inprocess
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.spill import Spill
 from lakesweep.engines.statements import statements
-from lakesweep.model.errors import EngineFailed, SettingsError, Unreadable
+from lakesweep.model.errors import EngineFailed, Unreadable
 from lakesweep.model.files import Verdict
 from lakesweep.storage.memory import MemoryStorage, bucket
 
@@ -54,7 +54,7 @@ async def test_a_fingerprint_collision_can_only_keep_a_file(open_engine, lake, t
     lake.put("s3://b/t/young-and-of-the-same-length.....data", YOUNG)
     lake.source(live)
     lake.source([freed], retained=False)
-    monkeypatch.setattr(detection, "FINGERPRINT", "length(text)")
+    monkeypatch.setattr(fingerprints, "EXPRESSION", "length(text)")
     async with open_engine() as engine:
         plan = await engine.find_orphans(lake.job(tmp_path / "plan"))
     assert candidates(plan) == {*strays[3:], freed}
@@ -210,12 +210,12 @@ async def test_tables_planned_side_by_side_do_not_meet(open_engine, lake, tmp_pa
 
 
 async def test_many_suspects_are_looked_for_by_a_second_listing_not_one_by_one(open_engine, lake, tmp_path):
-    lake.source([f"s3://b/t/{number}.data" for number in range(inprocess._STAT_AT_MOST + 1)])
+    lake.source([f"s3://b/t/{number}.data" for number in range(steps.asked_singly(0) + 1)])
     calls = []
     bucket("b").faults = lambda call, address: calls.append(call)
     async with open_engine() as engine:
         plan = await engine.find_orphans(lake.job(tmp_path / "plan"))
-    assert plan.missing_count == inprocess._STAT_AT_MOST + 1
+    assert plan.missing_count == steps.asked_singly(0) + 1
     assert calls == ["list", "list"]
 
 
@@ -293,29 +293,7 @@ async def test_a_failed_write_is_not_a_short_file(tmp_path, monkeypatch):
         await fill()
 
 
-# Choosing.
-
-
-@pytest.mark.parametrize(
-    ("kind", "estimate", "available", "expected"),
-    [
-        ("auto", 10, ("inprocess", "spark"), "inprocess"),
-        ("auto", None, ("inprocess", "spark"), "inprocess"),
-        ("auto", 100, ("inprocess", "spark"), "spark"),
-        ("auto", 100, ("inprocess",), "inprocess"),
-        ("inprocess", 10**9, ("inprocess", "spark"), "inprocess"),
-        ("spark", 1, ("inprocess", "spark"), "spark"),
-    ],
-)
-def test_the_engine_is_chosen_by_setting_then_by_size(kind, estimate, available, expected):
-    choice = choose(kind, spark_above_files=100, estimate=estimate, available=available)
-    assert choice.kind == expected
-    assert choice.why
-
-
-def test_an_engine_that_is_not_there_is_a_fault_of_the_settings():
-    with pytest.raises(SettingsError, match=r'engine.kind = "spark": not available'):
-        choose("spark", spark_above_files=100, estimate=None)
+# The registry.
 
 
 async def test_the_registry_opens_an_engine_with_its_own_place(lake, tmp_path):

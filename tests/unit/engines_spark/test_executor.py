@@ -10,6 +10,7 @@ from tests.contract.engine_lake import ListLake, decoder
 
 import lakesweep
 from lakesweep.cleanup.ports import MatchBy, ReferenceSource
+from lakesweep.engines.listing import RootShard
 from lakesweep.engines.spark import executor
 from lakesweep.engines.spark.engine import balanced
 from lakesweep.engines.spark.faults import WorkerFault, understood
@@ -28,6 +29,10 @@ sources = st.builds(
     entries=st.none() | st.integers(0, 10**6),
     context=st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=2).map(tuple),
 )
+
+
+def roots(*addresses):
+    return tuple(RootShard(root=Location.parse(address)) for address in addresses)
 
 
 def numbers(*pieces):
@@ -66,8 +71,8 @@ def test_a_root_is_listed_with_its_match_keys():
     lake = ListLake()
     lake.put("s3://b/t//x.data")
     lake.put("s3://c/u/y.data")
-    roots = (Location.parse("s3://b/t"), Location.parse("s3://c/u"))
-    work = executor.listing(MemoryStorage, roots, MatchBy.ADDRESS, keys_only=False)
+    shards = roots("s3://b/t", "s3://c/u")
+    work = executor.listing(MemoryStorage, shards, MatchBy.ADDRESS, keys_only=False)
     found = rows(work(numbers(1, 0)))
     assert [(row["path"], row["match_key"]) for row in found] == [
         ("s3://c/u/y.data", None),
@@ -87,7 +92,7 @@ def test_a_listing_that_fails_half_way_is_an_error_of_the_task():
             raise Unavailable(address, "500")
 
     bucket("b").faults = fail
-    work = executor.listing(MemoryStorage, (Location.parse("s3://b/t"),), MatchBy.ADDRESS, keys_only=False)
+    work = executor.listing(MemoryStorage, roots("s3://b/t"), MatchBy.ADDRESS, keys_only=False)
     with pytest.raises(WorkerFault) as caught:
         rows(work(numbers(0)))
     assert isinstance(understood(str(caught.value)), Unavailable)
@@ -95,8 +100,8 @@ def test_a_listing_that_fails_half_way_is_an_error_of_the_task():
 
 def read(lake, tmp_path):
     executor.save_piece(tmp_path, 0, lake.sources)
-    roots = (Location.parse("s3://b/t"),)
-    return rows(executor.reading(MemoryStorage, decoder, str(tmp_path), MatchBy.ADDRESS, roots)(numbers(0)))
+    work = executor.reading(MemoryStorage, decoder, str(tmp_path), MatchBy.ADDRESS, (Location.parse("s3://b/t"),))
+    return rows(work(numbers(0)))
 
 
 def test_sources_are_placed_and_skipped_ones_are_counted(tmp_path):
@@ -119,7 +124,7 @@ def test_a_retained_source_that_cannot_be_read_fails_the_task_with_its_own_words
 
 
 def test_workers_of_another_version_are_refused(monkeypatch):
-    work = executor.listing(MemoryStorage, (Location.parse("s3://b/t"),), MatchBy.ADDRESS, keys_only=True)
+    work = executor.listing(MemoryStorage, roots("s3://b/t"), MatchBy.ADDRESS, keys_only=True)
     monkeypatch.setattr(lakesweep, "__version__", "0.0.0")
     with pytest.raises(WorkerFault) as caught:
         rows(work(numbers(0)))
@@ -139,3 +144,12 @@ def test_a_stream_hands_on_everything_and_then_the_error():
     with pytest.raises(RuntimeError, match="broken"):
         seen.extend(executor.streamed(produce))
     assert seen == list(range(20))
+
+
+def test_of_the_suspects_those_that_are_there_come_back():
+    lake = ListLake()
+    there = lake.put("s3://b/t//x.data")
+    suspects = pa.record_batch(
+        {"match_key": ["s3://b/t/x.data", "s3://b/t/y.data"], "path": [there, "s3://b/t/y.data"]}
+    )
+    assert rows(executor.looking(MemoryStorage)(iter([suspects]))) == [{"match_key": "s3://b/t/x.data"}]

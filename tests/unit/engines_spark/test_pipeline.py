@@ -9,6 +9,7 @@ from tests.contract.engine_lake import ListLake, Travelling, decoder
 
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.ports import MatchBy
+from lakesweep.engines.listing import RootShard
 from lakesweep.engines.spark import executor
 from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
@@ -47,9 +48,8 @@ class OnAnotherDisk(Pipeline):
 async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path):
     lake = ListLake()
     lake.put("s3://b/t/x.data")
-    work = executor.listing(
-        Travelling(MemoryStorage()), (Location.parse("s3://b/t"),), MatchBy.ADDRESS, keys_only=False
-    )
+    shards = (RootShard(root=Location.parse("s3://b/t")),)
+    work = executor.listing(Travelling(MemoryStorage()), shards, MatchBy.ADDRESS, keys_only=False)
     pipeline = OnAnotherDisk(tmp_path / "scratch")
     async with contextlib.aclosing(shared_runtime(SPARK)) as runtime:
         session = await runtime.session()

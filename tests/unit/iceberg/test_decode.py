@@ -21,7 +21,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 
 CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
-ROWS = columns.FAST_FROM_ROWS * 3
+ROWS = 400
 
 
 def source(data: bytes | None = None, entries: int | None = None) -> ReferenceSource:
@@ -209,7 +209,7 @@ entries_of_all_kinds = st.lists(
         content=st.integers(0, 2),
         columns_with_statistics=st.integers(0, 3),
     ),
-    max_size=columns.FAST_FROM_ROWS * 2,
+    max_size=200,
 )
 
 

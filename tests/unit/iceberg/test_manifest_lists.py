@@ -13,11 +13,11 @@ from tests.builders.iceberg import Lake
 from tests.builders.iceberg_manifests import Entry, Manifest
 
 from lakesweep.formats import avro
-from lakesweep.formats.iceberg import columns, decode
+from lakesweep.formats.iceberg import decode
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
 
-ROWS = columns.FAST_FROM_ROWS * 3
+ROWS = 400
 
 
 def manifests(count: int, content: int = 0) -> list[Manifest]:

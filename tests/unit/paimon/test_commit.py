@@ -13,6 +13,7 @@ from tests.unit.paimon.conftest import NOW, World
 
 from lakesweep.formats.paimon import drop
 from lakesweep.formats.paimon.binaryrow import encode_row
+from lakesweep.formats.paimon.manifests import read_entries, read_list
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.errors import CommitConflict, CommitUnknown, Indeterminate, LeaseLost, Refused, Unavailable
 from lakesweep.model.policy import CleanupPolicy
@@ -73,6 +74,22 @@ async def test_a_drop_is_an_overwrite_that_deletes_every_live_file_of_the_partit
     assert document["commitIdentifier"] == 2**63 - 1
     assert world.bucket.objects[f"{world.table.place}/snapshot/LATEST"].data == b"5"
     assert await drop_old(world) is None
+
+
+async def test_a_drop_copies_the_partition_as_its_writer_spelled_it(world: World) -> None:
+    """Writers lay out the same value differently; a DELETE in other bytes would take nothing back."""
+    world.make(EXPIRING)
+    usual = encode_row(["2020-01-01"], STRING)
+    world.table.commit("main", adds=[DataFile(name="data-a-0.orc", partition="2020-01-01", spelled=usual + bytes(8))])
+    world.table.append("2020-01-01")
+    run = await world.clean()
+    assert run.expired_partitions, run.reason
+    document = latest(world)
+    delta = world.bucket.objects[f"{world.table.place}/manifest/{document['deltaManifestList']}"].data
+    (meta,) = read_list(delta)
+    entries = read_entries(world.bucket.objects[f"{world.table.place}/manifest/{meta.name}"].data)
+    assert {(entry["_KIND"], entry["_PARTITION"]) for entry in entries} == {(1, usual), (1, usual + bytes(8))}
+    assert document["totalRecordCount"] == 0
 
 
 async def test_every_committers_name_is_its_own(world: World) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.builders.paimon_model import LIST_SCHEMA
 from tests.unit.paimon.conftest import NOW, World
 
 from lakesweep.formats import avro
@@ -321,6 +322,36 @@ async def test_a_tag_made_after_the_plan_keeps_its_snapshot_whole(world: World) 
     assert world.table.lost() == set()
 
 
+async def test_a_tag_past_its_own_time_keeps_its_files_until_somebody_deletes_it(world: World) -> None:
+    history(world, count=3)
+    world.table.tag("release")
+    place = f"{world.table.place}/tag/tag-release"
+    document = json.loads(world.bucket.objects[place].data)
+    world.table.put_json(
+        "tag/tag-release", document | {"tagCreateTime": [2026, 1, 1, 0, 0, 0, 0], "tagTimeRetained": 60}
+    )
+    world.table.overwrite("a")
+    world.table.overwrite("b")
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert "tag/tag-release" in world.table.standing()
+    assert world.table.lost() == set()
+    world.table.delete_tag("release")
+    freed = await world.clean()
+    assert freed.deletion.by_kind["data"].files > 0
+    assert world.table.lost() == set()
+
+
+async def test_a_consumer_that_was_not_heard_of_for_long_still_holds_its_snapshots(world: World) -> None:
+    world.make({"consumer.expiration-time": "1 h"})
+    history(world)
+    world.table.consume("stale", 3)
+    world.bucket.set_modified(f"{world.table.place}/consumer/consumer-stale", NOW - timedelta(days=400))
+    run = await world.clean()
+    assert run.expired_snapshots == ("1", "2")
+    assert world.table.lost() == set()
+
+
 async def test_a_consumer_that_appears_after_the_plan_takes_its_snapshots_back(world: World) -> None:
     history(world)
     handle = world.handle()
@@ -337,6 +368,35 @@ async def test_a_consumer_that_appears_after_the_plan_takes_its_snapshots_back(w
         f"snapshot/snapshot-{number}" for number in (4, 5, 6, 7)
     ]
     assert world.table.lost() == set()
+
+
+def with_belongings(world: World, number: int) -> tuple[str, str]:
+    """Give a snapshot statistics, and its newest manifest a sidecar as later writers do; where the two are."""
+    table, place = world.table, f"snapshot/snapshot-{number}"
+    document = json.loads(world.bucket.objects[f"{table.place}/{place}"].data)
+    listed = world.bucket.objects[f"{table.place}/manifest/{document['deltaManifestList']}"].data
+    (record,) = avro.read_records(listed)
+    sidecar, statistics = f"{record['_FILE_NAME']}.sidecar", f"stat-{number}-0"
+    extra = {"name": "_EXTRA_FILES", "type": ["null", {"type": "array", "items": "string"}], "default": None}
+    schema = {**LIST_SCHEMA, "fields": [*LIST_SCHEMA["fields"], extra]}
+    data = avro.write(schema, [record | {"_EXTRA_FILES": [sidecar]}])
+    name = f"manifest-list-with-sidecar-{number}"
+    table.put(f"manifest/{name}", data)
+    table.put(f"manifest/{sidecar}", b"x")
+    table.put(f"statistics/{statistics}", b"{}")
+    changes = {"deltaManifestList": name, "deltaManifestListSize": len(data), "statistics": statistics}
+    table.put_json(place, document | changes)
+    return f"manifest/{sidecar}", f"statistics/{statistics}"
+
+
+async def test_sidecars_and_statistics_stay_with_their_snapshot_and_go_with_it(world: World) -> None:
+    history(world)
+    going, staying = with_belongings(world, 2), with_belongings(world, 7)
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    stored = set(world.table.stored())
+    assert set(staying) <= stored
+    assert not set(going) & stored
 
 
 async def test_an_id_that_is_used_again_after_a_rollback_is_another_snapshot(world: World) -> None:
@@ -475,9 +535,9 @@ async def test_what_is_kept_can_be_explained(world: World) -> None:
     handle = world.handle()
     state = await handle.load()
     manifest = Location.parse(f"{world.table.address}/manifest/{world.table.lines['main'].metas[0]['_FILE_NAME']}")
-    assert {"snapshot 1 needs it", "tag x needs it"} <= set(await handle.explain(state, manifest))
+    assert {"snapshot 1 leads to it", "tag x leads to it"} <= set(await handle.explain(state, manifest))
     snapshot = Location.parse(f"{world.table.address}/snapshot/snapshot-2")
-    assert await handle.explain(state, snapshot) == ("snapshot 2 needs it",)
+    assert await handle.explain(state, snapshot) == ("snapshot 2 leads to it",)
     assert await handle.explain(state, Location.parse(f"{world.table.address}/manifest/unknown")) == ()
 
 
@@ -505,6 +565,28 @@ async def test_a_warehouse_shows_its_tables_committed_to_or_not(world: World) ->
     assert table.location.raw == f"memory://{world.name}/wh/d.db/t"
     with pytest.raises(UnknownTable):
         await one.open(TableRef(tenant=TenantId("t"), dataset="else", name="t", format=FormatName.PAIMON))
+
+
+async def test_a_warehouse_is_looked_through_without_listing_what_is_in_the_tables(world: World) -> None:
+    history(world)
+    asked: list[tuple[str, str]] = []
+    world.bucket.faults = lambda *call: asked.append(call)
+    assert [ref.name for ref in await PaimonFormat(spec(world), world.bench.storage).tables()] == ["d.t"]
+    assert {name for call, name in asked if call == "list"} == {f"{world.table.address}/schema"}
+
+
+async def test_a_name_with_dots_is_the_table_that_is_there(world: World) -> None:
+    """A neighbour whose place is taken for another one protects nothing."""
+    for place in ("d.e.db/t", "d.db/f.g.t"):
+        bucket(world.name).objects[f"wh/{place}/schema/schema-0"] = Held(data=b"{}", modified_at=None)
+    whole = PaimonFormat(spec(world), world.bench.storage)
+    places = {ref.name: found for ref, found in (await whole.locations()).items()}
+    root = f"memory://{world.name}/wh"
+    assert places["d.e.t"] == (Location.parse(f"{root}/d.e.db/t/"),)
+    assert places["d.f.g.t"] == (Location.parse(f"{root}/d.db/f.g.t/"),)
+    bucket(world.name).objects["wh/d.db/e.t/schema/schema-0"] = Held(data=b"{}", modified_at=None)
+    with pytest.raises(UnknownTable, match=r"d\.e\.t"):
+        await whole.locations()
 
 
 def test_a_dataset_without_a_warehouse_is_a_settings_error(world: World) -> None:

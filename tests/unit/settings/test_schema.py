@@ -113,7 +113,7 @@ def test_a_printed_tree_holds_no_secret():
         ("orphan_cleanup", "cleanup_interval_hours", 0),
         ("orphan_cleanup", "min_snapshots_to_keep", 0),
         ("orphan_cleanup", "min_snapshots_to_keep", True),
-        ("orphan_cleanup", "batch_size", 100_001),
+        ("orphan_cleanup", "batch_size", 10_001),
         ("orphan_cleanup", "batch_size", 1.5),
         ("orphan_cleanup", "on_missing", "ignore"),
         ("service", "data_dir", "relative/place"),

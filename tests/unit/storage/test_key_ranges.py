@@ -30,9 +30,13 @@ def test_a_point_adds_no_slash(prefix, rest):
 @pytest.mark.parametrize(
     ("low", "bound", "prefix", "point"),
     [
-        ("t/a", None, "t/", "t/p"),
+        ("t/a", None, "t/", "t/n"),
+        ("t/0", None, "t/", "t/5"),
+        ("t/9", None, "t/", "t/\\"),
+        ("t/00-x", "t/01", "t/", "t/00V"),
+        ("t/0017", "t/01", "t/", "t/005"),
         ("t/a", "t/c", "t/", "t/b"),
-        ("t/aa", "t/b", "t/", "t/ap"),
+        ("t/aa", "t/b", "t/", "t/an"),
         ("t/a", "t/b", "t/", "t/aO"),
         ("t/b", "t/a", "t/", None),
         ("t/a", "t/a", "t/", None),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from contextlib import AsyncExitStack
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +57,59 @@ async def test_the_gate_follows_the_pace():
     pace.throttled()
     await asyncio.gather(*(visit() for _ in range(40)))
     assert max(most) == 1
+
+
+async def test_requests_that_were_throttled_together_are_one_step_down_and_one_pause():
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    gate = Gate(Pace(page_size=1000, concurrency=8), sleep)
+    async with AsyncExitStack() as held:
+        together = [await held.enter_async_context(gate.enter()) for _ in range(6)]
+    await asyncio.gather(*map(gate.throttled, together))
+    assert (gate.pace.page_size, gate.pace.concurrency) == (500, 3)  # half of the six that were too much
+    assert len(pauses) == 1
+    async with gate.enter() as after:
+        pass
+    await gate.throttled(after)
+    assert (gate.pace.page_size, gate.pace.concurrency, len(pauses)) == (250, 1, 2)
+    for began in together:
+        gate.calm(began)  # late news from before: not yet a reason to grow
+    assert (gate.pace.page_size, gate.pace.concurrency) == (250, 1)
+
+
+async def test_nobody_enters_while_a_throttled_store_is_left_alone():
+    resting, over = asyncio.Event(), asyncio.Event()
+
+    async def sleep(_seconds):
+        resting.set()
+        await over.wait()
+
+    gate = Gate(Pace(page_size=10, concurrency=4), sleep)
+    async with gate.enter() as began:
+        pass
+    told = asyncio.create_task(gate.throttled(began))
+    await resting.wait()
+    entered = asyncio.create_task(gate.enter().__aenter__())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not entered.done()
+    over.set()
+    assert await entered == 1
+    await told
+
+
+async def test_a_pause_that_is_cancelled_leaves_the_gate_open():
+    gate = Gate(Pace(page_size=10, concurrency=4), lambda _seconds: asyncio.Event().wait())
+    async with gate.enter() as began:
+        pass
+    told = asyncio.create_task(gate.throttled(began))
+    await asyncio.sleep(0)
+    told.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await told
+    async with asyncio.timeout(10), gate.enter() as again:
+        assert again == 1

@@ -13,6 +13,7 @@ from tests.servers import s3_stub
 
 from lakesweep.model.errors import AlreadyThere, Denied, NotFound, SettingsError, StorageError, Unavailable
 from lakesweep.model.location import Location
+from lakesweep.storage import s3
 from lakesweep.storage.registry import open_storage, open_writer
 from lakesweep.storage.s3 import S3Storage, S3Writer
 from lakesweep.storage.spec import S3Options, StorageSpec
@@ -285,3 +286,62 @@ async def test_settings_that_cannot_work_are_settings_errors(s3_credentials, cha
     with pytest.raises(SettingsError, match=said):
         await storage.read(PLACE)
     await storage.aclose()
+
+
+@pytest.fixture
+def large(stub, monkeypatch):
+    """An object that takes eleven ranges."""
+    monkeypatch.setattr(s3, "_RANGE_BYTES", 1000)
+    stub.buckets["lake"]["t/a"] = bytes(number % 251 for number in range(10_500))
+    return stub.buckets["lake"]["t/a"]
+
+
+async def test_a_large_object_is_read_in_ranges_a_few_at_a_time(stub, storage, large):
+    running, most = 0, []
+
+    async def watch(request):
+        nonlocal running
+        running += 1
+        most.append(running)
+        await asyncio.sleep(0.005)
+        running -= 1
+
+    stub.fault = watch
+    assert await storage.read(PLACE) == large
+    assert stub.count("get") == 1 + 11
+    assert max(most) == s3._RANGES_AT_ONCE
+    stub.buckets["lake"]["t/a"] = large[:1000]
+    assert await storage.read(PLACE) == large[:1000]
+    assert stub.count("get") == 1 + 11 + 1
+
+
+async def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_never_a_mixture(stub, storage, large):
+    async def replace(request):
+        if request.headers.get("range", "").startswith("bytes=5000-"):
+            stub.buckets["lake"]["t/a"] = bytes(len(large))
+
+    stub.fault = replace
+    with pytest.raises(StorageError, match="PreconditionFailed"):
+        await storage.read(PLACE)
+
+
+async def test_a_range_that_comes_short_is_unavailable(stub, storage, large):
+    async def cut(request):
+        if request.headers.get("range", "").startswith("bytes=5000-"):
+            return web.Response(status=206, body=large[5000:5999], headers={"ETag": f'"{s3_stub.etag(large)}"'})
+        return None
+
+    stub.fault = cut
+    with pytest.raises(Unavailable, match="999 bytes"):
+        await storage.read(PLACE)
+
+
+async def test_a_store_that_knows_no_conditions_gives_no_mixture_either(stub, storage, large):
+    async def unconditional(request):
+        if request.headers.get("range", "").startswith("bytes=5000-"):
+            return web.Response(status=206, body=bytes(1000), headers={"ETag": '"another"'})
+        return None
+
+    stub.fault = unconditional
+    with pytest.raises(Unavailable, match="replaced while it was read"):
+        await storage.read(PLACE)

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakesweep.cleanup.ports import Part
 from lakesweep.model.errors import StorageError, Unavailable
+from lakesweep.model.location import Location
 from lakesweep.storage.s3_errors import BrokenOff
 from lakesweep.storage.s3_listing import Listing
 from lakesweep.storage.s3_parser import Page
@@ -65,8 +67,12 @@ class Store:
         )
 
 
-async def listed(store, prefix="", *, concurrency=8, may_split=True):
-    listing = Listing(store.fetch, "s3://b/", prefix, concurrency=concurrency, may_split=may_split)
+def whole(prefix):
+    return Part(root=Location("s3", "b", prefix), prefix=prefix)
+
+
+async def listed(store, prefix="", *, part=None, concurrency=8, may_split=True):
+    listing = Listing(store.fetch, "s3://b/", part or whole(prefix), concurrency=concurrency, may_split=may_split)
     keys = []
     async with aclosing(listing.pages()) as pages:
         async for page in pages:
@@ -152,7 +158,7 @@ async def test_a_store_that_goes_round_in_circles_is_an_error():
     async def stuck(parameters):
         return dataclasses.replace(await store.fetch({"Prefix": parameters["Prefix"]}), next_token="again")
 
-    listing = Listing(stuck, "s3://b/", "t/", concurrency=1, may_split=True)
+    listing = Listing(stuck, "s3://b/", whole("t/"), concurrency=1, may_split=True)
     with pytest.raises(StorageError, match="repeats its continuation token"):
         [page async for page in listing.pages()]
 
@@ -170,7 +176,7 @@ async def test_an_answer_that_breaks_off_is_asked_for_again():
 
 async def test_a_consumer_that_waits_holds_the_shards_back():
     store = Store([f"t/{at:05d}" for at in range(5000)], page_size=10)
-    listing = Listing(store.fetch, "s3://b/", "t/", concurrency=4, may_split=True)
+    listing = Listing(store.fetch, "s3://b/", whole("t/"), concurrency=4, may_split=True)
     async with aclosing(listing.pages()) as pages:
         await anext(pages)
         for _ in range(500):

@@ -185,3 +185,13 @@ def test_only_what_was_deleted_counts_as_deleted(outcomes):
     assert (value(metrics, "files_deleted_total") or 0) == done
     assert (value(metrics, "bytes_freed_total") or 0) == done
     assert (value(metrics, "dry_run_files_total") or 0) == 4 * outcomes.count(Outcome.DRY_RUN)
+
+
+def test_counters_of_an_expected_table_begin_at_zero_and_keep_what_they_counted():
+    metrics = Metrics()
+    metrics.expect(ref())
+    assert value(metrics, "bytes_freed_total") == 0
+    assert value(metrics, "cleanup_runs_total", status="failed") == 0
+    metrics.count_run(finished(deletion=DeletionReport(deleted=Tally(files=3, bytes=90))))
+    metrics.expect(ref())
+    assert value(metrics, "bytes_freed_total") == 90

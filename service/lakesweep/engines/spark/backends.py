@@ -7,11 +7,13 @@ a service that never uses Spark pays nothing for it.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from lakesweep.engines.spark import startup
 from lakesweep.model.errors import EngineFailed
@@ -31,6 +33,13 @@ _PATIENCE_SECONDS = 180.0
 _CONNECT_PARALLELISM = 32
 """Spark Connect does not say how many cores there are."""
 _CONNECT_TRIES = 4
+_END_SECONDS = 20.0
+
+_PYTHON = "PYSPARK_PYTHON"
+_PYTHON_AT_START = os.environ.get(_PYTHON)
+
+_driver = threading.Lock()
+"""A process has one driver: no session may start in a JVM that is about to end."""
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -62,8 +71,8 @@ class SparkConfig:
 
     @property
     def where(self) -> str:
-        """The address, for people."""
-        return self.remote or self.master
+        """The address, for people: without what follows a semicolon, which may be a token."""
+        return (self.remote or self.master).partition(";")[0]
 
     @property
     def local(self) -> bool:
@@ -152,27 +161,41 @@ def counted(relation: DataFrame) -> tuple[DataFrame, Callable[[], int | None]]:
 class DriverBackend:
     """The driver is a JVM that this process starts."""
 
+    _ours: ClassVar[Any] = None
+    """The context that was started here last, under whatever settings."""
+
     def __init__(self, config: SparkConfig) -> None:
         self._config = config
         self._borrowed = False
 
     def start(self) -> SparkSession:
         """A new session, or the one that the host of this process already has."""
+        with _driver:
+            return self._start()
+
+    def _start(self) -> SparkSession:
         from pyspark import SparkContext  # noqa: PLC0415  # see the module's text
         from pyspark.sql import SparkSession as Session  # noqa: PLC0415  # see the module's text
 
         active = SparkContext._active_spark_context  # noqa: SLF001  # the only way to ask without starting one
-        self._borrowed = active is not None
+        if active is not None and active is DriverBackend._ours:
+            raise EngineFailed(
+                f"this process still runs Spark at {active.master} under the settings of before: "
+                f"this table goes to {self._config.master} once that ends"
+            )
         if active is not None and not (self._config.local and active.master.startswith("local")):
             raise EngineFailed(
                 f"this process already runs Spark at {active.master}: tables go to {self._config.master} once it ends"
             )
+        self._borrowed = active is not None
         self._choose_python()
         builder = Session.builder.master(self._config.master)
         defaults = {**_DEFAULTS, **_DRIVER_DEFAULTS, **(_LOCAL_DEFAULTS if self._config.local else {})}
         for name, value in {**defaults, **self._config.properties, **_ALWAYS}.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+        DriverBackend._ours = None if self._borrowed else session.sparkContext
+        return session
 
     def alive(self, session: SparkSession) -> bool:
         """Does the JVM answer, with a context that is not stopped?"""
@@ -205,9 +228,15 @@ class DriverBackend:
         session.sparkContext.cancelJobGroup(group)
 
     def stop(self, session: SparkSession) -> None:
-        """Unless it is somebody else's."""
-        if not self._borrowed:
-            session.stop()
+        """Unless it is somebody else's. The JVM ends too: the next session may want other memory or classes."""
+        if self._borrowed:
+            return
+        with _driver:
+            if self.alive(session):
+                process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001  # as above
+                session.stop()
+                _let_end(process)
+            self.forget(session)
 
     def forget(self, session: SparkSession) -> None:  # noqa: ARG002  # a process has only one
         """End what is left of the JVM, and make pyspark forget it."""
@@ -227,12 +256,22 @@ class DriverBackend:
         Session._instantiatedSession = None  # noqa: SLF001  # as above
 
     def _choose_python(self) -> None:
-        """pyspark takes the workers' interpreter from the environment only."""
-        chosen = self._config.properties.get("spark.pyspark.python")
+        """pyspark takes the workers' interpreter from the environment only. Settings of before leave nothing there."""
+        chosen = self._config.properties.get("spark.pyspark.python") or _PYTHON_AT_START
+        if chosen is None and self._config.local:
+            chosen = sys.executable
+        os.environ.pop(_PYTHON, None)
         if chosen is not None:
-            os.environ["PYSPARK_PYTHON"] = chosen
-        elif self._config.local:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ[_PYTHON] = chosen
+
+
+def _let_end(process: subprocess.Popen[bytes] | None) -> None:
+    """A JVM that nobody talks to any more clears up behind itself and ends."""
+    if process is None or process.stdin is None:
+        return
+    process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_END_SECONDS)
 
 
 class ConnectBackend:

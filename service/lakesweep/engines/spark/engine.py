@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import structlog
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
@@ -27,13 +28,14 @@ from lakesweep.cleanup.ports import OrphanJob, References, ReferenceSource, Stor
 from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.detection import SEEN_SCHEMA
+from lakesweep.engines.listing import Listing, of_parts, of_roots, planned
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spark import executor
 from lakesweep.engines.spark.backends import parallelism
 from lakesweep.engines.spark.pipeline import Pipeline
 from lakesweep.engines.spark.session import JobLabel, SparkRuntime
-from lakesweep.model.errors import EngineFailed, Indeterminate
+from lakesweep.model.errors import EngineFailed, Indeterminate, OutOfOrder
 from lakesweep.model.files import OrphanPlan
 
 if TYPE_CHECKING:
@@ -41,8 +43,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_STAT_AT_MOST = 1000
-"""More suspects than this are looked for by listing the roots once more."""
+log = structlog.get_logger(__name__)
+
+_ASKED_HERE = 1000
+"""More suspects than this are asked for by the executors."""
+_ASKED_PER_TASK = 5000
 _PATHS_AT_ONCE = 65_536
 _PIECES_PER_CORE = 3
 """More tasks than cores, so that a slow one holds up little."""
@@ -107,20 +112,32 @@ class SparkEngine:
         await self._runtime.aclose()
 
     async def _find(self, job: OrphanJob, run: _Run) -> OrphanPlan:
-        pipeline, roots = run.pipeline, len(job.roots)
-        await run.step("list", lambda spark: pipeline.write_listing(spark, self._listing(job), roots))
+        pipeline = run.pipeline
+        tasks = _PIECES_PER_CORE * await run.step("list", parallelism)
+        listing = await planned(job, self._storage, tasks)
+        listed = await self._list(job, run, listing)
+        listing.check_rows(listed)
         marked = await job.mark()
         run.lap("mark")
         skipped = await self._read(job, marked.references, run)
-        work = executor.judging(job.layout, job.cutoff)
-        await run.step("judge", lambda spark: pipeline.judge(spark, work))
-        suspects = await self._look_again(job, run)
+        judging = executor.judging(job.layout, job.cutoff)
+        await run.step("judge", lambda spark: pipeline.judge(spark, judging))
+        suspects = await self._look_again(job, run, listed)
         findings = await run.step("count", lambda spark: pipeline.confirm(spark, suspects))
         digest = await run.step("write", lambda spark: pipeline.write_rows(spark, job.rows_path))
         return steps.assemble(job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=run.laps)
 
-    def _listing(self, job: OrphanJob, *, keys_only: bool = False) -> executor.Work:
-        return executor.listing(self._open_storage, job.roots, job.layout.match_by, keys_only=keys_only)
+    async def _list(self, job: OrphanJob, run: _Run, listing: Listing, *, again: bool = False) -> int:
+        """Every shard in a task of its own; `again` for the match keys alone. Returns how many rows there are."""
+        phase, write = ("look again", run.pipeline.write_seen) if again else ("list", run.pipeline.write_listing)
+        work = executor.listing(self._open_storage, listing.shards, job.layout.match_by, keys_only=again)
+        try:
+            return await run.step(phase, lambda spark: write(spark, work, len(listing.shards)))
+        except OutOfOrder as exc:
+            if not listing.divided:
+                raise
+            log.info("listed_undivided", table=job.ref.label, reason=exc.why)
+            return await self._list(job, run, of_roots(job), again=again)
 
     async def _read(self, job: OrphanJob, references: References, run: _Run) -> int:
         """Everything that names files. Returns how much of the expired side had to be left out."""
@@ -133,19 +150,27 @@ class SparkEngine:
         await run.step("read", lambda spark: pipeline.read_sources(spark, work, len(pieces)))
         return skipped + await run.step("read", pipeline.take_references)
 
-    async def _look_again(self, job: OrphanJob, run: _Run) -> int:
-        """Find those of the suspects that storage does have: they were committed after the listing passed by."""
+    async def _look_again(self, job: OrphanJob, run: _Run, listed: int) -> int:
+        """Find those of the suspects that storage does have: they were committed after the listing passed by.
+
+        A few are asked for here, more by the executors; too many, or bare names, are looked for in a listing.
+        """
         pipeline = run.pipeline
         count = await run.step("look again", pipeline.find_suspects)
-        suspects = await run.step("look again", pipeline.suspects) if 0 < count <= _STAT_AT_MOST else []
-        if count > _STAT_AT_MOST or any("/" not in path for _, path in suspects):
-            again = self._listing(job, keys_only=True)
-            await run.step("look again", lambda spark: pipeline.write_seen(spark, again, len(job.roots)))
-        elif count:
-            seen = pa.table(
-                [pa.array(await steps.there_after_all(self._storage, suspects, self._concurrency), pa.string())],
-                SEEN_SCHEMA,
-            )
+        if not count:
+            return 0
+        bare = await run.step("look again", pipeline.bare_suspects)
+        if bare or count > steps.asked_singly(listed):
+            tasks = _PIECES_PER_CORE * await run.step("look again", parallelism)
+            await self._list(job, run, await of_parts(job, self._storage, tasks), again=True)
+        elif count > _ASKED_HERE:
+            tasks = math.ceil(count / _ASKED_PER_TASK)
+            work = executor.looking(self._open_storage)
+            await run.step("look again", lambda spark: pipeline.ask_for_suspects(spark, work, tasks))
+        else:
+            suspects = await run.step("look again", pipeline.suspects)
+            found = await steps.there_after_all(self._storage, suspects, self._concurrency)
+            seen = pa.table([pa.array(found, pa.string())], SEEN_SCHEMA)
             await asyncio.to_thread(pq.write_table, seen, pipeline.path("seen"))
         return count
 

@@ -24,6 +24,8 @@ import lakesweep
 from lakesweep.cleanup import addresses, verdict
 from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
 from lakesweep.cleanup.ports import TOLERATED, Decode, Layout, MatchBy, ReferenceSource, Storage
+from lakesweep.engines import steps
+from lakesweep.engines.listing import Shard
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spark.faults import carried
 from lakesweep.model.errors import EngineFailed, LakesweepError
@@ -44,12 +46,12 @@ _CONCURRENCY = 16
 _DECODERS = 2
 
 
-def listing(open_storage: OpenStorage, roots: Sequence[Location], match_by: MatchBy, *, keys_only: bool) -> Work:
-    """Everything below root number n: rows of the inventory, or the match keys alone."""
+def listing(open_storage: OpenStorage, shards: Sequence[Shard], match_by: MatchBy, *, keys_only: bool) -> Work:
+    """Everything in shard number n: rows of what is stored, or the match keys alone."""
     expected = lakesweep.__version__
 
-    async def list_root(number: int) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with aclosing(open_storage()) as storage, aclosing(storage.list(roots[number])) as pages:
+    async def list_shard(number: int) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with aclosing(open_storage()) as storage, aclosing(shards[number].rows(storage)) as pages:
             async for page in pages:
                 if keys_only:
                     yield pa.record_batch({"match_key": addresses.match_keys(page.column("path"), match_by)})
@@ -59,7 +61,25 @@ def listing(open_storage: OpenStorage, roots: Sequence[Location], match_by: Matc
     def work(numbers: Batches) -> Batches:
         check_version(expected)
         for number in numbers_in(numbers):
-            yield from streamed(partial(list_root, number))
+            yield from streamed(partial(list_shard, number))
+
+    return work
+
+
+def looking(open_storage: OpenStorage) -> Work:
+    """Of the suspects that come in, the match keys of those that storage does have."""
+    expected = lakesweep.__version__
+
+    async def look(suspects: pa.RecordBatch) -> AsyncGenerator[pa.RecordBatch, None]:
+        pairs = list(zip(*(suspects.column(name).to_pylist() for name in ("match_key", "path")), strict=True))
+        async with aclosing(open_storage()) as storage:
+            seen = await steps.there_after_all(storage, pairs, _CONCURRENCY)
+        yield pa.record_batch({"match_key": pa.array(seen, pa.string())})
+
+    def work(suspects: Batches) -> Batches:
+        check_version(expected)
+        for batch in suspects:
+            yield from streamed(partial(look, batch))
 
     return work
 

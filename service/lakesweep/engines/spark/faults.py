@@ -16,12 +16,13 @@ from lakesweep.model.errors import (
     Indeterminate,
     LakesweepError,
     NotFound,
+    OutOfOrder,
     StorageError,
     Unavailable,
     Unreadable,
 )
 
-_ADDRESSED = {kind.__name__: kind for kind in (Unreadable, NotFound, Denied, Unavailable)}
+_ADDRESSED = {kind.__name__: kind for kind in (Unreadable, NotFound, Denied, Unavailable, OutOfOrder)}
 _SPOKEN = {kind.__name__: kind for kind in (Indeterminate, EngineFailed)}
 
 _CARRIED = re.compile(r"\[lakesweep-fault:([A-Za-z0-9+/=]+)\]")

@@ -10,6 +10,7 @@ session.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ _LISTINGS = ("listing", "seen")
 
 class Pipeline:
     """One table's relations. Call in this order: `write_listing`, `read_sources` and `take_references`, `judge`,
-    `find_suspects`, then `write_seen` or `take_seen`, `confirm`, `write_rows`; and `close` in the end."""
+    `find_suspects`, then `write_seen` or `ask_for_suspects`, `confirm`, `write_rows`; and `close` in the end."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -63,11 +64,12 @@ class Pipeline:
         """Where a relation or a file of this run is."""
         return self._directory / name
 
-    def write_listing(self, spark: SparkSession, work: Work, roots: int) -> None:
-        """List every root, each in a task of its own. Complete and on disk when this returns."""
-        self._compute(spark, work, INVENTORY, pieces=roots, name="listing")
+    def write_listing(self, spark: SparkSession, work: Work, shards: int) -> int:
+        """List every shard, each in a task of its own. Complete and on disk when this returns how many rows it has."""
+        self._compute(spark, work, INVENTORY, pieces=shards, name="listing")
         self._read(spark, "listing", INVENTORY).createOrReplaceTempView(self._view("listing"))
         self._sql(spark, _INVENTORY.format(raw="listing")).createOrReplaceTempView(self._view("inventory"))
+        return self._rows_on_disk("listing")
 
     def read_sources(self, spark: SparkSession, work: Work, pieces: int) -> None:
         """Fetch and decode all sources, one piece per task."""
@@ -92,17 +94,27 @@ class Pipeline:
 
     def find_suspects(self, spark: SparkSession) -> int:
         """How many references should have been listed and were not."""
-        self._sql(spark, statements()["lost"]).createOrReplaceTempView(self._view("lost"))
-        self._table(spark, "suspects")
-        return self._number(spark, "SELECT count(*) FROM suspects")
+        if not self._table(spark, "lost"):
+            return 0  # the usual case; the next statement would read every reference once more to find nothing
+        return self._table(spark, "suspects")
 
     def suspects(self, spark: SparkSession) -> list[tuple[str, str]]:
         """Match key and address (or bare name) of every suspect. Ask for few only."""
         return [tuple(row) for row in self._sql(spark, "SELECT match_key, path FROM suspects").collect()]
 
-    def write_seen(self, spark: SparkSession, work: Work, roots: int) -> None:
+    def ask_for_suspects(self, spark: SparkSession, work: Work, tasks: int) -> None:
+        """Ask storage for every suspect, spread over the executors."""
+        suspects = self._sql(spark, "SELECT match_key, path FROM suspects").repartition(tasks)
+        self._write(suspects.mapInArrow(work, SEEN), "seen")
+
+    def bare_suspects(self, spark: SparkSession) -> int:
+        """How many suspects are bare names, which have no address to ask for."""
+        return self._number(spark, "SELECT count(*) FROM suspects WHERE NOT contains(path, '/')")
+
+    def write_seen(self, spark: SparkSession, work: Work, shards: int) -> int:
         """List once more, for the match keys alone."""
-        self._compute(spark, work, SEEN, pieces=roots, name="seen")
+        self._compute(spark, work, SEEN, pieces=shards, name="seen")
+        return self._rows_on_disk("seen")
 
     def confirm(self, spark: SparkSession, suspects: int) -> Findings:
         """Take out of the suspects what `seen` found, and count everything."""
@@ -152,19 +164,22 @@ class Pipeline:
         return self._texts(spark, "missing_shown"), count, self._texts(spark, "missing_clash")
 
     def _compute(self, spark: SparkSession, work: Work, schema: str, *, pieces: int, name: str) -> None:
-        numbers = spark.range(0, pieces, 1, pieces)
+        numbers = spark.range(0, pieces, 1, max(pieces, 1))
+        shutil.rmtree(self.path(name), ignore_errors=True)  # what a try before this one may have left
         self._write(numbers.mapInArrow(work, schema), name)
 
-    def _table(self, spark: SparkSession, name: str) -> None:
+    def _table(self, spark: SparkSession, name: str) -> int:
+        """Materialise one of the shared statements. Returns how many rows it has."""
         result = self._sql(spark, statements()[name])
         self._write(result, name)
         spark.read.schema(result.schema).parquet(self._glob(name)).createOrReplaceTempView(self._view(name))
+        return self._rows_on_disk(name)
 
     def _write(self, relation: DataFrame, name: str) -> None:
         """To Parquet, and make sure that this process sees every row that the executors wrote."""
         counted, count = backends.counted(relation)
         counted.write.parquet(self._address(name))
-        written, found = count(), sum(pq.read_metadata(part).num_rows for part in self._part_files(name))
+        written, found = count(), self._rows_on_disk(name)
         if written is None:
             # A listing cannot be repeated, and one that lacks rows only shrinks the work; all else comes out the same.
             written = found if name in _LISTINGS else relation.count()
@@ -199,6 +214,9 @@ class Pipeline:
         for part in self._part_files(name):
             with pq.ParquetFile(part) as file:
                 yield from file.iter_batches(_ROWS_AT_ONCE)
+
+    def _rows_on_disk(self, name: str) -> int:
+        return sum(pq.read_metadata(part).num_rows for part in self._part_files(name))
 
     def _part_files(self, name: str) -> list[Path]:
         return sorted(self.path(name).glob("part-*.parquet"))

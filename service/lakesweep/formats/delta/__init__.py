@@ -8,6 +8,8 @@ Read in this order:
     checkpoint, tail  what is referenced: the checkpoint, and the commits behind it replayed
     decode            the checkpoint again, as engines read it
     layout            what an unreferenced object is, by name and place (pure)
+    lite              a vacuum by the log alone
+    iceberg           Iceberg metadata beside the log: what it names stays
     load, table       the reading, and the port
     format            which tables a location holds
 
@@ -20,5 +22,6 @@ Where we differ from Delta's own VACUUM and log cleanup, always on the safe side
     - Files that no commit names wait for the longer of the service's grace period and the table's retention.
     - A path outside the root protects every file below the root that it may mean under another name of the root.
     - A table with another table inside is refused; VACUUM deletes the inner one's files.
-    - A lite vacuum looks at every commit still in the log and needs no record of an earlier one.
+    - What Iceberg metadata right at the root names stays, unless UniForm keeps it up to date.
+    - A lite vacuum says what it cannot see instead of refusing the table.
 """

@@ -6,6 +6,7 @@ checkpoint has one action per line, like a commit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset")
+_ROWS_AT_ONCE = 65_536
 FILE_COLUMNS = (
     "add.path",
     *(f"add.deletionVector.{name}" for name in _VECTOR),
@@ -128,12 +130,35 @@ def verify(data: bytes, root: Location, address: str) -> None:
 def read_columns(data: bytes, columns: tuple[str, ...]) -> pa.Table:
     """Those of the columns that the file has; the protocol lets writers leave out any of them."""
     file = pq.ParquetFile(pa.BufferReader(data))
-    leaves = [column.path for column in file.schema]
-    present = [name for name in columns if any(leaf == name or leaf.startswith(f"{name}.") for leaf in leaves)]
+    present = _present(file, columns)
     table = file.read(columns=present)
-    if set(table.schema.names) != {name.partition(".")[0] for name in present}:
-        raise Malformed(f"asked for {present}, got {table.schema.names}")
+    _check_columns(table.schema, present)
     return table
+
+
+def read_in_turns(data: bytes, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    """The same, some rows at a time: one file may name every file of a large table."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    present = _present(file, columns)
+    if not present:
+        return
+    rows = 0
+    for batch in file.iter_batches(_ROWS_AT_ONCE, columns=present):
+        _check_columns(batch.schema, present)
+        rows += batch.num_rows
+        yield pa.Table.from_batches([batch])
+    if rows != file.metadata.num_rows:
+        raise Malformed(f"{rows} rows read, its footer counts {file.metadata.num_rows}")
+
+
+def _present(file: pq.ParquetFile, columns: tuple[str, ...]) -> list[str]:
+    leaves = [column.path for column in file.schema]
+    return [name for name in columns if any(leaf == name or leaf.startswith(f"{name}.") for leaf in leaves)]
+
+
+def _check_columns(schema: pa.Schema, present: list[str]) -> None:
+    if set(schema.names) != {name.partition(".")[0] for name in present}:
+        raise Malformed(f"asked for {present}, got {schema.names}")
 
 
 def _rows(table: pa.Table, name: str) -> list[dict[str, Any]]:

@@ -21,11 +21,13 @@ SCHEMA = REFERENCE_SCHEMA.append(TOLERATED)
 KIND = "checkpoint"
 _ROOT = "root"
 _DELETE_BEFORE = "delete_before_ms"
+_UNLISTED = "unlisted"
 
 
-def context(root: Location, delete_before_ms: int) -> tuple[tuple[str, str], ...]:
-    """What `decode` must know besides the bytes."""
-    return ((_ROOT, root.raw), (_DELETE_BEFORE, str(delete_before_ms)))
+def context(root: Location, delete_before_ms: int, *, listed: bool = True) -> tuple[tuple[str, str], ...]:
+    """What `decode` must know besides the bytes. Of a table that is not listed, no file can be missing."""
+    unlisted = () if listed else ((_UNLISTED, "yes"),)
+    return ((_ROOT, root.raw), (_DELETE_BEFORE, str(delete_before_ms)), *unlisted)
 
 
 def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
@@ -35,11 +37,17 @@ def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
         raise Unreadable(address, f"{len(data)} bytes instead of {source.size_bytes}")
     known = dict(source.context)
     root, delete_before_ms = Location.parse(known[_ROOT]), int(known[_DELETE_BEFORE])
+    found = _references_in(data, address, root, delete_before_ms)
+    return _batch(found.column("path"), tolerated=True) if _UNLISTED in known else found
+
+
+def _references_in(data: bytes, address: str, root: Location, delete_before_ms: int) -> pa.RecordBatch:
     if checkpoint.is_json(address):
         return _from_actions(actions.parse(data, root, address).files, delete_before_ms)
     try:
-        table = checkpoint.read_columns(data, checkpoint.FILE_COLUMNS)
-        batches = [_adds(table, root), _removes(table, root, delete_before_ms)]
+        batches = [_batch([], tolerated=True)]
+        for table in checkpoint.read_in_turns(data, checkpoint.FILE_COLUMNS):
+            batches += [_adds(table, root), _removes(table, root, delete_before_ms)]
     except (pa.ArrowException, OSError, ValueError, TypeError) as exc:
         raise Unreadable(address, f"not a Delta checkpoint: {exc}") from exc
     return _one_batch(batches)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import aclosing
 
 from lakesweep.cleanup.ports import Clock, Storage, Table
+from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.formats.delta.options import DeltaOptions
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 
-_MARKER = f"/{names.LOG_DIRECTORY}/"
-_HIDDEN = re.compile(r"/[_.]")
+_HIDDEN = ("_", ".")
+_MAKE_A_TABLE = frozenset({LogKind.COMMIT, LogKind.CHECKPOINT})
 _HERE = "."
 """The name of a table at the dataset's location itself."""
 
@@ -27,7 +28,15 @@ class DeltaFormat:
 
     name = FormatName.DELTA
 
-    def __init__(self, spec: DatasetSpec, storage: Storage, clock: Clock, options: DeltaOptions | None = None) -> None:
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        storage: Storage,
+        clock: Clock,
+        options: DeltaOptions | None = None,
+        *,
+        tidy: Tidy | None = None,
+    ) -> None:
         if spec.location is None:
             raise SettingsError(f"{spec.tenant}/{spec.dataset}: a delta dataset needs a location")
         self._spec = spec
@@ -35,26 +44,41 @@ class DeltaFormat:
         self._storage = storage
         self._clock = clock
         self._options = options or DeltaOptions()
+        self._tidy = tidy or LeaveAll()
 
     async def tables(self) -> Sequence[TableRef]:
         """Every place with a log, at any depth but not in hidden directories. A table is called by its path below
-        the location."""
-        prefix = self._location.as_directory().raw
-        found: set[str] = set()
-        async with aclosing(self._storage.list(self._location)) as pages:
+        the location. What lies inside a table is its own: nobody looks for further tables there."""
+        found: list[str] = []
+        level = [""]
+        while level:
+            inside = await gather_bounded(level, self._look)
+            found += [place for place, below in zip(level, inside, strict=True) if below is None]
+            level = [name for below in inside if below is not None for name in below]
+        return [self._ref(name or _HERE) for name in sorted(found)]
+
+    async def _look(self, place: str) -> list[str] | None:
+        """The places below that may be tables; None if this one is a table itself."""
+        location = self._location.join(place) if place else self._location
+        names_below = await self._storage.directories(location)
+        if names.LOG_DIRECTORY in names_below and await self._has_commits(location.join(names.LOG_DIRECTORY)):
+            return None
+        return [f"{place}/{name}".lstrip("/") for name in names_below if not name.startswith(_HIDDEN)]
+
+    async def _has_commits(self, log: Location) -> bool:
+        prefix = log.as_directory().raw
+        async with aclosing(self._storage.list(log)) as pages:
             async for page in pages:
-                for path in page.column("path").to_pylist():
-                    place, marker, relative = path[len(prefix) - 1 :].partition(_MARKER)
-                    known = names.parse(relative).kind in (LogKind.COMMIT, LogKind.CHECKPOINT)
-                    if marker and known and not _HIDDEN.search(place):
-                        found.add(place.strip("/") or _HERE)
-        return [self._ref(name) for name in sorted(found)]
+                kinds = {names.parse(path[len(prefix) :]).kind for path in page.column("path").to_pylist()}
+                if kinds & _MAKE_A_TABLE:
+                    return True
+        return False
 
     async def open(self, ref: TableRef) -> Table:
         """A handle for one cycle."""
         if ref.format is not self.name or (ref.tenant, ref.dataset) != (self._spec.tenant, self._spec.dataset):
             raise UnknownTable(f"{ref} is not a table of {self._spec.tenant}/{self._spec.dataset}")
-        return DeltaTable(ref, self._root(ref), self._storage, self._clock, self._options)
+        return DeltaTable(ref, self._root(ref), self._storage, self._clock, self._options, tidy=self._tidy)
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """A table's files are below its root."""

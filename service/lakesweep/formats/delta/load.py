@@ -132,12 +132,15 @@ class LogReader:
                     raise found
                 yield found
 
-    async def commit(self, file: LogFile) -> Actions:
-        """What one commit says."""
-        if file not in self._commits:
-            data = await self._read(file)
-            self._commits[file] = await asyncio.to_thread(actions.parse, data, self._root, file.path)
-        return self._commits[file]
+    async def commit(self, file: LogFile, *, keep: bool = True) -> Actions:
+        """What one commit says. It is not kept in memory where it will not be asked for again."""
+        if file in self._commits:
+            return self._commits[file]
+        data = await self._read(file)
+        found = await asyncio.to_thread(actions.parse, data, self._root, file.path)
+        if keep:
+            self._commits[file] = found
+        return found
 
     async def head(self, file: LogFile) -> Actions:
         """Protocol, metadata and sidecars of one checkpoint file."""
@@ -160,19 +163,6 @@ class LogReader:
                 held |= segment.tail.still_held(removed, naming, delete_before_ms)
             self._overruled[opened.checkpoint] = removed - held
         return self._overruled[opened.checkpoint] & removed
-
-    async def freed_by_commits(self, listing: LogListing) -> frozenset[str]:
-        """Addresses that commits still in the log have removed, and change data they wrote. A commit that cannot be
-        read frees nothing."""
-        freed: set[str] = set()
-        for _, file in sorted(listing.commits.items()):
-            try:
-                found = await self.commit(file)
-            except Unreadable:
-                continue
-            freed.update(a for action in found.files if action.removed_ms is not None for a in action.addresses)
-            freed.update(found.change_data)
-        return frozenset(freed)
 
     async def _open(self, one: Checkpoint, listing: LogListing) -> OpenedCheckpoint:
         """Read until protocol and metadata are found; parts of a checkpoint have them in no known order."""

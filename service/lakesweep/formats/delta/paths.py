@@ -51,6 +51,11 @@ def resolve(spelled: str, root: Location) -> Place:
     return Place(address=location.raw, key=location.match_key)
 
 
+def place(spelled: str, root: Location) -> Place:
+    """The same for an absolute address that is not encoded, as Iceberg spells them."""
+    return _place(_parse(spelled), spelled, root)
+
+
 def _parse(text: str) -> Location | None:
     try:
         return Location.parse(text)

@@ -116,6 +116,8 @@ class Properties:
     log_cleanup_enabled: bool
     iceberg_metadata: bool
     """UniForm writes Iceberg metadata below `metadata/`."""
+    hudi_metadata: bool
+    """UniForm writes Hudi's below `.hoodie/`."""
 
 
 def check(protocol: Protocol) -> None:
@@ -135,14 +137,16 @@ def check(protocol: Protocol) -> None:
 
 def properties(metadata: Metadata) -> Properties:
     """Read the properties. Raises Refused naming the one that cannot be understood."""
-    formats = metadata.configuration.get("delta.universalFormat.enabledFormats", "")
+    listed = metadata.configuration.get("delta.universalFormat.enabledFormats", "")
+    uniform = {name.strip().lower() for name in listed.split(",")}
     return Properties(
         log_retention=_read(metadata, "delta.logRetentionDuration", "interval 30 days", intervals.parse),
         deleted_file_retention=_read(
             metadata, "delta.deletedFileRetentionDuration", "interval 1 week", intervals.parse
         ),
         log_cleanup_enabled=_read(metadata, "delta.enableExpiredLogCleanup", "true", _boolean),
-        iceberg_metadata="iceberg" in (name.strip().lower() for name in formats.split(",")),
+        iceberg_metadata="iceberg" in uniform,
+        hudi_metadata="hudi" in uniform,
     )
 
 

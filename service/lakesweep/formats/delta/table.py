@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Storage, TableState
-from lakesweep.formats.delta import decode, expire, log, names, retention
-from lakesweep.formats.delta.layout import DeltaLayout, is_other_table
+from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Shortlist, Storage, TableState
+from lakesweep.formats.delta import decode, expire, lite, log, names, retention
+from lakesweep.formats.delta.iceberg import IcebergNeighbour
+from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import Checkpoint, LogFile
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.delta.state import DeltaState
+from lakesweep.formats.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, NotFound, Unreadable
 from lakesweep.model.location import Location
-from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName, TableRef
 
@@ -29,16 +31,27 @@ class DeltaTable:
     executable = True
 
     def __init__(
-        self, ref: TableRef, root: Location, storage: Storage, clock: Clock, options: DeltaOptions | None = None
+        self,
+        ref: TableRef,
+        root: Location,
+        storage: Storage,
+        clock: Clock,
+        options: DeltaOptions | None = None,
+        *,
+        tidy: Tidy | None = None,
     ) -> None:
         self.ref = ref
         self._root = root
         self._storage = storage
         self._clock = clock
         self._options = options or DeltaOptions()
+        self._lite = self._options.vacuum_mode is VacuumMode.LITE
+        self._tidy = tidy or LeaveAll()
         self._reader = LogReader(storage, root)
+        self._iceberg = IcebergNeighbour(storage, root)
         self._as_of: datetime | None = None
         self._loaded: TableState | None = None
+        self._shortlist: Shortlist | None = None
         self._stands_on: Checkpoint | None = None
         """What the log begins with after this cycle. While we delete what is below it, it must not go."""
 
@@ -53,7 +66,8 @@ class DeltaTable:
         """The newest version."""
         native = await self._reader.load(self._moment)
         metadata = native.segment.metadata
-        lite = self._options.vacuum_mode is VacuumMode.LITE
+        if self._lite and self._shortlist is None:
+            self._shortlist = await lite.shortlist(self._reader, self._storage, native)
         self._loaded = TableState(
             ref=self.ref,
             head=f"{native.version}@{metadata.table_id}",
@@ -65,12 +79,13 @@ class DeltaTable:
                 prefix=self._root.as_directory().raw,
                 partition_columns=metadata.partition_columns,
                 iceberg_metadata=native.properties.iceberg_metadata,
+                hudi_metadata=native.properties.hudi_metadata,
                 keep_data=self._options.has_shallow_clones,
-                only=await self._reader.freed_by_commits(native.listing) if lite else None,
             ),
             minimum_age=native.properties.deleted_file_retention,
             counted_files=native.live_files,
             estimated_files=native.live_files,
+            shortlist=self._shortlist,
             native=native,
         )
         return self._loaded
@@ -107,37 +122,55 @@ class DeltaTable:
         # What a walk of now would release is not called kept, so that a plan made from it outlives a new head.
         free = {file.path for file in (*going, *expire.releasable(native), *sidecars)}
         stays = [file.path for file in native.listing.files if _is_of_the_log(file)]
+        live = tuple(sorted(tail.live()))
         return References(
-            retained=(*sorted(newest), *sorted(tail.live())),
+            retained=(*sorted(newest), *(() if self._lite else live)),
             expired=tuple(file.path for file in (*going, *sidecars)),
             sources=self._sources(native),
             released=tuple(sorted(await self._reader.overruled(native.segment, delete_before_ms))),
             tolerated=(
+                *(live if self._lite else ()),
                 *(path for path in stays if path not in free and path not in newest),
                 *sorted(tail.tolerated(delete_before_ms)),
+                *sorted(await self._named_by_iceberg(native)),
             ),
         )
 
-    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:  # noqa: ARG002
+    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
         """A log below the root is another table's: its files look like orphans of this one."""
         marker = f"/{names.LOG_DIRECTORY}/"
         own = self._root.join(names.LOG_DIRECTORY).as_directory().raw
         nested = next((path for path in unreferenced if marker in path and not path.startswith(own)), None)
         if nested is None:
-            other = next((path for path in unreferenced if is_other_table(path)), None)
+            layout: DeltaLayout = state.layout  # type: ignore[assignment]  # the layout that `load` gave
+            other = next((path for path in unreferenced if layout.is_other_table(path)), None)
             return other and f"{other} belongs to a table of another format inside this one: move one of them"
         return f"another Delta table lives inside this one, at {nested.partition(marker)[0]}: move one of them"
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:  # noqa: ARG002  # looks anew
-        """Health check: the newest version can still be rebuilt from what is left."""
-        if expiring.empty:
-            return
+        """Health check: the newest version can still be rebuilt from what is left, if it could before: a checkpoint
+        without its own commit is readable all the same. Then directories that nobody uses any more go."""
+        before: DeltaState = state.native
         listing = await self._reader.listing()
-        if log.earliest_reliable(listing) is None:
+        if log.earliest_reliable(listing) is None and log.earliest_reliable(before.listing) is not None:
             raise Indeterminate(
                 f"{self._root}: after the cleanup no complete checkpoint leads to version {listing.latest_version} "
                 "without a gap: restore the log before anything else"
             )
+        await self._remove_old_empty_directories(state)
+
+    async def _remove_old_empty_directories(self, state: TableState) -> None:
+        """Those that have been empty for as long as a removed file is kept. Only a full vacuum looks for them: it
+        takes a walk over the whole table."""
+        layout: DeltaLayout = state.layout  # type: ignore[assignment]  # the layout that `load` gave
+        if layout.keep_data or self._lite:
+            return
+        older_than = await self._moment() - max(GRACE_FLOOR, state.minimum_age)
+        tidy = self._tidy.within(state.roots)
+        found = await tidy.empty_directories(self._root, older_than)
+        ours = [path for path in found if layout.is_data_directory(path)]
+        if ours:
+            await tidy.remove_empty_directories(self._root, ours)
 
     async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
         """What leads to a checkpoint file or to a path that the log names directly."""
@@ -150,6 +183,8 @@ class DeltaTable:
             return (f"version {native.version} has it: a commit behind the newest checkpoint added it",)
         if _names(native.segment.tail.tolerated(native.delete_before_ms), key):
             return ("a commit removed it, and delta.deletedFileRetentionDuration has not passed since",)
+        if _names(await self._named_by_iceberg(native), key):
+            return ("Iceberg metadata in the table's directory names it",)
         return ()
 
     async def _moment(self) -> datetime:
@@ -190,10 +225,14 @@ class DeltaTable:
                 kind=decode.KIND,
                 retained=True,
                 size_bytes=file.size_bytes,
-                context=decode.context(self._root, native.delete_before_ms),
+                context=decode.context(self._root, native.delete_before_ms, listed=not self._lite),
             )
             for file in (opened.files if opened else ())
         )
+
+    async def _named_by_iceberg(self, native: DeltaState) -> frozenset[str]:
+        """While UniForm is on, its metadata follows this log and names nothing else."""
+        return frozenset() if native.properties.iceberg_metadata else await self._iceberg.named()
 
     async def _free_sidecars(self, native: DeltaState, going: list[LogFile]) -> list[LogFile]:
         """Old sidecars that no staying checkpoint names. They were listed before the checkpoints are read here."""

@@ -3,21 +3,19 @@
 The header's schema is rewritten before anything reads the rows: names become ours, attributes and logical types
 go, fields without any bytes (the partition of an unpartitioned table) go, and nested records are laid flat. Avro
 encodes all of these alike, so the rows stay the same, while the fast reader (DataFusion) can skip whatever is not
-asked for. fastavro, which reads the nested form in full, is the reference and reads small or odd files.
+asked for. fastavro, which reads the nested form, is the reference and reads small or odd files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from datafusion import col
 
 from lakesweep.formats import avro
-
-FAST_FROM_ROWS = 40
-"""Below this the fixed cost of the fast reader is larger than what it saves."""
 
 
 class FieldMissing(ValueError):
@@ -30,12 +28,12 @@ def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
     Raises avro.ContainerError or FieldMissing. The number of rows is exactly what the block headers promise.
     """
     container = avro.walk(data)
-    schema = Plain(container.schema, wanted)
+    schema = _plain(container.metadata["avro.schema"], tuple(wanted.items()))
     for field_id, field in wanted.items():
         if not field.nullable and field_id not in schema.found:
             raise FieldMissing(f"no field with id {field_id} ({field.name})")
     blocks = avro.inflate(data, container)
-    table = read_fast(blocks, container.rows, schema) if container.rows >= FAST_FROM_ROWS else None
+    table = read_fast(blocks, container.rows, schema) if avro.is_large(blocks) else None
     if table is None:
         table = read_slowly(blocks, container.rows, schema)
     if table.num_rows != container.rows:
@@ -47,24 +45,19 @@ def read_fast(blocks: Sequence[bytes], rows: int, schema: Plain) -> pa.Table | N
     """By DataFusion; None for what it cannot read, or where a nested record may be null and so cannot be laid flat."""
     if schema.flat is None:
         return None
-    return avro.decode_columns(blocks, schema.flat, rows, [col(field.name) for field in schema.found.values()])
+    wanted = {field.name: field.name for field in schema.found.values()}
+    return avro.decode_columns(blocks, schema.flat, rows, wanted)
 
 
 def read_slowly(blocks: Sequence[bytes], rows: int, schema: Plain) -> pa.Table:
-    """By fastavro, every field of every row."""
-    columns: dict[str, list[Any]] = {name: [] for name in schema.paths}
-    for record in avro.decode_rows(b"".join(blocks), schema.nested, rows):
-        for name, path in schema.paths.items():
-            columns[name].append(_dig(record, path))
-    return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema.found.values()})
-
-
-def _dig(record: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        if record is None:
-            return None
-        record = record[name]
-    return record
+    """By fastavro, row by row."""
+    records = avro.decode_rows(blocks, schema.nested, rows, schema.wanted)
+    return pa.table(
+        {
+            field.name: pa.array(avro.values(records, schema.paths[field.name]), field.type)
+            for field in schema.found.values()
+        }
+    )
 
 
 def _typed(table: pa.Table, wanted: Mapping[int, pa.Field]) -> pa.Table:
@@ -80,6 +73,12 @@ def _typed(table: pa.Table, wanted: Mapping[int, pa.Field]) -> pa.Table:
     return pa.table(columns, schema=pa.schema(list(wanted.values())))
 
 
+@functools.lru_cache(maxsize=64)
+def _plain(schema: bytes, wanted: tuple[tuple[int, pa.Field], ...]) -> Plain:
+    """A writer's manifests share their schema, and taking it apart costs as much as decoding ten rows."""
+    return Plain(json.loads(schema), dict(wanted))
+
+
 class Plain:
     """A writer's schema, rewritten: `nested` as it was, `flat` with records laid open where that is possible."""
 
@@ -92,6 +91,8 @@ class Plain:
         if not isinstance(schema, dict) or schema.get("type") != "record":
             raise avro.ContainerError("its rows are not records")
         self.nested: dict[str, Any] = self._record(schema, ())
+        self.wanted = _pruned(self.nested, self.paths)
+        """The nested form with only what was found."""
         flat = _flatten(self.nested)
         names = {field["name"] for field in flat["fields"]}
         self.flat = flat if all(name in names for name in self.paths) else None
@@ -140,6 +141,25 @@ class Plain:
 
 _NOTHING = "null"
 """The type of a field that takes no bytes at all."""
+
+
+def _pruned(schema: Any, names: Collection[str]) -> Any:
+    """A type without the fields of other names, and without the records that are left empty."""
+    match schema:
+        case [*branches]:
+            return [_pruned(branch, names) for branch in branches]
+        case {"type": "record", "fields": fields}:
+            inner = [{**field, "type": _pruned(field["type"], names)} for field in fields]
+            kept = [field for field in inner if field["name"] in names or _has_fields(field["type"])]
+            return {**schema, "fields": kept}
+        case _:
+            return schema
+
+
+def _has_fields(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return any(_has_fields(branch) for branch in schema)
+    return isinstance(schema, dict) and bool(schema.get("fields"))
 
 
 def _flatten(record: dict[str, Any]) -> dict[str, Any]:

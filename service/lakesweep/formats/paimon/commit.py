@@ -26,7 +26,7 @@ from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standin
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.shapes import Shape
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
-from lakesweep.formats.paimon.tidy import Tidy
+from lakesweep.formats.tidy import Tidy
 from lakesweep.model.errors import AlreadyThere, CommitConflict, CommitUnknown, Indeterminate, NotFound, StorageError
 
 _log = structlog.get_logger(__name__)

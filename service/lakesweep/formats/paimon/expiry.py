@@ -11,6 +11,7 @@ from lakesweep.formats.paimon.partitions import Due
 from lakesweep.formats.paimon.retention import Decision, Rules
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.model.files import Tally
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 
@@ -38,6 +39,7 @@ def plan_expiry(state: PaimonState, head: str, policy: CleanupPolicy, now: datet
         ),
         keep=snapshots.keep,
         partitions=tuple(partition.path for partition in due.partitions),
+        partition_files=sum((partition.holds for partition in due.partitions), Tally()),
         skipped=due.problem,
     )
 

@@ -26,11 +26,14 @@ SNAPSHOT_STAGE = 10
 
 _LAST_STAGE = 2**31 - 1
 _BUCKET = re.compile(r"^bucket-(\d+|postpone)$")
+_OTHER_TABLE = re.compile(r"(schema/schema|snapshot/snapshot)-\d+")
 _HINTS = ("EARLIEST", "LATEST")
 
 _RESERVED = FileKind(kind="reserved", reserved=True)
 _ELSEWHERE = FileKind(kind="other", reserved=True)
 _UNKNOWN = FileKind(kind="other", foreign=True)
+_OTHER_LOG = FileKind(kind="metadata", reserved=True)
+"""Of a table whose home is a partition of this one. Its buckets look like ours, so it must reach the owner check."""
 _TEMPORARY = FileKind(kind="temporary", stage=DATA_STAGE)
 _MANIFEST = FileKind(kind="manifest", stage=MANIFEST_STAGE)
 _LIST = FileKind(kind="manifest_list", stage=LIST_STAGE)
@@ -105,9 +108,11 @@ class PaimonLayout:
         *directories, name = inside.split("/")
         if index_at_top and not directories and name.endswith(".index"):
             return _INDEX
-        if len(directories) != self.partition_levels + 1 or not _BUCKET.match(directories[-1]):
+        if not directories or not all("=" in level for level in directories[:-1]):
             return _ELSEWHERE
-        if not all("=" in level for level in directories[:-1]):
+        if len(directories) > 1 and _OTHER_TABLE.fullmatch(f"{directories[-1]}/{name}"):
+            return _OTHER_LOG
+        if len(directories) != self.partition_levels + 1 or not _BUCKET.match(directories[-1]):
             return _ELSEWHERE
         return self._in_bucket(name)
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.formats import avro
+from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import manifests
-from lakesweep.formats.paimon.files import TableFiles, gather_bounded, unreadable
+from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.manifests import ManifestMeta
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.errors import NotFound, StorageError, Unreadable

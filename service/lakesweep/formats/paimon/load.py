@@ -61,6 +61,7 @@ async def table_state(
         snapshots=tuple(expiry.as_model(snapshot, native) for snapshot in native.snapshots),
         layout=_layout(native.log, native.options, files.location, outside),
         estimated_files=await _live_files(native, lists),
+        history=tuple(snapshot.location.raw for snapshot in (*native.snapshots, *native.changelogs)),
         native=native,
     )
 

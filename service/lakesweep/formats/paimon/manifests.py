@@ -38,6 +38,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     "source": ("_FILE", "_FILE_SOURCE"),
     "created": ("_FILE", "_CREATION_TIME"),
     "rows": ("_FILE", "_ROW_COUNT"),
+    "size": ("_FILE", "_FILE_SIZE"),
 }
 """What can be read of a manifest by `read_columns`: a short name, and where the file keeps it."""
 
@@ -58,6 +59,7 @@ _TYPES = {
     "source": pa.int32(),
     "created": pa.timestamp("ms"),
     "rows": pa.int64(),
+    "size": pa.int64(),
 }
 
 

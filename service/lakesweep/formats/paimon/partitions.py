@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
 from lakesweep.formats.paimon import times
 from lakesweep.formats.paimon.binaryrow import Timestamp, Value, sort_key
 from lakesweep.formats.paimon.options import PartitionExpiry
 from lakesweep.formats.paimon.schema import Field, Kind
+from lakesweep.model.files import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Partition:
     """Its directory, for people only."""
     updated: datetime | None
     """The newest creation time of its files, a writer's wall clock; None when a file does not say."""
+    holds: Tally = field(default_factory=Tally)
+    """Its live files, for people only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import names, schema
-from lakesweep.formats.paimon.files import Listed, TableFiles, gather_bounded, unreadable
+from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
 from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, parse_snapshot
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, StorageError, Unreadable

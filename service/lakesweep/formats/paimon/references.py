@@ -13,8 +13,9 @@ import pyarrow as pa
 import structlog
 
 from lakesweep.cleanup.ports import References, ReferenceSource
+from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import decode, liveness
-from lakesweep.formats.paimon.files import TableFiles, gather_bounded
+from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta
 from lakesweep.formats.paimon.needs import Presence, Root, retained_roots

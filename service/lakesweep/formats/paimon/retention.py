@@ -119,4 +119,4 @@ def _young(
     if snapshot.id <= latest_id - rules.num_max:
         return None
     newest = max(snapshot.time_millis, following.time_millis if following else snapshot.time_millis)
-    return f"it was current less than {rules.time} ago" if newest >= cutoff_millis else None
+    return f"it was current less than {rules.time / timedelta(hours=1):g} h ago" if newest >= cutoff_millis else None

@@ -9,15 +9,17 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import manifests, names
 from lakesweep.formats.paimon.binaryrow import decode_row
-from lakesweep.formats.paimon.files import gather_bounded, unreadable
+from lakesweep.formats.paimon.files import unreadable
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta
 from lakesweep.formats.paimon.options import TableOptions
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
+from lakesweep.model.files import Tally
 
 
 @dataclass(slots=True)
@@ -25,6 +27,7 @@ class _Tally:
     """Adds minus deletes of one partition, and its newest file."""
 
     files: int = 0
+    bytes: int = 0
     updated: datetime | None = None
     undated: bool = False
 
@@ -35,7 +38,7 @@ async def live_partitions(
     """Partitions with at least one live file. Two spellings of one value are two partitions."""
 
     async def count(meta: ManifestMeta) -> pa.Table:
-        table = await lists.table(meta, ("kind", "partition", "created"))
+        table = await lists.table(meta, ("kind", "partition", "created", "size"))
         return await asyncio.to_thread(_count, table)
 
     tallies: dict[bytes, _Tally] = {}
@@ -43,6 +46,7 @@ async def live_partitions(
         for row in counted.to_pylist():
             tally = tallies.setdefault(row["partition"], _Tally())
             tally.files += row["sign_sum"]
+            tally.bytes += row["signed_size_sum"] or 0
             tally.undated |= row["undated_any"]
             tally.updated = max(filter(None, (tally.updated, row["created_max"])), default=None)
     types = [key.type for key in schema.partition_keys]
@@ -58,6 +62,7 @@ async def live_partitions(
                     legacy=options.legacy_partition_names,
                 ),
                 updated=None if tally.undated else tally.updated,
+                holds=Tally(files=tally.files, bytes=tally.bytes),
             )
             for raw, tally in sorted(tallies.items())
             if tally.files > 0
@@ -69,4 +74,6 @@ async def live_partitions(
 def _count(table: pa.Table) -> pa.Table:
     signs = pc.if_else(pc.equal(table.column("kind"), manifests.ADD), 1, -1)
     table = table.append_column("sign", signs).append_column("undated", pc.is_null(table.column("created")))
-    return table.group_by("partition").aggregate([("sign", "sum"), ("created", "max"), ("undated", "any")])
+    table = table.append_column("signed_size", pc.multiply(table.column("size"), signs))
+    wanted = [("sign", "sum"), ("signed_size", "sum"), ("created", "max"), ("undated", "any")]
+    return table.group_by("partition").aggregate(wanted)

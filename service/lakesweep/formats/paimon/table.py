@@ -23,11 +23,13 @@ from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.needs import retained_roots
+from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
-from lakesweep.formats.paimon.tidy import LeaveAll, Tidy
+from lakesweep.formats.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, StorageError
+from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
@@ -111,7 +113,13 @@ class PaimonTable:
             await self._leave_changelogs([snapshot for snapshot in going if snapshot.role is Role.SNAPSHOT])
         expired = tuple(expiry.as_model(snapshot, fresh.native) for snapshot in going)
         self._given_up |= {snapshot.key: snapshot.location.name for snapshot in going}
-        return await self.load(), replace(planned, expire=expired, partitions=dropped)
+        committed = replace(
+            planned,
+            expire=expired,
+            partitions=tuple(partition.path for partition in dropped),
+            partition_files=sum((partition.holds for partition in dropped), Tally()),
+        )
+        return await self.load(), committed
 
     async def references(
         self,
@@ -138,8 +146,10 @@ class PaimonTable:
                 return found
 
     async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:  # noqa: ARG002
-        """Places outside of Paimon's own directories are reserved, so another table inside is never touched."""
-        return None
+        """Places outside of Paimon's own directories are reserved, so another table inside is never touched, unless a
+        partition is its home: then its buckets are where ours would be."""
+        other = next(iter(unreferenced), None)
+        return other and f"{other} belongs to a table inside a partition of this one: move one of them"
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
         """Tell other readers where history begins now, and remove directories that nobody uses any more."""
@@ -148,7 +158,7 @@ class PaimonTable:
             if numbers:
                 await self._write_hint(role, "EARLIEST", numbers[0])
         if self._emptied:
-            await self.tidy.remove_empty_directories(state.location, self._emptied)
+            await self.tidy.within(state.roots).remove_empty_directories(state.location, self._emptied)
         await self._remove_old_empty_directories(state)
 
     async def _remove_old_empty_directories(self, state: TableState) -> None:
@@ -156,18 +166,19 @@ class PaimonTable:
         while: a writer may have made it for the file it is about to write."""
         layout = cast("PaimonLayout", state.layout)
         older_than = await self.storage.now() - GRACE_FLOOR
+        tidy = self.tidy.within(state.roots)
         for root in state.roots:
-            found = await self.tidy.empty_directories(root, older_than)
+            found = await tidy.empty_directories(root, older_than)
             ours = [path for path in found if layout.is_data_directory(path)]
             if ours:
-                await self.tidy.remove_empty_directories(root, ours)
+                await tidy.remove_empty_directories(root, ours)
 
     async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
         """Which snapshots, tags, branches and changelogs lead to a manifest or to a file that one names itself."""
         native: PaimonState = state.native
         roots = retained_roots(native, (), decoupled=native.options.decoupled)
         return tuple(
-            [f"{root.snapshot.label} needs it" for root in roots if await self._references.leads(root, source)]
+            [f"{root.snapshot.label} leads to it" for root in roots if await self._references.leads(root, source)]
         )
 
     async def compact_manifests(self, now: datetime, fence: Fence) -> PaimonSnapshot | None:
@@ -192,21 +203,21 @@ class PaimonTable:
         metas = await self._references.going_manifests(going)
         return await directories.directories_of(self._files, self._lists, native, metas)
 
-    async def _drop_partitions(self, native: PaimonState, now: datetime, fence: Fence) -> tuple[str, ...]:
-        """Commit the drops, batch by batch; the directories that really went."""
+    async def _drop_partitions(self, native: PaimonState, now: datetime, fence: Fence) -> list[Partition]:
+        """Commit the drops, batch by batch; the partitions that really went."""
         due = expiry.due_partitions(native, now).partitions
         size = native.options.partitions.batch_size
-        dropped: list[str] = []
+        dropped: list[Partition] = []
         for start in range(0, len(due), size):
             batch = due[start : start + size]
             raw = [partition.raw for partition in batch]
             snapshot = await drop.drop_partitions(
                 self._committer(), self._lists, self._native, raw, fence=fence, now=now
             )
-            dropped += [partition.path for partition in batch] if snapshot else []
+            dropped += batch if snapshot else ()
         if due:
             self.checked[self.location.raw] = now
-        return tuple(dropped)
+        return dropped
 
     async def _leave_changelogs(self, snapshots: Sequence[PaimonSnapshot]) -> None:
         """Copy snapshots into `changelog/`, oldest first, before they go. An older changelog of the same id is of a
@@ -227,7 +238,7 @@ class PaimonTable:
             _log.warning("hint_not_written", directory=directory, hint=hint, why=str(exc))
 
     def _committer(self) -> Committer:
-        return Committer(self._files, self._lists, self._writing(), self.tidy)
+        return Committer(self._files, self._lists, self._writing(), self.tidy.within((self.location,)))
 
     def _writing(self) -> Writer:
         if self.writer is None:

@@ -7,9 +7,10 @@ from contextlib import aclosing
 from datetime import datetime
 
 from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.formats.paimon.tidy import LeaveAll, Tidy
 from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
@@ -36,17 +37,28 @@ class PaimonFormat:
         self._checked: dict[str, datetime] = {}
 
     async def tables(self) -> Sequence[TableRef]:
-        """Every directory of a database that holds schemas; a table that was never committed to counts too."""
-        root = self._database(self._spec.database) if self._spec.database else self._warehouse
-        prefix = root.as_directory().raw
-        found: set[str] = set()
-        async with aclosing(self._storage.list(root.as_directory())) as pages:
-            async for page in pages:
-                for path in page.column("path").to_pylist():
-                    name = self._table_of(path[len(prefix) :].split("/"))
-                    if name:
-                        found.add(name)
-        return [self._ref(name) for name in sorted(found)]
+        """Every directory of a database that holds schemas; a table that was never committed to counts too. Only
+        directories are looked at, never what is in the tables."""
+        places = [
+            (database, name)
+            for database in await self._databases()
+            for name in await self._storage.directories(self._database(database))
+        ]
+        is_table = await gather_bounded(places, self._has_schema)
+        found = [place for place, holds in zip(places, is_table, strict=True) if holds]
+        return [self._ref(name if self._spec.database else f"{database}.{name}") for database, name in sorted(found)]
+
+    async def _databases(self) -> list[str]:
+        if self._spec.database:
+            return [self._spec.database]
+        names = await self._storage.directories(self._warehouse)
+        found = (name.removesuffix(_DATABASE_SUFFIX) for name in names if name.endswith(_DATABASE_SUFFIX))
+        return [name for name in found if name]
+
+    async def _has_schema(self, place: tuple[str, str]) -> bool:
+        database, name = place
+        async with aclosing(self._storage.list(self._database(database).join(name, _SCHEMA))) as pages:
+            return await anext(pages, None) is not None
 
     async def open(self, ref: TableRef) -> PaimonTable:
         """A handle for one cycle."""
@@ -54,7 +66,7 @@ class PaimonFormat:
             raise UnknownTable(f"{ref} is not a table of {self._spec.tenant}/{self._spec.dataset}")
         return PaimonTable(
             ref=ref,
-            location=self._location(ref),
+            location=await self._location(ref),
             storage=self._storage,
             tenant_root=self._spec.tenant_root,
             writer=self._writer,
@@ -64,30 +76,28 @@ class PaimonFormat:
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """Where all tables keep files; of a table that cannot be read only its directory is known."""
-        places: dict[TableRef, tuple[Location, ...]] = {}
-        for ref in await self.tables():
-            table = await self.open(ref)
-            try:
-                places[ref] = await table.places()
-            except LakesweepError:
-                places[ref] = (table.location.as_directory(),)
-        return places
+        refs = await self.tables()
+        return dict(zip(refs, await gather_bounded(refs, self._places), strict=True))
 
-    def _table_of(self, parts: list[str]) -> str | None:
-        """The table whose schema file this is, given the path below the database or the warehouse."""
-        *directories, schema, _ = parts if len(parts) >= 3 else ["", ""]
-        if schema != _SCHEMA:
-            return None
-        if self._spec.database:
-            return directories[0] if len(directories) == 1 else None
-        if len(directories) == 2 and directories[0].endswith(_DATABASE_SUFFIX):
-            return f"{directories[0].removesuffix(_DATABASE_SUFFIX)}.{directories[1]}"
-        return None
+    async def _places(self, ref: TableRef) -> tuple[Location, ...]:
+        table = await self.open(ref)
+        try:
+            return await table.places()
+        except LakesweepError:
+            return (table.location.as_directory(),)
 
-    def _location(self, ref: TableRef) -> Location:
+    async def _location(self, ref: TableRef) -> Location:
+        """Databases and tables may have dots in their names: then the one that is there is meant."""
         if self._spec.database:
             return self._database(self._spec.database).join(ref.name)
-        database, _, name = ref.name.partition(".")
+        parts = ref.name.split(".")
+        places = [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))] or [("", ref.name)]
+        if len(places) > 1:
+            is_table = await gather_bounded(places, self._has_schema)
+            places = [place for place, holds in zip(places, is_table, strict=True) if holds] or places[:1]
+        if len(places) > 1:
+            raise UnknownTable(f"{ref} may be any of {len(places)} tables of this name: rename one")
+        ((database, name),) = places
         return self._database(database).join(name)
 
     def _database(self, name: str) -> Location:

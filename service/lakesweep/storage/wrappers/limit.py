@@ -7,13 +7,13 @@ consumer that reads objects in the middle of a listing cannot wait for itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.ports import Part, Storage
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 
@@ -25,15 +25,32 @@ class LimitedStorage:
         self._inner = inner
         self._places = asyncio.Semaphore(max_in_flight)
 
-    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """One place per batch."""
-        async with aclosing(self._inner.list(root)) as batches:
+        return self._placed(self._inner.list(root))
+
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """One place per batch."""
+        return self._placed(self._inner.list_part(part))
+
+    async def _placed(self, listing: AsyncGenerator[pa.RecordBatch, None]) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with aclosing(listing) as batches:
             while True:
                 async with self._places:
                     batch = await anext(batches, None)
                 if batch is None:
                     return
                 yield batch
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """One place for all of it."""
+        async with self._places:
+            return await self._inner.parts(root, wanted)
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """One level."""
+        async with self._places:
+            return await self._inner.directories(root)
 
     async def read(self, location: Location) -> bytes:
         """The whole object."""

@@ -11,7 +11,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.ports import Part, Storage, Writer
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 
@@ -36,13 +36,30 @@ class MeteredStorage:
         self._inner = inner
         self._stats = stats
 
-    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """Count batches and objects."""
-        async with aclosing(self._inner.list(root)) as batches:
+        return self._counted(self._inner.list(root))
+
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Count batches and objects."""
+        return self._counted(self._inner.list_part(part))
+
+    async def _counted(self, listing: AsyncGenerator[pa.RecordBatch, None]) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with aclosing(listing) as batches:
             async for batch in batches:
                 self._stats.calls["list"] += 1
                 self._stats.objects_listed += batch.num_rows
                 yield batch
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """Count the call."""
+        self._stats.calls["parts"] += 1
+        return await self._inner.parts(root, wanted)
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """Count the call."""
+        self._stats.calls["directories"] += 1
+        return await self._inner.directories(root)
 
     async def read(self, location: Location) -> bytes:
         """Count bytes."""

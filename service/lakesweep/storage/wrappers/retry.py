@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TypeVar
 
 import pyarrow as pa
 
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.ports import Part, Storage, Writer
 from lakesweep.model.errors import Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
@@ -59,13 +59,22 @@ class RetryingStorage:
         self._inner = inner
         self._backoff = backoff
 
-    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """Start over only while nothing was handed out: a consumer must never see a row twice."""
+        return self._from_the_start(lambda: self._inner.list(root))
+
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """In the same way."""
+        return self._from_the_start(lambda: self._inner.list_part(part))
+
+    async def _from_the_start(
+        self, listing: Callable[[], AsyncGenerator[pa.RecordBatch, None]]
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
         failures = 0
         while True:
             started = False
             try:
-                async with aclosing(self._inner.list(root)) as batches:
+                async with aclosing(listing()) as batches:
                     async for batch in batches:
                         started = True
                         yield batch
@@ -76,6 +85,14 @@ class RetryingStorage:
             else:
                 return
             await self._backoff.pause(failures)
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """Once more from the start."""
+        return await self._backoff.call(lambda: self._inner.parts(root, wanted))
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """One level."""
+        return await self._backoff.call(lambda: self._inner.directories(root))
 
     async def read(self, location: Location) -> bytes:
         """The whole object."""

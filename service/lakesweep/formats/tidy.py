@@ -16,6 +16,10 @@ from lakesweep.model.location import Location
 class Tidy(Protocol):
     """Given by the composition root. Never raises for what a store says: leaving something behind is harmless."""
 
+    def within(self, roots: Sequence[Location]) -> Tidy:
+        """The same for one table: nothing outside its roots is touched. Before this is asked, nothing at all is."""
+        ...
+
     async def discard(self, paths: Sequence[str]) -> None:
         """Remove files that this process wrote just now and that nothing can refer to."""
         ...
@@ -31,6 +35,10 @@ class Tidy(Protocol):
 
 class LeaveAll:
     """Where no deleting was given: unpublished files stay until they are old enough to be orphans."""
+
+    def within(self, roots: Sequence[Location]) -> Tidy:  # noqa: ARG002
+        """Everywhere the same."""
+        return self
 
     async def discard(self, paths: Sequence[str]) -> None:
         """Leave them."""

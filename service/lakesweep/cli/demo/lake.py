@@ -1,0 +1,62 @@
+"""A small real lake for `lakesweep demo`: tables of all three formats, with the litter that lakes gather.
+
+Three tenants, tags, a branch, deletes, overwrites and compactions; files of failed writers, some old and some of
+this minute; notes that are nobody's business; and one table that has lost a live file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lakesweep.cli.demo import delta, iceberg, paimon
+from lakesweep.cli.demo.tables import DemoTable, Rows
+
+SPARK_ABOVE_FILES = 75
+"""Far below the default, so that one of these small tables counts as large."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoLake:
+    """Where the lake is, and its tables as they should look afterwards."""
+
+    root: Path
+    tables: tuple[DemoTable, ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As an operator would describe the lake."""
+        initech = {"id": "initech", "root": f"file://{self.root}/initech"}
+        datasets = [paimon.dataset(self.root / "initech"), delta.dataset(self.root / "initech")]
+        return {
+            "tenants": [*iceberg.tenants(self.root), {**initech, "datasets": datasets}],
+            "engine": {"spark_above_files": SPARK_ABOVE_FILES},
+        }
+
+    @property
+    def planted(self) -> dict[str, tuple[Path, ...]]:
+        """By table: files that no writer ever committed and that are old enough to go."""
+        return {table.label: table.planted for table in self.tables}
+
+    def rows(self) -> dict[str, Rows]:
+        """What readers see now; nothing at all where a file is missing."""
+        found: dict[str, Rows] = {}
+        for table in self.tables:
+            try:
+                found[table.label] = table.read()
+            except FileNotFoundError:
+                found[table.label] = {}
+        return found
+
+    def size(self) -> tuple[int, int]:
+        """Files and bytes in the lake, catalogs not counted."""
+        sizes = [path.stat().st_size for path in self.root.rglob("*") if path.is_file() and path.suffix != ".db"]
+        return len(sizes), sum(sizes)
+
+
+def build(root: Path) -> DemoLake:
+    """Write the lake below an empty directory."""
+    tables = [*iceberg.build(root), asyncio.run(paimon.build(root / "initech")), delta.build(root / "initech")]
+    return DemoLake(root=root, tables=tuple(tables))

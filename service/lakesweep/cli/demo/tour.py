@@ -1,0 +1,145 @@
+"""The demo's way through the product: build a lake, plan it, explain, clean it, and read every table again.
+
+It does what a person would do with the commands, and fails when a reader has lost a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from lakesweep.cli import exits, lists, render, screen
+from lakesweep.cli.demo import lake, show
+from lakesweep.cli.demo.lake import DemoLake
+from lakesweep.daemon.app import App
+from lakesweep.engines.spark import startup
+from lakesweep.model.errors import EngineFailed
+from lakesweep.model.run import CleanupRun
+from lakesweep.settings.schema import LoggingSettings, Settings
+from lakesweep.telemetry import logs
+
+_SHOWN_IN_FULL = ("acme/shop/orders", "initech/web/visits", "initech/raw/clicks")
+"""One table of each format; what the others would show is much the same."""
+_FILES_SHOWN = 2
+_LARGEST = "initech/raw/clicks"
+_SPARK = {
+    "master": "local[2]",
+    # A JVM that lives for seconds should not spend them on compiling itself well.
+    "conf": {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+}
+
+
+def go(directory: Path, *, kept: bool = False) -> exits.ExitCode:
+    """All of it, below a directory. The exit code says whether what should be there is there."""
+    logs.configure(LoggingSettings(), at_least=logging.ERROR)
+    console = screen.output()
+    show.title(console, "1. A small lake", f"Three tenants and three formats, in {directory}")
+    built = lake.build(directory / "lake")
+    show.lake(console, built)
+    sound = asyncio.run(_Tour(console, built, directory).go())
+    if kept:
+        console.print(screen.text(f"The lake stays in {directory}/lake, the state in {directory}/state."))
+    return exits.ExitCode.DONE if sound else exits.ExitCode.FAILED
+
+
+class _Tour:
+    """One lake and the settings for it."""
+
+    def __init__(self, console: Console, built: DemoLake, directory: Path) -> None:
+        self._console = console
+        self._lake = built
+        self._directory = directory
+        self._no_spark = _why_no_spark()
+
+    async def go(self) -> bool:
+        """True when every check holds."""
+        before, size_before = self._lake.rows(), self._lake.size()
+        async with App.open(self._settings("inprocess" if self._no_spark else "auto")) as app:
+            planned = await self._plan(app)
+            engines_agree = await self._compare_engines(planned[_LARGEST])
+            await self._explain(app)
+            done = await self._clean(app)
+        return show.afterwards(self._console, self._lake, before, size_before, done) and engines_agree
+
+    async def _plan(self, app: App) -> dict[str, CleanupRun]:
+        """Plan every table; those that are shown in full come last."""
+        show.title(self._console, "2. lakesweep plan", "What would go, what stays and why. Nothing is changed.")
+        works = {work.ref.label: work for work in await app.resolve(None)}
+        runs = {}
+        for label in (*(label for label in works if label not in _SHOWN_IN_FULL), *_SHOWN_IN_FULL):
+            with _quiet(self._directory / "spark.log"):
+                runs[label] = await app.plan(works[label])
+            if label in _SHOWN_IN_FULL:
+                first = [row async for batch in app.candidates(runs[label]) for row in batch][:_FILES_SHOWN]
+                show.command(self._console, f"lakesweep plan {label} --files {_FILES_SHOWN}")
+                render.show_plan(self._console, runs[label], first)
+                self._console.print()
+        render.show_sum(self._console, list(runs.values()))
+        return runs
+
+    async def _compare_engines(self, planned: CleanupRun) -> bool:
+        """The largest table once more inside this process: another engine, the same plan."""
+        show.title(self._console, "3. Two engines, one plan", "Large tables are planned on Spark, others in-process.")
+        async with App.open(self._settings("inprocess")) as app:
+            (work,) = await app.resolve(planned.table.label)
+            return show.engines(self._console, await app.plan(work), planned, self._no_spark)
+
+    async def _explain(self, app: App) -> None:
+        show.title(self._console, "4. lakesweep explain", "Files that look like garbage, and why they stay.")
+        for path in (path for table in self._lake.tables for path in table.curious):
+            lists.show_explanation(self._console, await app.explain(str(path)))
+            self._console.print()
+
+    async def _clean(self, app: App) -> list[CleanupRun]:
+        show.title(self._console, "5. lakesweep run --execute", "Expire, then delete what nothing references.")
+        done = []
+        for work in await app.resolve(None):
+            with _quiet(self._directory / "spark.log"):
+                done.append(await app.run(work, execute=True))
+        show.cleaned(self._console, done)
+        return done
+
+    def _settings(self, engine: str) -> Settings:
+        described: dict[str, Any] = self._lake.settings
+        return Settings.model_validate(
+            {
+                **described,
+                "engine": {**described["engine"], "kind": engine, "spark": _SPARK},
+                "service": {"data_dir": self._directory / "state"},
+            }
+        )
+
+
+def _why_no_spark() -> str | None:
+    try:
+        startup.check_java()
+    except EngineFailed as exc:
+        return str(exc)
+    return None
+
+
+@contextmanager
+def _quiet(log: Path) -> Iterator[None]:
+    """Spark starts a JVM that writes to this process's terminal as it likes: let it write to a file instead."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    terminal = {number: os.dup(number) for number in (1, 2)}
+    with log.open("ab") as file:
+        for number in terminal:
+            os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, shown in terminal.items():
+            os.dup2(shown, number)
+            os.close(shown)

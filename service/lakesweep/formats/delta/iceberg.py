@@ -1,0 +1,142 @@
+"""Iceberg metadata right at the root of a Delta table: the files that it names stay. Reads only.
+
+UniForm keeps such metadata while it is switched on and leaves it behind when it is switched off; an Iceberg table of
+its own may share the place as well. Nothing tells the two apart for certain, so neither is taken for rubbish: what
+the newest Iceberg metadata names, in any of its snapshots, is kept as if the Delta log named it. Metadata that
+cannot be read may name anything, so it stops the table. What it names and is gone, under every name that the root
+may have elsewhere, protects nothing: no Iceberg reader can get past it either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+from collections.abc import Iterable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+from lakesweep.cleanup.ports import Storage
+from lakesweep.formats import avro
+from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.delta import paths
+from lakesweep.formats.delta.actions import place_addresses
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
+from lakesweep.model.errors import NotFound, Unreadable
+from lakesweep.model.location import Location
+
+DIRECTORY = "metadata"
+_NUMBER = re.compile(r"v(\d+)\.|(\d+)-[0-9a-f]{8}-")
+"""How file systems and how catalogs count. A bare uuid, which may begin with digits as well, counts nothing."""
+_NEWEST = 2
+"""The newest file may be of a commit that never came to pass: then the one before it is the current one."""
+_STATISTICS = ("statistics", "partition-statistics")
+_FORMAT_VERSIONS = (1, 2, 3)
+_GZIP = b"\x1f\x8b"
+
+
+class IcebergNeighbour:
+    """Reads what Iceberg metadata beside a Delta log names. Manifests never change: each is read once."""
+
+    def __init__(self, storage: Storage, root: Location) -> None:
+        self._storage = storage
+        self._root = root
+        self._known: dict[str, frozenset[str]] = {}
+
+    async def named(self) -> frozenset[str]:
+        """Addresses below the root that Iceberg metadata names. Raises Unreadable."""
+        lists: set[str] = set()
+        manifests: set[str] = set()
+        statistics: set[str] = set()
+        newest = await self._newest()
+        for place, document in zip(newest, await gather_bounded(newest, self._metadata), strict=True):
+            try:
+                for snapshot in document.get("snapshots") or ():
+                    manifests.update(snapshot.get("manifests") or ())
+                    lists.update([snapshot["manifest-list"]] if "manifest-list" in snapshot else ())
+                statistics.update(one["statistics-path"] for kind in _STATISTICS for one in document.get(kind) or ())
+            except (AttributeError, KeyError, TypeError) as exc:
+                raise Unreadable(place.raw, f"Iceberg metadata of an unknown shape: {exc!r}") from exc
+        for found in await gather_bounded(sorted(lists), self._manifests_in):
+            manifests.update(found)
+        fresh = sorted(manifests - self._known.keys())
+        self._known.update(zip(fresh, await gather_bounded(fresh, self._data_files_in), strict=True))
+        return self._addresses(statistics).union(*(self._known[manifest] for manifest in manifests))
+
+    async def _newest(self) -> list[Location]:
+        """The metadata files that may be the current one: those of the newest versions, those written last, since a
+        table that was made anew counts from the beginning, and any without a number."""
+        directory = self._root.join(DIRECTORY).as_directory()
+        found: dict[str, datetime | None] = {}
+        async with aclosing(self._storage.list(directory)) as pages:
+            async for page in pages:
+                times = page.column("modified_at").to_pylist()
+                found.update(zip(page.column("path").to_pylist(), times, strict=True))
+        versions = {
+            path: _version(path[len(directory.raw) :])
+            for path in found
+            if "/" not in path[len(directory.raw) :] and path.endswith(METADATA_SUFFIXES)
+        }
+        counted = sorted({one for one in versions.values() if one is not None}, reverse=True)
+        newest = {one for style in (1, 2) for one in [one for one in counted if one[0] == style][:_NEWEST]}
+        last = sorted(versions, key=lambda path: found[path] or datetime.max.replace(tzinfo=UTC), reverse=True)
+        chosen = {path for path, one in versions.items() if one is None or one in newest}
+        return [Location.parse(path) for path in sorted(chosen.union(last[:_NEWEST]))]
+
+    async def _metadata(self, place: Location) -> dict[str, Any]:
+        try:
+            data = await self._storage.read(place)
+            document = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        except NotFound:
+            return {}
+        except (ValueError, OSError, EOFError) as exc:
+            raise Unreadable(place.raw, f"not Iceberg metadata: {exc}") from exc
+        if not isinstance(document, dict) or document.get("format-version") not in _FORMAT_VERSIONS:
+            raise Unreadable(place.raw, "not Iceberg metadata of a version that is known")
+        return document
+
+    async def _manifests_in(self, manifest_list: str) -> list[str]:
+        return await self._column(manifest_list, "manifest_path")
+
+    async def _data_files_in(self, manifest: str) -> frozenset[str]:
+        return self._addresses(await self._column(manifest, "data_file", "file_path"))
+
+    def _addresses(self, spelled: Iterable[str]) -> frozenset[str]:
+        """Where these may be below the root."""
+        places = [paths.place(path, self._root) for path in spelled]
+        return frozenset(address for place in places for address in (*place_addresses(place), *place.aliases))
+
+    async def _column(self, address: str, *field: str) -> list[str]:
+        """One column of a manifest list or of a manifest; nothing if the file is gone."""
+        data = await self._read(address)
+        if data is None:
+            return []
+        try:
+            table = await asyncio.to_thread(avro.read_columns, data, {"value": field})
+        except ValueError as exc:
+            raise Unreadable(address, f"not an Iceberg manifest: {exc}") from exc
+        values: list[str] = table.column("value").to_pylist()
+        if not all(values):
+            raise Unreadable(address, f"an entry without its {field[-1]}")
+        return values
+
+    async def _read(self, address: str) -> bytes | None:
+        """A file that Iceberg spells; None if it is gone. Outside the root it is looked for below the root first: it
+        may be one of ours, seen through another name of the root."""
+        for spelled in (*paths.place(address, self._root).aliases, address):
+            try:
+                return await self._storage.read(Location.parse(spelled))
+            except NotFound:
+                continue
+            except ValueError as exc:
+                raise Unreadable(address, f"not an address: {exc}") from exc
+        return None
+
+
+def _version(name: str) -> tuple[int, int] | None:
+    """How a name counts, and how far; None if it does not."""
+    found = _NUMBER.match(name)
+    style = found.lastindex if found else None
+    return (style, int(found[style])) if found and style else None

@@ -1,0 +1,95 @@
+"""A lite vacuum: candidates come from the log alone, and the table is never listed.
+
+What may go are the files that commits still in the log have removed, once their tombstones have expired, with their
+deletion vectors, and the change data that old commits wrote. Each is looked at by itself: one that an earlier run
+deleted is no candidate again. Files that no commit ever named, and what commits have removed that are gone from
+the log, stay until a full vacuum; a commit that cannot be read frees nothing. In the directories of the candidates
+the logs of other tables are looked for: a file that this table has removed may have become one of theirs.
+
+Delta's own LITE refuses a log whose first commits are gone, unless `_last_vacuum_info` covers them. Since cleaning the
+log is what this service does, ours says so and goes on: what it cannot see it cannot delete.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+
+import structlog
+
+from lakesweep.cleanup.ports import Shortlist, Storage
+from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.delta import iceberg, names
+from lakesweep.formats.delta.load import LogReader
+from lakesweep.formats.delta.log import LogFile
+from lakesweep.formats.delta.state import DeltaState
+from lakesweep.model.errors import NotFound, Unreadable
+from lakesweep.model.location import Location
+
+_HUDI = ".hoodie"
+_SIGNS = (names.LOG_DIRECTORY, iceberg.DIRECTORY, _HUDI, "schema")
+"""Directories that Delta, Iceberg, Hudi and Paimon tables cannot do without."""
+_VACUUMED_UP_TO = "latestCommitVersionOutsideOfRetentionWindow"
+
+_log = structlog.get_logger(__name__)
+
+
+async def shortlist(reader: LogReader, storage: Storage, native: DeltaState) -> Shortlist:
+    """The log itself, and the files that it has let go of since the last vacuum on record."""
+    vacuumed = await _vacuumed_up_to(storage, native)
+    first = min(native.listing.commits)
+    if first > vacuumed + 1:
+        _log.warning(
+            "lite_vacuum_sees_a_part",
+            table=native.root.raw,
+            first_commit=first,
+            hint="what earlier commits removed is found by vacuum_mode = full only",
+        )
+    commits = [file for version, file in sorted(native.listing.commits.items()) if version > vacuumed]
+    freed = await gather_bounded(commits, lambda file: _freed_by(reader, file, native.delete_before_ms))
+    objects = tuple(sorted(frozenset().union(*freed)))
+    log = native.root.join(names.LOG_DIRECTORY).as_directory()
+    return Shortlist(roots=(log, *await _other_logs(storage, native, objects)), objects=objects)
+
+
+async def _other_logs(storage: Storage, native: DeltaState, objects: tuple[str, ...]) -> list[Location]:
+    """Where other tables' metadata lies beside or above an object: it is listed, and the table is refused for it. What
+    Iceberg's at the root names is kept instead."""
+    prefix = native.root.as_directory().raw
+    directories = {""}
+    for path in objects:
+        *levels, _ = path.removeprefix(prefix).split("/") if path.startswith(prefix) else [""]
+        directories.update("/".join(levels[:depth]) for depth in range(1, len(levels) + 1))
+    signs = {f"{directory}/{sign}".lstrip("/") for directory in directories for sign in _SIGNS}
+    signs -= {names.LOG_DIRECTORY, iceberg.DIRECTORY, _HUDI if native.properties.hudi_metadata else ""}
+    places = [native.root.join(sign).as_directory() for sign in sorted(signs)]
+
+    async def holds_anything(place: Location) -> bool:
+        async with aclosing(storage.list(place)) as pages:
+            return await anext(pages, None) is not None
+
+    there = await gather_bounded(places, holds_anything)
+    return [place for place, found in zip(places, there, strict=True) if found]
+
+
+async def _freed_by(reader: LogReader, file: LogFile, delete_before_ms: int) -> frozenset[str]:
+    """What one commit removed, if its time has come, and the change data that it wrote."""
+    try:
+        commit = await reader.commit(file, keep=False)
+    except Unreadable:
+        return frozenset()
+    gone = (one for one in commit.files if one.removed_ms is not None and one.removed_ms < delete_before_ms)
+    freed = frozenset(address for one in gone for address in one.addresses)
+    old = file.modified_ms is not None and file.modified_ms < delete_before_ms
+    return freed.union(commit.change_data) if old else freed
+
+
+async def _vacuumed_up_to(storage: Storage, native: DeltaState) -> int:
+    """The last version whose removed files a vacuum of Delta's own has taken care of; -1 when nothing says."""
+    found = next((file for file in native.listing.files if file.relative == names.LAST_VACUUM), None)
+    try:
+        data = await storage.read(Location.parse(found.path)) if found else b"{}"
+        version = json.loads(data).get(_VACUUMED_UP_TO)
+    except (NotFound, ValueError, AttributeError):
+        return -1
+    return version if isinstance(version, int) else -1

@@ -1,0 +1,87 @@
+"""The demo's checks can fail, and its lake is the one that config/local-demo.toml describes."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lakesweep.cli.demo import lake as demo_lake
+from lakesweep.cli.demo import show
+from lakesweep.daemon.app import App
+from lakesweep.settings.load import load
+
+SAMPLE = Path(__file__).resolve().parents[3] / "config" / "local-demo.toml"
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return demo_lake.build(tmp_path / "lake")
+
+
+def without_expiry(lake):
+    """The same lake if nothing of it were past its age."""
+    return replace(lake, tables=tuple(replace(table, expiring=frozenset()) for table in lake.tables))
+
+
+def swept(lake):
+    for planted in lake.planted.values():
+        for path in planted:
+            path.unlink()
+
+
+def judged(lake, before):
+    out = io.StringIO()
+    sound = show.afterwards(Console(file=out, width=300), lake, before, (0, 0), [])
+    return sound, out.getvalue()
+
+
+def test_a_lake_that_reads_the_same_rows_without_its_orphans_is_sound(lake):
+    lake = without_expiry(lake)
+    before = lake.rows()
+    swept(lake)
+    sound, text = judged(lake, before)
+    assert sound
+    assert "Something is wrong" not in text
+
+
+@pytest.mark.parametrize("label", ["acme/shop/orders", "initech/web/visits", "initech/raw/clicks"])
+def test_a_reader_that_misses_files_or_a_row_fails_the_demo(lake, label):
+    lake = without_expiry(lake)
+    before = lake.rows()
+    swept(lake)
+    one_more = {state: (*ids, 10**9) for state, ids in before[label].items()}
+    assert not judged(lake, {**before, label: one_more})[0]
+    (place,) = (path for path in lake.root.rglob(label.rpartition("/")[2]) if path.is_dir())
+    for file in place.rglob("*.parquet"):
+        if "_delta_log" not in file.parts:
+            file.unlink()
+    sound, text = judged(lake, before)
+    assert not sound
+    assert f"Something is wrong: {label} does not read as it should" in text
+
+
+def test_an_orphan_that_is_left_fails_the_demo(lake):
+    before = without_expiry(lake).rows()
+    sound, text = judged(without_expiry(lake), before)
+    assert not sound
+    assert all(f"{path} is still there" in text for planted in lake.planted.values() for path in planted)
+
+
+def test_a_partition_that_did_not_expire_fails_the_demo(lake):
+    before = lake.rows()
+    swept(lake)
+    sound, text = judged(lake, before)
+    assert not sound
+    assert text.count("Something is wrong") == 1
+    assert "initech/web/visits does not read as it should" in text
+
+
+async def test_the_sample_settings_find_every_table_of_the_kept_lake(lake, tmp_path):
+    sample = tmp_path / "local-demo.toml"
+    sample.write_text(SAMPLE.read_text().replace("/tmp/lakesweep-demo", str(tmp_path)))
+    async with App.open(load(sample)) as app:
+        works = await app.resolve(None)
+        assert {work.ref.label for work in works} == {table.label for table in lake.tables}
+        assert [work.problem for work in works if work.problem] == []

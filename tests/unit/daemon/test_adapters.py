@@ -1,0 +1,81 @@
+"""What settings become: here, how hard a tenant's store may be worked by deletes."""
+
+import asyncio
+from contextlib import aclosing
+from types import SimpleNamespace
+
+import pytest
+from tests.builders.cycles import SetClock
+from tests.servers import s3_stub
+
+from lakesweep.daemon.adapters import Adapters
+from lakesweep.daemon.limits import Limits
+from lakesweep.model.location import Location
+from lakesweep.settings.schema import Settings
+
+HOME = Location.parse("s3://lake/t/")
+KEYS = [f"s3://lake/t/{number:05d}" for number in range(6000)]
+
+
+class Watch:
+    """How many requests were under way at most; SlowDown for more than `most`."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.most, self.running, self.seen = most, 0, []
+
+    async def __call__(self, _request):
+        self.running += 1
+        self.seen.append(self.running)
+        try:
+            await asyncio.sleep(0.002)
+            return s3_stub.error(503, "SlowDown") if self.running > self.most else None
+        finally:
+            self.running -= 1
+
+
+@pytest.fixture
+async def stub(s3_credentials):
+    async with s3_stub.s3_stub("lake") as server:
+        yield server
+
+
+@pytest.fixture
+async def adapters(stub, tmp_path):
+    settings = Settings.model_validate(
+        {
+            "service": {"data_dir": str(tmp_path)},
+            "storage": {"s3": {"endpoint_url": stub.endpoint_url, "path_style": True}},
+        }
+    )
+    async with aclosing(Adapters(settings, SetClock(None), Limits.of(settings.daemon))) as opened:
+        yield opened
+
+
+def deleter(adapters, tenant, concurrency):
+    return aclosing(adapters.deleter(tenant, HOME, SimpleNamespace(roots=(HOME,)), concurrency, lambda _: None))
+
+
+async def sweep(adapters, tenant, concurrency):
+    batches = [KEYS[start : start + 1000] for start in range(0, len(KEYS), 1000)]
+    async with deleter(adapters, tenant, concurrency) as opened:
+        await asyncio.gather(*map(opened.delete, batches))
+
+
+async def test_a_table_deletes_with_as_many_requests_as_its_policy_says(adapters, stub):
+    stub.fault = watch = Watch()
+    await sweep(adapters, "acme", 2)
+    assert max(watch.seen) == 2
+    watch.seen = []
+    await sweep(adapters, "acme", 5)
+    assert max(watch.seen) == 5
+
+
+async def test_a_tenants_next_sweep_goes_on_at_the_pace_of_the_last_and_other_tenants_do_not(adapters, stub):
+    stub.fault = watch = Watch(most=1)
+    await sweep(adapters, "acme", 6)
+    watch.most, watch.seen = 100, []
+    await sweep(adapters, "acme", 6)
+    assert max(watch.seen[:5]) <= 3
+    watch.seen = []
+    await sweep(adapters, "other", 6)
+    assert max(watch.seen) == 6

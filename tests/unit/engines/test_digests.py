@@ -1,0 +1,187 @@
+"""Fingerprints stand in for references only where nothing else is asked, and only if the same function made them."""
+
+import contextlib
+from dataclasses import replace
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.contract.engine_lake import YOUNG, ListLake, decoder
+
+from lakesweep.cleanup import planfile
+from lakesweep.engines import cache as cache_module
+from lakesweep.engines import fingerprints
+from lakesweep.engines.cache import DigestCache
+from lakesweep.engines.fingerprints import Fingerprints
+from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.storage.memory import MemoryStorage, bucket
+
+
+class Watched(DigestCache):
+    """Knows which sources were loaded in full."""
+
+    def __init__(self, directory):
+        super().__init__(directory, limit_bytes=10**8)
+        self.in_full = []
+
+    def load(self, source):
+        self.in_full.append(source.location.name)
+        return super().load(source)
+
+
+@pytest.fixture
+def lake():
+    return ListLake()
+
+
+@pytest.fixture
+def plan(lake, tmp_path):
+    """Plan the lake with a cache that is kept between calls; gives the plan, its paths and what was loaded in full."""
+
+    async def plan():
+        cache = Watched(tmp_path / "cache")
+        engine = InProcessEngine(
+            storage=MemoryStorage(),
+            decoder=decoder,
+            cache=cache,
+            scratch_dir=tmp_path / "scratch",
+            memory_limit="256MB",
+            threads=2,
+        )
+        async with contextlib.aclosing(engine):
+            made = await engine.find_orphans(lake.job(tmp_path / "plan"))
+        rows = [row.path for batch in planfile.read_batches(made.rows_path) for row in batch]
+        return made, rows, cache.in_full
+
+    return plan
+
+
+@pytest.fixture(scope="module")
+def prints():
+    return fingerprints.shared()
+
+
+@pytest.fixture(scope="module")
+def db():
+    with duckdb.connect() as opened:
+        yield opened
+
+
+@given(texts=st.lists(st.text(), max_size=30))
+def test_a_column_is_hashed_as_its_texts_are_one_by_one(prints, db, texts):
+    one_by_one = [db.execute("SELECT hash(?::VARCHAR)", [text]).fetchone()[0] for text in texts]
+    assert prints.of(pa.array(texts, pa.string())).to_pylist() == one_by_one
+
+
+def test_fingerprints_of_a_long_column_are_in_its_order(prints):
+    texts = pa.array([f"s3://b/t/{number % 70_001}" for number in range(300_000)])
+    found = prints.of(texts)
+    assert found.slice(0, 10).to_pylist() == prints.of(texts.slice(0, 10)).to_pylist()
+    assert found.slice(70_001, 150_000).equals(found.slice(0, 150_000))
+    assert len(found.slice(0, 70_001).unique()) == 70_001
+
+
+def test_the_identity_is_that_of_the_function_and_not_of_its_spelling_or_the_process(prints):
+    assert Fingerprints("hash(text)").identity == prints.identity
+    assert Fingerprints("hash(text || '')").identity == prints.identity
+    assert Fingerprints("hash(lower(text) || text)").identity != prints.identity
+    longer = "CASE WHEN strlen(text) > 1190 THEN hash(text || 'x') ELSE hash(text) END"
+    assert Fingerprints(longer).identity != prints.identity
+
+
+async def test_a_steady_cycle_loads_no_source_in_full(plan, lake):
+    for number in range(5):
+        lake.source([lake.put(f"s3://b/t/{number}-{row}.data") for row in range(3)])
+    stray = lake.put("s3://b/t/stray.data")
+    first, rows, in_full = await plan()
+    assert (rows, len(in_full)) == ([stray], 5)
+    second, rows, in_full = await plan()
+    assert (rows, in_full) == ([stray], [])
+    assert second.digest == first.digest
+    assert second.references == first.references == 15
+    lake.source([stray])
+    third, rows, in_full = await plan()
+    assert (rows, in_full) == ([], ["source-5"])
+    assert third.matched == 16
+
+
+async def test_of_a_missing_file_only_its_own_source_is_loaded_to_name_it(plan, lake):
+    for number in range(4):
+        lake.source([lake.put(f"s3://b/t/{number}-{row}.data") for row in range(3)])
+    await plan()
+    del bucket("b").objects["t/2-1.data"]
+    lake.put("s3://b/t/elsewhere/2-1.data")
+    made, _, in_full = await plan()
+    assert made.missing == ("s3://b/t/2-1.data",)
+    assert made.missing_clash == ("2-1.data",)
+    assert in_full == ["source-2"]
+
+
+async def test_what_may_be_released_is_compared_by_its_address(plan, lake):
+    spelled = [lake.put(f"s3://b/t/{number}.data") for number in range(4)]
+    lake.source(spelled[:2])
+    lake.source(spelled[2:])
+    await plan()
+    lake.released = ["s3://b//t/0.data", spelled[1]]
+    _, rows, in_full = await plan()
+    assert rows == [spelled[1]]  # the other has other slashes: no proof
+    assert in_full == ["source-0"]
+
+
+async def test_a_source_that_only_expiring_snapshots_use_is_read_for_its_addresses(plan, lake):
+    freed = lake.put("s3://b/t/freed.data", YOUNG)
+    lake.source([freed])
+    await plan()
+    lake.sources[0] = replace(lake.sources[0], retained=False)
+    _, rows, in_full = await plan()
+    assert (rows, in_full) == ([freed], ["source-0"])
+
+
+async def test_references_that_guard_names_elsewhere_are_always_read(plan, lake):
+    lake.source(["s3://old-bucket/t/1.data", lake.put("s3://b/t/2.data")])
+    lake.put("s3://b/t/1.data")
+    for _ in range(2):
+        _, rows, in_full = await plan()
+        assert (rows, in_full) == ([], ["source-0"])
+
+
+async def test_fingerprints_made_for_other_roots_or_by_another_function_do_not_count(plan, lake, monkeypatch):
+    lake.source([lake.put("s3://b/t/1.data")])
+    await plan()
+    lake.roots = ("s3://b/t", "s3://b/u")
+    assert (await plan())[2] == ["source-0"]
+    assert (await plan())[2] == []
+    monkeypatch.setattr(fingerprints, "EXPRESSION", "hash(text || 'another')")
+    assert (await plan())[2] == ["source-0"]
+    made, rows, in_full = await plan()
+    assert (made.references, rows, in_full) == (1, [], [])
+
+
+async def test_damaged_digests_are_made_anew(plan, lake, tmp_path):
+    stray = lake.put("s3://b/t/stray.data")
+    for number in range(3):
+        lake.source([lake.put(f"s3://b/t/{number}.data")])
+    await plan()
+    for path in (tmp_path / "cache").glob("*/*"):
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    reads = []
+    bucket("metadata").faults = lambda call, address: reads.append(address) if call == "read" else None
+    _, rows, _ = await plan()
+    assert (rows, len(reads)) == ([stray], 3)
+    _, rows, in_full = await plan()
+    assert (rows, in_full, len(reads)) == ([stray], [], 3)
+
+
+async def test_a_digest_without_its_references_is_enough_until_they_are_needed(plan, lake, tmp_path):
+    lake.source([lake.put("s3://b/t/1.data"), lake.put("s3://b/t/2.data")])
+    await plan()
+    (source,) = lake.sources
+    cache = DigestCache(tmp_path / "cache", limit_bytes=10**8)
+    cache._path(cache_module._key(source)).unlink()
+    assert (await plan())[2] == []
+    del bucket("b").objects["t/2.data"]
+    made, _, in_full = await plan()
+    assert (made.missing, in_full) == (("s3://b/t/2.data",), ["source-0"])
+    assert cache.load(source).num_rows == 2
