@@ -1,7 +1,8 @@
 """How fast we list, against others on the same machine: `python -m tests.bench.bench_listing`.
 
 S3: our client, the stock aiobotocore paginator (fewer keys: it is slow) and Rust's obstore, each in a process of
-its own, from a server that has the pages ready. Local: our walk and `find -printf`. Trust the ratios.
+its own, from a server that has the pages ready; then ours against a server that takes its time, with all keys in one
+flat prefix and in folders. Trust the ratios.
 """
 
 from __future__ import annotations
@@ -13,22 +14,21 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from tests.bench import listing_server
+from tests.bench.listing_server import Shape
 from tests.servers.seaweedfs import ENVIRONMENT
 
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage
 from lakesweep.storage.s3 import S3Storage
 from lakesweep.storage.spec import S3Options
 
 List = Callable[[str], Awaitable[int]]
+DELAY_SECONDS = 0.1
 ROOT = Location("s3", listing_server.BUCKET, listing_server.PREFIX)
 
 
@@ -95,7 +95,7 @@ def compare_s3(pages: int, stock_pages: int) -> None:
     """Print the table of S3 clients."""
     results = {}
     for name in CLIENTS:
-        with listing_server.running(stock_pages if name == "stock" else pages) as endpoint:
+        with listing_server.running(Shape(pages=stock_pages if name == "stock" else pages)) as endpoint:
             results[name] = measure_apart(name, endpoint)
     print(f"\nS3 listing, {pages * listing_server.KEYS_PER_PAGE:,} keys from a server with ready pages")
     print(f"{'client':18} {'keys':>10} {'CPU s':>8} {'keys/CPU-s':>12} {'wall s':>8} {'MB':>6} {'x stock':>8}")
@@ -110,33 +110,21 @@ def compare_s3(pages: int, stock_pages: int) -> None:
     print(f"ours / obstore, keys per CPU-second: {ratio:.2f}")
 
 
-async def walk(root: Path) -> int:
-    """Our local listing."""
-    return sum([batch.num_rows async for batch in LocalStorage().list(Location("file", "", str(root)))])
-
-
-def compare_local(files: int) -> None:
-    """Print the table of local walks, warm, the better of two runs each."""
-    with tempfile.TemporaryDirectory() as scratch:
-        root = Path(scratch)
-        for directory in range(-(-files // 100)):
-            place = root / f"warehouse/db/table/data/dt={directory:05d}"
-            place.mkdir(parents=True)
-            for number in range(min(100, files - directory * 100)):
-                (place / f"{number:05d}-{directory}-a1b2c3d4-e5f6-7890-abcd-ef0123456789-00001.parquet").touch()
-        find = ["find", str(root), "-type", "f", "-printf", "%s %T@ %p\\n"]
-        ours_seconds, find_seconds = [], []
-        for _ in range(2):
-            start = time.perf_counter()
-            assert asyncio.run(walk(root)) == files
-            ours_seconds.append(time.perf_counter() - start)
-            start = time.perf_counter()
-            subprocess.run(find, stdout=subprocess.DEVNULL, check=True)
-            find_seconds.append(time.perf_counter() - start)
-    print(f"\nLocal walk, {files:,} files (path, size, time)")
-    for name, seconds in (("ours", min(ours_seconds)), ("find -printf", min(find_seconds))):
-        print(f"{name:18} {seconds:>8.2f} s {files / seconds:>12,.0f} files/s")
-    print(f"ours / find, time: {min(ours_seconds) / min(find_seconds):.2f}")
+def compare_shapes(pages: int) -> None:
+    """Print how long a far-away store is listed, flat and in folders."""
+    keys = pages * listing_server.KEYS_PER_PAGE
+    print(f"\nS3 listing, {keys:,} keys, every answer takes {DELAY_SECONDS * 1000:.0f} ms")
+    for name, client, folders in (
+        ("one stream", "ours, one stream", 0),
+        ("one flat prefix", "ours", 0),
+        ("4 folders", "ours", 4),
+        ("16 folders", "ours", 16),
+        ("100 folders", "ours", 100),
+    ):
+        with listing_server.running(Shape(pages=pages, folders=folders, delay_seconds=DELAY_SECONDS)) as endpoint:
+            got = measure_apart(client, endpoint)
+        assert got["keys"] == keys, got
+        print(f"{name:18} {got['wall']:>8.2f} s {got['keys'] / got['wall']:>12,.0f} keys/s {got['cpu']:>8.2f} CPU s")
 
 
 def main() -> None:
@@ -144,7 +132,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=1000, help="pages of 1000 keys")
     parser.add_argument("--stock-pages", type=int, default=40, help="pages for the stock client")
-    parser.add_argument("--files", type=int, default=200_000, help="local files")
     parser.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)
     parser.add_argument("--endpoint", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -152,7 +139,7 @@ def main() -> None:
         print(json.dumps(measure(chosen.client, chosen.endpoint)), flush=True)
         os._exit(0)  # obstore's threads now and then abort an orderly end
     compare_s3(chosen.pages, chosen.stock_pages)
-    compare_local(chosen.files)
+    compare_shapes(chosen.pages * 3 // 10)
 
 
 if __name__ == "__main__":

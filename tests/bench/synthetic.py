@@ -20,7 +20,7 @@ import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,6 +36,7 @@ from lakesweep.cleanup.ports import (
     REFERENCE_SCHEMA,
     Marked,
     OrphanJob,
+    Part,
     References,
     ReferenceSource,
     TableState,
@@ -118,7 +119,7 @@ class Rows:
         for start in range(0, len(paths), rows_per_block):
             block = paths[start : start + rows_per_block]
             body = b"".join(path.encode().join(self._dice.choice(self._patterns)) for path in block)
-            packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+            packer = zlib.compressobj(1, zlib.DEFLATED, -15)
             packed = packer.compress(body) + packer.flush()
             parts += [avro._long(len(block)), avro._long(len(packed)), packed, self._sync]
         return b"".join(parts)
@@ -167,7 +168,13 @@ class SyntheticStorage:
         for number in range(self._page_count):
             await asyncio.sleep(0)
             yield ipc.open_stream(self._pages.get(number) or self._page(number)).read_next_batch()
-        yield ipc.open_stream(_listing(list(self._numbers))).read_next_batch()
+        yield ipc.open_stream(listing_page(list(self._numbers))).read_next_batch()
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        return (Part(root=root, prefix=root.path),)
+
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        return self.list(part.root)
 
     async def read(self, location: Location) -> bytes:
         data = self._manifests.get(location.raw)
@@ -183,10 +190,11 @@ class SyntheticStorage:
         return None
 
     def _page(self, number: int) -> bytes:
-        return _listing(self._table.chunk(number))
+        return listing_page(self._table.chunk(number))
 
 
-def _listing(paths: list[str]) -> bytes:
+def listing_page(paths: list[str]) -> bytes:
+    """These objects, as storage lists them."""
     count = len(paths)
     columns = [
         pa.array(paths, pa.string()),
@@ -200,7 +208,7 @@ def _listing(paths: list[str]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def job(storage: SyntheticStorage, rows_path: Path) -> OrphanJob:
+def job(sources: Sequence[ReferenceSource], rows_path: Path) -> OrphanJob:
     """The whole table as one job."""
     ref = TableRef(tenant=TenantId("bench"), dataset="prod", name="events", format=FormatName.ICEBERG)
     home = ROOT.as_directory()
@@ -210,8 +218,8 @@ def job(storage: SyntheticStorage, rows_path: Path) -> OrphanJob:
         state = TableState(
             ref=ref, head="synthetic", table_uuid=None, location=home, roots=(home,), snapshots=(), layout=layout
         )
-        named = tuple(source.location.raw for source in storage.sources)
-        return Marked(state=state, references=References(retained=named, expired=(), sources=tuple(storage.sources)))
+        named = tuple(source.location.raw for source in sources)
+        return Marked(state=state, references=References(retained=named, expired=(), sources=tuple(sources)))
 
     return OrphanJob(ref=ref, roots=(home,), layout=layout, cutoff=CUTOFF, mark=mark, rows_path=str(rows_path))
 
@@ -226,7 +234,7 @@ async def plan(storage: SyntheticStorage, folder: Path, *, sources_as: str, cach
         memory_limit=memory,
     )
     async with contextlib.aclosing(engine), longest_stall() as stall:
-        made = await engine.find_orphans(job(storage, folder / "plan.parquet"))
+        made = await engine.find_orphans(job(storage.sources, folder / "plan.parquet"))
     return replace(made, timings={**made.timings, "longest_loop_stall": round(stall[0], 3)})
 
 

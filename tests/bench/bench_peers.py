@@ -1,0 +1,77 @@
+"""Ours against the tools people use today, in one run, on the same tables: `python -m tests.bench.bench_peers`.
+
+Each side must find, or delete, exactly the planted files, or there is no result. Our time is counted from the start
+of the process with an empty cache; the peers' sessions are started and warmed up before the clock runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench import compare_delta, compare_iceberg, compare_paimon, results
+from tests.bench.comparing import BUCKET, Bench, Size
+from tests.servers import seaweedfs
+
+SHORT = {
+    "iceberg": [Size(files=10_000), Size(files=10_000, s3=True)],
+    "delta": [Size(files=10_000), Size(files=10_000, s3=True)],
+    "paimon": [Size(files=10_000), Size(files=100_000)],
+}
+FULL = {
+    "iceberg": [
+        Size(files=10_000),
+        Size(files=100_000),
+        Size(files=1_000_000),
+        Size(files=10_000, s3=True),
+        Size(files=100_000, s3=True),
+    ],
+    "delta": [
+        Size(files=10_000),
+        Size(files=100_000),
+        Size(files=1_000_000, spark=False),
+        Size(files=10_000, s3=True),
+        Size(files=100_000, s3=True),
+    ],
+    "paimon": [Size(files=10_000), Size(files=100_000), Size(files=1_000_000)],
+}
+COMPARE = {
+    "iceberg": compare_iceberg.compare,
+    "delta": compare_delta.compare,
+    "paimon": compare_paimon.compare,
+}
+
+
+def main() -> int:
+    """Compare and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="small tables only: a few minutes")
+    parser.add_argument("--only", choices=COMPARE, action="append", help="some formats only")
+    parser.add_argument(
+        "--docs", type=Path, help="keep results and charts in this directory, beside those of other runs"
+    )
+    parser.add_argument("--files", type=int, action="append", help="tables of this many files only")
+    options = parser.parse_args()
+    sizes = SHORT if options.short else FULL
+    with tempfile.TemporaryDirectory(prefix="lakesweep-bench-") as scratch, _server(Path(scratch)) as server:
+        bench = Bench(work=Path(scratch), server=server, docs=options.docs)
+        for name in options.only or COMPARE:
+            chosen = [size for size in sizes[name] if not options.files or size.files in options.files]
+            COMPARE[name](bench, chosen)
+    print(results.table(bench.found))
+    return 0
+
+
+@contextmanager
+def _server(work: Path) -> Iterator[seaweedfs.SeaweedFS]:
+    with seaweedfs.seaweedfs(work / "s3") as server:
+        server.create_bucket(BUCKET)
+        yield server
+
+
+if __name__ == "__main__":
+    sys.exit(main())
