@@ -1,15 +1,12 @@
 """Iceberg's own procedures on Spark, in a process of its own, so that its memory can be told from ours.
 
-    python -m tests.bench.iceberg_peer WORK     (what `running` starts)
-
-It takes one request per line on its input and answers with one line.
+python -m tests.bench.iceberg_peer WORK     (what `running` starts)
 """
 
 from __future__ import annotations
 
-import json
+import functools
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,19 +17,18 @@ from typing import Any
 from tests.bench.iceberg_lake import EXPIRES_AFTER
 from tests.bench.places import AGE
 from tests.peers import spark as sparks
+from tests.peers.conversation import Conversation, answer_all, talking_to
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
 MEMORY = "3g"
 """Spark's heap: enough for a million files."""
 
 
 class IcebergPeer:
-    """The other end of the child's pipes."""
+    """What the child can be asked for."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.pid = process.pid
-        self._answer()
+    def __init__(self, conversation: Conversation) -> None:
+        self._ask = conversation.ask
+        self.pid = conversation.pid
 
     def register(
         self, catalog: str, warehouse: str, table: str, metadata: str, s3: dict[str, str] | None
@@ -59,22 +55,6 @@ class IcebergPeer:
         older = _timestamp(EXPIRES_AFTER)
         self._ask({"call": f"CALL {catalog}.system.expire_snapshots(table => '{table}', older_than => {older})"})
 
-    def _ask(self, request: dict[str, Any]) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                answer = json.loads(line)
-                if "error" in answer:
-                    raise RuntimeError(answer["error"])
-                return answer["answer"]
-        raise RuntimeError("Spark ended")
-
 
 def _timestamp(ago: timedelta) -> str:
     return f"TIMESTAMP '{datetime.now(UTC) - ago:%Y-%m-%d %H:%M:%S}'"
@@ -83,37 +63,13 @@ def _timestamp(ago: timedelta) -> str:
 @contextmanager
 def running(work: Path) -> Iterator[IcebergPeer]:
     """Started now, ended by closing its input."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "spark.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.iceberg_peer", str(work)],
-            cwd=_REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    try:
-        yield IcebergPeer(process)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with talking_to("tests.bench.iceberg_peer", work) as conversation:
+        yield IcebergPeer(conversation)
 
 
 def _child(work: Path) -> None:
     with sparks.session(work, memory=MEMORY) as spark:
-        _say({"answer": "ready"})
-        catalogs: dict[str, sparks.SharedCatalog] = {}
-        for line in sys.stdin:
-            try:
-                _say({"answer": _serve(spark, catalogs, work, json.loads(line))})
-            except Exception as exc:  # noqa: BLE001  # whatever Spark says goes to the other side
-                _say({"error": str(exc)})
+        answer_all(functools.partial(_serve, spark, {}, work))
 
 
 def _serve(spark: Any, catalogs: dict[str, sparks.SharedCatalog], work: Path, request: dict[str, Any]) -> Any:
@@ -131,10 +87,6 @@ def _serve(spark: Any, catalogs: dict[str, sparks.SharedCatalog], work: Path, re
         database.commit()
     catalogs[name].python().register_table(request["register"], request["metadata"])
     return catalogs[name].properties
-
-
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

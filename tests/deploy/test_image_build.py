@@ -17,7 +17,7 @@ from tests.deploy.tools import REPOSITORY, CannotBeHad, fetched, must
 
 import lakesweep
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 _CERTIFICATES = "/mnt/certificates"
 

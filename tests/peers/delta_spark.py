@@ -1,33 +1,29 @@
 """One real Spark with Delta's own jar, in a process of its own: a process can hold only one JVM, and the one of the
-tests belongs to another peer. It takes one request per line on its input and answers with one line.
+tests belongs to another peer.
 
     python -m tests.peers.delta_spark WORK      (what `session` starts)
 """
 
 from __future__ import annotations
 
+import functools
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.peers.conversation import Conversation, answer_all, talking_to
 from tests.peers.jars import classpath, jars
-
-_REPOSITORY = Path(__file__).resolve().parents[2]
-_READY = "ready"
 
 
 class DeltaSpark:
-    """The other end of the child's pipes."""
+    """What the child can be asked for."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.pid = process.pid
-        self._answer()
+    def __init__(self, conversation: Conversation) -> None:
+        self._ask = conversation.ask
+        self.pid = conversation.pid
 
     def sql(self, statement: str) -> list[list[Any]]:
         """Run one statement; rows as lists of plain values."""
@@ -46,46 +42,12 @@ class DeltaSpark:
         """Delta's own log cleanup, as it runs after a checkpoint."""
         self._ask({"clean_log": str(path)})
 
-    def _ask(self, request: dict[str, Any]) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                answer = json.loads(line)
-                if "error" in answer:
-                    raise RuntimeError(answer["error"])
-                return answer["answer"]
-        raise RuntimeError("Spark ended")
-
 
 @contextmanager
 def session(work: Path) -> Iterator[DeltaSpark]:
     """Start the child and stop it by its id."""
-    with (work / "spark.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.peers.delta_spark", str(work)],
-            cwd=_REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(_REPOSITORY)},
-        )
-        try:
-            yield DeltaSpark(process)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    with talking_to("tests.peers.delta_spark", work) as conversation:
+        yield DeltaSpark(conversation)
 
 
 def _child(work: Path) -> None:
@@ -116,12 +78,7 @@ def _child(work: Path) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    _say({"answer": _READY})
-    for line in sys.stdin:
-        try:
-            _say({"answer": _serve(spark, json.loads(line))})
-        except Exception as exc:  # noqa: BLE001  # whatever Spark says goes to the test
-            _say({"error": str(exc)})
+    answer_all(functools.partial(_serve, spark))
     spark.stop()
 
 
@@ -140,10 +97,6 @@ def _serve(spark: Any, request: dict[str, Any]) -> Any:
     else:
         log.doLogCleanup(snapshot, nothing)
     return None
-
-
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
