@@ -27,9 +27,17 @@ pytestmark = pytest.mark.xdist_group("docs")
 ROOT = Path(__file__).parents[2]
 SHELL = re.compile(r"^```shell\n(.*?)^```", re.S | re.M)
 BLOCK = re.compile(r"^ *```(\w+)[^\n]*\n", re.M)
-NOT_RUN = {"README.md": 1, "docs/api.md": 1, "docs/engines.md": 1, "deploy/iam/README.md": 1}
+NOT_RUN = {
+    "README.md": 1,
+    "docs/api.md": 1,
+    "docs/benchmarks.md": 1,
+    "docs/engines.md": 1,
+    "deploy/README.md": 1,
+    "deploy/iam/README.md": 1,
+}
 """Blocks of commands that no test of this file runs: the README's make targets, which have tests of their own, a
-request with a made-up host and token, a variable for pods in a cluster, and one that fills in an IAM policy."""
+request with a made-up host and token, the benchmarks, which take long, a variable for pods in a cluster, what takes a
+container engine or a cluster, and one that fills in an IAM policy."""
 ALONE = {"AWS_EC2_METADATA_DISABLED": "true", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Nothing is asked for outside of this machine: what the pages install is installed."""
 SECONDS = 400
