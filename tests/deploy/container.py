@@ -64,6 +64,19 @@ def need_mounts() -> None:
         pytest.skip(f"a read-only root needs mounts: {tried.stderr.decode().strip()}")
 
 
+def need_overlays(directory: Path) -> None:
+    """Skip where a directory cannot be laid over another: not every file system lets that happen."""
+    need_mounts()
+    lower, upper, work, merged = (directory / name for name in ("lower", "upper", "work", "merged"))
+    for place in (lower, upper, work, merged):
+        place.mkdir(parents=True)
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    command = ["unshare", "--mount", "mount", "-t", "overlay", "overlay", "-o", options, str(merged)]
+    tried = subprocess.run(command, capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"an image's layers need overlays: {tried.stderr.decode().strip()}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Container:
     """A root and what is mounted in it. With `lower` the root holds what differs from that directory."""

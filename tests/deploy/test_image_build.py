@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy import dockerfile
-from tests.deploy.container import WRITABLE, Container, existing, need_mounts
+from tests.deploy.container import WRITABLE, Container, existing, need_overlays
 from tests.deploy.test_image import DOCKERFILE, LAST
 from tests.deploy.tools import REPOSITORY, CannotBeHad, fetched, must
 
@@ -46,7 +46,7 @@ def places(tmp_path):
 
 
 def test_what_the_dockerfile_builds_cleans_a_lake(places):
-    need_mounts()
+    need_overlays(places / "tried")
     base = fetched("debian", "bookworm", debian)
     built = {}
     for number, stage in enumerate(dockerfile.read(DOCKERFILE)):
