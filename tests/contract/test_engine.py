@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from tests.builders import inventories
+from tests.builders.small_spark import SMALL_SPARK
 from tests.contract import engine_lake
 from tests.contract.engine_lake import (
     CUTOFF,
@@ -32,7 +33,6 @@ from lakesweep.cleanup.ports import MatchBy, Shortlist
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.spark import engine as spark_engine
-from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import Denied, Indeterminate, Refused, Unavailable, Unreadable
@@ -54,21 +54,9 @@ def open_inprocess(storage, scratch):
     )
 
 
-SPARK = SparkConfig(
-    master="local[2]",
-    conf=(
-        ("spark.driver.memory", "1g"),
-        # Tables this small spend their time in compilers.
-        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-        ("spark.sql.codegen.wholeStage", "false"),
-        ("spark.sql.shuffle.partitions", "2"),
-    ),
-)
-
-
 def open_spark(storage, scratch):
     return SparkEngine(
-        runtime=shared_runtime(SPARK),
+        runtime=shared_runtime(SMALL_SPARK),
         storage=storage,
         open_storage=Travelling(storage),
         decoder=decoder,
@@ -85,7 +73,7 @@ ON_SPARK = pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.xdist_gro
 def spark_kept():
     """One session for all tests: closing an engine stops Spark only if nobody else uses it."""
     cloudpickle.register_pickle_by_value(engine_lake)  # the workers have the product, not its tests
-    kept = shared_runtime(SPARK)
+    kept = shared_runtime(SMALL_SPARK)
     yield
     asyncio.run(kept.aclose())
     cloudpickle.unregister_pickle_by_value(engine_lake)

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from tests.builders.cycles import SetClock
 from tests.builders.paimon_model import ModelTable
+from tests.builders.small_spark import SMALL_SPARK
 from tests.laws import examples
 from tests.laws import test_delta_cycle as delta
 from tests.laws import test_iceberg_cycle as iceberg
@@ -30,7 +31,6 @@ from lakesweep.cleanup import guards, planfile
 from lakesweep.cleanup.marking import Marking
 from lakesweep.cleanup.ports import Engine, OrphanJob, Table
 from lakesweep.engines import registry as engines
-from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
@@ -51,16 +51,6 @@ LAWS = settings(
     max_examples=examples(3, soak=100),
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink would take hundreds of jobs on Spark
-)
-SPARK = SparkConfig(
-    master="local[2]",
-    conf=(
-        ("spark.driver.memory", "1g"),
-        # Tables this small spend their time in compilers.
-        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-        ("spark.sql.codegen.wholeStage", "false"),
-        ("spark.sql.shuffle.partitions", "2"),
-    ),
 )
 SPEC = StorageSpec(attempts=1)
 HARMS = st.one_of(st.none(), st.tuples(st.sampled_from(["lost", "lost", "cut"]), st.integers(0, 999)))
@@ -150,7 +140,7 @@ def _spec(root: Path, format: FormatName, **more: object) -> DatasetSpec:
 @pytest.fixture(scope="module", autouse=True)
 def spark_kept():
     """One session for all examples: closing an engine stops Spark only if nobody else uses it."""
-    kept = shared_runtime(SPARK)
+    kept = shared_runtime(SMALL_SPARK)
     yield
     asyncio.run(kept.aclose())
 
@@ -215,7 +205,7 @@ async def planned(subject: Subject, kind: str) -> OrphanPlan | LakesweepError:
         engine: Engine = (
             engines.open_inprocess(**common, memory_limit="256MB")
             if kind == "inprocess"
-            else engines.open_spark(**common, spec=SPEC, config=SPARK)
+            else engines.open_spark(**common, spec=SPEC, config=SMALL_SPARK)
         )
         closing.push_async_callback(engine.aclose)
         ref = TableRef(tenant=subject.spec.tenant, dataset="d", name="t", format=subject.spec.format)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import TOLERATED, OrphanJob, References, ReferenceSource
+from lakesweep.cleanup.ports import OrphanJob, References, ReferenceSource
 from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.detection import Detection
@@ -46,6 +46,10 @@ class ReferencePhase:
     threads: Executor
     skipped: int = field(init=False, default=0)
     """How much of the expired side had to be left out."""
+    _place: Use[pa.RecordBatch] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._place = steps.placing(self.job.layout.match_by, self.job.roots)
 
     async def read(self) -> None:
         """Everything, in full or as fingerprints."""
@@ -102,11 +106,6 @@ class ReferencePhase:
                     self.skipped += 1
                 else:
                     await spill.add(placed)
-
-    def _place(self, source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
-        role = Role.READ if source.retained else Role.EXPIRED
-        tolerated = batch.column(TOLERATED.name) if TOLERATED.name in batch.schema.names else False
-        return addresses.place(batch.column("path"), role, self.job.layout.match_by, self.job.roots, tolerated)
 
     def _place_and_remember(self, digests: Digests, source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
         placed = self._place(source, batch)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.ports import Marked, OrphanJob, References, Storage
+from lakesweep.cleanup.ports import TOLERATED, Marked, MatchBy, OrphanJob, References, ReferenceSource, Storage
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Verdict
 from lakesweep.model.location import Location
@@ -53,6 +54,19 @@ def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, boo
         rest = iter(paths)
         while chunk := list(islice(rest, _PATHS_AT_ONCE)):
             yield role, pa.array(chunk, pa.string()), tolerated
+
+
+def placing(
+    match_by: MatchBy, roots: Sequence[Location]
+) -> Callable[[ReferenceSource, pa.RecordBatch], pa.RecordBatch]:
+    """How the rows of a decoded source are made ready for the join, with every engine."""
+
+    def place(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+        role = Role.READ if source.retained else Role.EXPIRED
+        tolerated = batch.column(TOLERATED.name) if TOLERATED.name in batch.schema.names else False
+        return addresses.place(batch.column("path"), role, match_by, roots, tolerated)
+
+    return place
 
 
 async def there_after_all(storage: Storage, suspects: Sequence[tuple[str, str]], concurrency: int) -> list[str]:

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 from pyspark import cloudpickle
+from tests.builders.small_spark import SMALL_SPARK
 from tests.contract import engine_lake
 from tests.contract.engine_lake import ListLake, Travelling, decoder
 
@@ -11,7 +12,6 @@ from lakesweep.cleanup import planfile
 from lakesweep.cleanup.ports import MatchBy
 from lakesweep.engines.listing import RootShard
 from lakesweep.engines.spark import executor
-from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.pipeline import Pipeline
 from lakesweep.engines.spark.session import JobLabel, shared_runtime
@@ -20,15 +20,6 @@ from lakesweep.model.location import Location
 from lakesweep.storage.memory import MemoryStorage
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
-SPARK = SparkConfig(
-    master="local[2]",
-    conf=(
-        ("spark.driver.memory", "1g"),
-        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-        ("spark.sql.shuffle.partitions", "2"),
-    ),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +42,7 @@ async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path):
     shards = (RootShard(root=Location.parse("s3://b/t")),)
     work = executor.listing(Travelling(MemoryStorage()), shards, MatchBy.ADDRESS, keys_only=False)
     pipeline = OnAnotherDisk(tmp_path / "scratch")
-    async with contextlib.aclosing(shared_runtime(SPARK)) as runtime:
+    async with contextlib.aclosing(shared_runtime(SMALL_SPARK)) as runtime:
         session = await runtime.session()
         label = JobLabel(group="test", description="test")
         with pytest.raises(EngineFailed, match=r"wrote 1 rows to .* and 0 are there: set spark\.lakesweep\.scratch"):
@@ -63,7 +54,7 @@ async def test_the_scratch_directory_may_have_any_name(tmp_path):
     lake.source([lake.put("s3://b/t/x.data")])
     stray = lake.put("s3://b/t/y.data")
     engine = SparkEngine(
-        runtime=shared_runtime(SPARK),
+        runtime=shared_runtime(SMALL_SPARK),
         storage=MemoryStorage(),
         open_storage=Travelling(MemoryStorage()),
         decoder=decoder,

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 import lakesweep
 from lakesweep.cleanup import addresses, verdict
-from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import TOLERATED, Decode, Layout, MatchBy, ReferenceSource, Storage
+from lakesweep.cleanup.addresses import PLACED_SCHEMA
+from lakesweep.cleanup.ports import Decode, Layout, MatchBy, ReferenceSource, Storage
 from lakesweep.engines import steps
 from lakesweep.engines.listing import Shard
 from lakesweep.engines.sources import SourceReader
@@ -96,7 +96,7 @@ def reading(
                 reader = SourceReader(
                     storage=storage, decoder=decoder, cache=None, concurrency=_CONCURRENCY, threads=threads
                 )
-                found = reader.read(load_piece(pieces, number), placing(match_by, roots))
+                found = reader.read(load_piece(pieces, number), steps.placing(match_by, roots))
                 async with aclosing(found) as placed:
                     async for _, batch in placed:
                         yield batch if batch is not None else _skipped()
@@ -117,19 +117,6 @@ def judging(layout: Layout, cutoff: datetime) -> Work:
             yield for_spark(verdict.judge_batch(batch.cast(verdict.UNREFERENCED_SCHEMA), layout, cutoff))
 
     return work
-
-
-def placing(
-    match_by: MatchBy, roots: Sequence[Location]
-) -> Callable[[ReferenceSource, pa.RecordBatch], pa.RecordBatch]:
-    """How the rows of a decoded source are made ready for the join."""
-
-    def place(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
-        role = Role.READ if source.retained else Role.EXPIRED
-        tolerated = batch.column(TOLERATED.name) if TOLERATED.name in batch.schema.names else False
-        return addresses.place(batch.column("path"), role, match_by, roots, tolerated)
-
-    return place
 
 
 def save_piece(directory: Path, number: int, sources: Sequence[ReferenceSource]) -> None:
