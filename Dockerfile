@@ -10,7 +10,9 @@ ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-COPY deploy/image/build.lock requirements.lock ./
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+COPY build.lock requirements.lock ./
 # Every package is held to its digest, the one that builds the others too. So nothing else may be fetched for a build.
 RUN python -m venv tools \
     && tools/bin/pip install --require-hashes --requirement build.lock \

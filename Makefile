@@ -15,11 +15,14 @@ help:  ## Show what can be made
 setup: $(VENV)/.installed  ## Make .venv with lakesweep and its pinned dependencies
 	@.ci/need java >/dev/null
 
-$(VENV)/.installed: requirements.lock pyproject.toml
+COMPILED := $(wildcard service/lakesweep/*/*.pyx service/lakesweep/*/*.pxi)
+
+$(VENV)/.installed: requirements.lock build.lock pyproject.toml $(COMPILED)
 	@.ci/need python
+	@.ci/need compiler
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r build.lock -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(VENV)/.test-installed: $(VENV)/.installed tests/requirements.lock

@@ -14,6 +14,7 @@ FULL = (
     ("Walking a local tree: ours and find", ["tests.bench.bench_walk"]),
     ("Decoding manifests: ours and fastavro", ["tests.bench.bench_decode"]),
     ("Deleting: ours and a bare client, and a storm of SlowDown", ["tests.bench.bench_delete"]),
+    ("A sweep without its deleting: gate, audit trail, journal", ["tests.bench.bench_sweep"]),
     ("A first cycle and the next one: what the digest cache saves", ["tests.bench.bench_cache"]),
     (
         "Planning an Iceberg table of a million files in-process, cold and with a digest cache",

@@ -23,7 +23,8 @@ from tests.bench.places import S3Place
 from tests.servers import s3_stub, seaweedfs
 
 from lakesweep.cleanup.deleter import Fate
-from lakesweep.storage.s3_delete import PAGE_KEYS, S3Deleter
+from lakesweep.storage.pace import PAGE_KEYS
+from lakesweep.storage.s3_delete import S3Deleter
 from lakesweep.storage.spec import S3Options
 
 BUCKET = "bench"

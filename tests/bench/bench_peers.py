@@ -20,7 +20,7 @@ from tests.servers import seaweedfs
 SHORT = {
     "iceberg": [Size(files=10_000), Size(files=10_000, s3=True)],
     "delta": [Size(files=10_000), Size(files=10_000, s3=True)],
-    "paimon": [Size(files=10_000), Size(files=100_000)],
+    "paimon": [Size(files=10_000)],
 }
 FULL = {
     "iceberg": [
@@ -29,6 +29,7 @@ FULL = {
         Size(files=1_000_000),
         Size(files=10_000, s3=True),
         Size(files=100_000, s3=True),
+        Size(files=1_000_000, s3=True),
     ],
     "delta": [
         Size(files=10_000),
@@ -36,6 +37,7 @@ FULL = {
         Size(files=1_000_000, spark=False),
         Size(files=10_000, s3=True),
         Size(files=100_000, s3=True),
+        Size(files=1_000_000, s3=True),
     ],
     "paimon": [Size(files=10_000), Size(files=100_000), Size(files=1_000_000)],
 }

@@ -1,7 +1,7 @@
 """How fast we walk a local tree, against `find`: `python -m tests.bench.bench_walk`.
 
-Both give path, size and time of every file, in turns on one warm tree. CPU is of all threads and, for `find`, of its
-process; on a busy machine it says more than the wall time.
+Both give path, size and time of every file, in turns on one warm tree: one that is made here, or `--tree`. CPU is of
+all threads and, for `find`, of its process; on a busy machine it says more than the wall time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tests.bench.places import LocalPlace
@@ -43,19 +44,25 @@ def measured(call: Callable[[], int], expected: int, who: int) -> tuple[float, f
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def compare(files: int) -> None:
-    """Print the table."""
+@contextmanager
+def made(files: int) -> Iterator[Path]:
+    """A tree with so many files."""
     names = (
         f"data/dt={number // PER_DIRECTORY:05d}/{number:08d}-a1b2c3d4-e5f6-7890-abcd-ef0123456789-00001.parquet"
         for number in range(files)
     )
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        LocalPlace(root=root).make(names)
-        ours, theirs = [], []
-        for _ in range(ROUNDS):
-            ours.append(measured(lambda: asyncio.run(walk(root)), files, resource.RUSAGE_SELF))
-            theirs.append(measured(lambda: find(root), files, resource.RUSAGE_CHILDREN))
+        LocalPlace(root=Path(folder)).make(names)
+        yield Path(folder)
+
+
+def compare(root: Path) -> None:
+    """Print the table."""
+    files = find(root)
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        ours.append(measured(lambda: asyncio.run(walk(root)), files, resource.RUSAGE_SELF))
+        theirs.append(measured(lambda: find(root), files, resource.RUSAGE_CHILDREN))
     best = {name: tuple(map(min, zip(*runs, strict=True))) for name, runs in (("ours", ours), ("find", theirs))}
     print(f"\nLocal walk, {files:,} files (path, size, time), best of {ROUNDS}")
     for name, (wall, cpu) in best.items():
@@ -68,7 +75,10 @@ def main() -> None:
     """Compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=200_000)
-    compare(parser.parse_args().files)
+    parser.add_argument("--tree", type=Path, help="walk this directory instead of one made for the purpose")
+    asked = parser.parse_args()
+    with nullcontext(asked.tree) if asked.tree else made(asked.files) as root:
+        compare(root)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,10 @@ def run(
         output.with_suffix(".log").open("wb") as errors,
         measured(lambda: process[0].pid if process else 0, requests) as meter,
     ):
-        process.append(subprocess.Popen(command, stdout=out, stderr=errors, env={**os.environ, **(environment or {})}))
+        variables = {**os.environ, **(environment or {})}
+        # As an installed program: its modules are compiled once, not at every start.
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        process.append(subprocess.Popen(command, stdout=out, stderr=errors, env=variables))
         code = process[0].wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if code:

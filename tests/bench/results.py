@@ -29,7 +29,7 @@ _HEADINGS = (
     "requests",
 )
 _BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
-_PACKAGES = ("pyspark", "deltalake", "datafusion", "duckdb", "pyarrow", "aiobotocore")
+_PACKAGES = ("pyspark", "deltalake", "duckdb", "pyarrow", "aiobotocore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

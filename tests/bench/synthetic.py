@@ -54,6 +54,8 @@ from lakesweep.model.table import FormatName, TableRef, TenantId
 ROOT = Location.parse("s3://lake/warehouse/prod.db/events")
 CUTOFF = datetime(2026, 3, 1, tzinfo=UTC)
 OLD = CUTOFF - timedelta(days=3)
+_MADE_BYTES = 128 * 1024
+"""What a source is said to have that is made on demand: one of an unknown size is not cached."""
 PATTERNS = 500
 """Different sets of statistics; every row takes one of them."""
 
@@ -154,7 +156,7 @@ class SyntheticStorage:
         self._numbers = {table.source(number).location.raw: number for number in range(table.manifests)}
         self._manifests: dict[str, bytes] = {}
         self._pages: dict[int, bytes] = {}
-        self.sources = [table.source(number) for number in range(table.manifests)]
+        self.sources = [replace(table.source(number), size_bytes=_MADE_BYTES) for number in range(table.manifests)]
         if table.sources_as != "made":
             self._manifests = {raw: table.manifest_bytes(n, self._rows) for raw, n in self._numbers.items()}
             self._pages = {number: self._page(number) for number in range(self._page_count)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
 
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.trail import Trail
-from lakesweep.cleanup.audit import Circumstances, FileFate
+from lakesweep.cleanup import planfile
+from lakesweep.cleanup.audit import FATES_SCHEMA, Circumstances
 from lakesweep.cleanup.records import BatchRecord, BatchState
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally
@@ -46,6 +49,19 @@ def candidate(path: str, size_bytes: int = 7, **changes) -> Candidate:
         path=path, size_bytes=size_bytes, modified_at=NOON, etag="e1", kind="data", reason=Reason.UNREFERENCED
     )
     return replace(row, **changes)
+
+
+def rows_of(*candidates: Candidate) -> pa.RecordBatch:
+    """Rows of a plan."""
+    return pa.RecordBatch.from_pylist([asdict(one) for one in candidates], schema=planfile.PLAN_SCHEMA)
+
+
+def fates_of(*fates: tuple[str, str] | tuple[str, str, str | None], size_bytes: int = 7) -> pa.RecordBatch:
+    """What became of files: path, fate and what the store said."""
+    rows = [(path, size_bytes, fate, *(why or (None,))) for path, fate, *why in fates]
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(FATES_SCHEMA.names, row, strict=True)) for row in rows], schema=FATES_SCHEMA
+    )
 
 
 def batch(number: int, count: int, run_id: str = "r1") -> BatchRecord:
@@ -117,17 +133,12 @@ class Shelf:
         await trail.expiring(expiry)
         await trail.expired(expiry)
         rows = [candidate(f"s3://lake/acme/orders/data/{number}.parquet") for number in range(5)]
-        await trail.deleting(batch(0, 3, run_id), rows[:2], rows[2:3])
-        await trail.deleted(
-            batch(0, 3, run_id), [FileFate(path=row.path, size_bytes=7, fate="deleted") for row in rows[:2]]
-        )
-        await trail.deleting(batch(1, 2, run_id), rows[3:], [])
+        await trail.deleting(batch(0, 3, run_id), rows_of(*rows[:2]), rows_of(rows[2]))
+        await trail.deleted(batch(0, 3, run_id), fates_of(*((row.path, "deleted") for row in rows[:2])))
+        await trail.deleting(batch(1, 2, run_id), rows_of(*rows[3:]), rows_of())
         await trail.deleted(
             batch(1, 2, run_id),
-            [
-                FileFate(path=rows[3].path, size_bytes=7, fate="already_gone"),
-                FileFate(path=rows[4].path, size_bytes=7, fate="failed", why="AccessDenied"),
-            ],
+            fates_of((rows[3].path, "already_gone"), (rows[4].path, "failed", "AccessDenied")),
         )
         deletion = DeletionReport(
             deleted=Tally(files=2, bytes=14),

@@ -9,10 +9,10 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from tests.builders.audits import REF, Shelf, a_run, batch, candidate
+from tests.builders.audits import REF, Shelf, a_run, batch, candidate, fates_of, rows_of
 
-from lakesweep.cleanup import audit
-from lakesweep.cleanup.audit import FileFate, Segment
+from lakesweep.cleanup import segments
+from lakesweep.cleanup.segments import Segment
 from lakesweep.model.errors import AuditFailed, StateError, Unavailable, UnknownTable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
@@ -78,7 +78,7 @@ async def test_the_chain_goes_on_from_run_to_run(shelf):
     await shelf.record_run("r1")
     last = await shelf.state.audit_head(REF.label)
     await shelf.record_run("r2")
-    first = await shelf.storage.read(audit.segment_place(shelf.artifacts, REF.label, last.last + 1))
+    first = await shelf.storage.read(segments.segment_place(shelf.artifacts, REF.label, last.last + 1))
     assert Segment.decode(first).previous == last.digest
     assert await shelf.state.get_audit("r2") == replace(
         await shelf.state.audit_head(REF.label), first=last.last + 1, last=2 * last.last
@@ -87,7 +87,7 @@ async def test_the_chain_goes_on_from_run_to_run(shelf):
 
 async def test_a_missing_changed_or_cut_segment_is_named(shelf):
     await shelf.record_run("r1")
-    place = audit.segment_place(shelf.artifacts, REF.label, 5)
+    place = segments.segment_place(shelf.artifacts, REF.label, 5)
     data = await shelf.storage.read(place)
     await shelf.writer.put(place, data[:-10], create_only=False)
     (found,) = await shelf.findings(REF.label)
@@ -120,8 +120,8 @@ async def test_a_new_state_store_takes_up_the_old_chain(shelf):
 
 async def test_two_writers_at_once_never_fork_the_chain(shelf):
     trails = [shelf.trail(f"r{number}") for number in range(4)]
-    rows = [candidate("s3://b/t/1.parquet")]
-    await asyncio.gather(*(trail.deleting(batch(0, 1), [], rows) for trail in trails))
+    rows = rows_of(candidate("s3://b/t/1.parquet"))
+    await asyncio.gather(*(trail.deleting(batch(0, 1), rows_of(), rows) for trail in trails))
     await asyncio.gather(*(trail.end(a_run(trail.run_id, outcome=Outcome.DONE)) for trail in trails))
     (found,) = await shelf.findings()
     assert (found.segments, found.runs, found.faults, found.remarks) == (8, 4, [], [])
@@ -161,14 +161,52 @@ async def test_concurrent_batches_of_one_run_are_all_recorded(shelf):
 
     async def one(number):
         row = candidate(f"s3://b/t/{number}.parquet")
-        await trail.deleting(batch(number, 1), [row], [])
-        await trail.deleted(batch(number, 1), [FileFate(path=row.path, size_bytes=7, fate="deleted")])
+        await trail.deleting(batch(number, 1), rows_of(row), rows_of())
+        await trail.deleted(batch(number, 1), fates_of((row.path, "deleted")))
 
     await asyncio.gather(*map(one, range(12)))
     await trail.end(a_run(outcome=Outcome.DONE))
     (found,) = await shelf.findings()
     assert (found.segments, found.faults, found.remarks) == (25, [], [])
-    assert (await kinds(shelf, "r1")).count("deleted") == 12
+    told = await kinds(shelf, "r1")
+    assert (told[0], told.count("begin"), told.count("deleted")) == ("begin", 1, 12)
+
+
+class LateHeaders(MemoryStateStore):
+    """Stores a run's first header only once the second one is there; or never."""
+
+    def __init__(self, clock, *, lost=False):
+        super().__init__(clock)
+        self.lost = lost
+        self.headers = 0
+        self.second = asyncio.Event()
+
+    async def set_audit(self, header):
+        self.headers += 1
+        if self.headers == 1:
+            if self.lost:
+                raise StateError("the state store is away")
+            await self.second.wait()
+        await super().set_audit(header)
+        self.second.set()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_headers_that_come_late_or_never_leave_the_run_whole(memory_shelf, lost):
+    memory_shelf.state = LateHeaders(memory_shelf.clock, lost=lost)
+    trail = memory_shelf.trail()
+    await trail.begin(a_run())
+    rows = [candidate(f"s3://b/t/{number}.parquet") for number in range(2)]
+    told = await asyncio.gather(
+        *(trail.deleting(batch(number, 1), rows_of(row), rows_of()) for number, row in enumerate(rows)),
+        return_exceptions=True,
+    )
+    assert [type(one) for one in told if one is not None] == [StateError] * lost
+    header = await memory_shelf.state.get_audit("r1")
+    assert (header.first, header.last) == (1, 2)
+    assert await kinds(memory_shelf, "r1") == ["begin", "delete", "delete"]
+    (found,) = await memory_shelf.findings()
+    assert found.faults == []
 
 
 async def test_asking_for_what_is_not_there_says_so(shelf):
@@ -181,7 +219,7 @@ async def test_asking_for_what_is_not_there_says_so(shelf):
 
 async def test_showing_a_damaged_run_says_where(shelf):
     await shelf.record_run()
-    place = audit.segment_place(shelf.artifacts, REF.label, 4)
+    place = segments.segment_place(shelf.artifacts, REF.label, 4)
     await shelf.writer.put(place, b"{}\n", create_only=False)
     with pytest.raises(Unreadable, match=r"0000000004\.jsonl"):
         await kinds(shelf, "r1")
@@ -217,7 +255,7 @@ async def test_a_lost_answer_does_not_record_twice(memory_shelf):
 
 
 async def test_a_full_disk_fails_the_record_and_leaves_no_half_segment(local_shelf, monkeypatch):
-    await local_shelf.trail().deleting(batch(0, 1), [], [candidate("s3://b/t/1")])
+    await local_shelf.trail().deleting(batch(0, 1), rows_of(), rows_of(candidate("s3://b/t/1")))
 
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -225,6 +263,6 @@ async def test_a_full_disk_fails_the_record_and_leaves_no_half_segment(local_she
     with monkeypatch.context() as patched:
         patched.setattr(local.os, "fsync", full)
         with pytest.raises(AuditFailed, match="No space left on device"):
-            await local_shelf.trail().deleting(batch(0, 1), [candidate("s3://b/t/1")], [])
+            await local_shelf.trail().deleting(batch(0, 1), rows_of(candidate("s3://b/t/1")), rows_of())
     (found,) = await local_shelf.findings()
     assert (found.segments, found.faults) == (1, [])

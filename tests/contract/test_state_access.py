@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -62,6 +63,15 @@ async def test_an_audit_header_only_moves_on(store):
     await store.set_audit(replace(HEADER, first=4, last=4, digest="d4"))
     assert await store.get_audit("r1") == replace(HEADER, last=5, digest="d5")
     assert await store.get_audit("none") is None
+
+
+async def test_of_audit_headers_that_come_at_once_the_one_that_goes_furthest_stays(store):
+    runs = [f"r{number}" for number in range(8)]
+    headers = [replace(HEADER, run_id=run, last=last, digest=f"d{last}") for run in runs for last in (3, 4, 5, 7, 6)]
+    await asyncio.gather(*map(store.set_audit, headers))
+    assert [await store.get_audit(run) for run in runs] == [
+        replace(HEADER, run_id=run, last=7, digest="d7") for run in runs
+    ]
 
 
 async def test_the_head_of_a_trail_is_the_header_that_reaches_furthest(store):

@@ -9,8 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy.ext.asyncio import create_async_engine
 from tests.contract.state_child import child, outcomes
 
 from lakesweep.cleanup.records import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
@@ -115,6 +119,7 @@ async def test_leases_on_postgres_follow_the_clock_of_the_server(postgres_backen
 
 
 async def test_the_migrations_lead_to_exactly_the_schema_of_the_code(durable_backend):
+    await make_older(durable_backend)
     store = await durable_backend.open()
 
     def differences(connection):
@@ -125,6 +130,66 @@ async def test_the_migrations_lead_to_exactly_the_schema_of_the_code(durable_bac
         assert await store.database.run(lambda connection: connection.run_sync(differences)) == []
     finally:
         await store.aclose()
+
+
+async def test_an_old_database_becomes_what_a_new_one_is_made_as(durable_backend):
+    made = await shape(durable_backend)
+    await make_older(durable_backend)
+    older = await shape(durable_backend, opened=False)
+    assert older != made
+    assert await shape(durable_backend) == made
+    assert made["lakesweep_version"]["rows"] == [NEWEST] == [schema.NEWEST]
+    assert len(made) == len(schema.metadata.tables)
+
+
+async def make_older(backend):
+    """Leave the database as the first version of the program made it."""
+    await (await backend.open()).aclose()
+    await ask(backend, schema.metadata.drop_all)
+
+    def first_step(connection):
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", "lakesweep.state:migrations")
+        command.upgrade(config, "0001")
+
+    await ask(backend, first_step)
+
+
+async def shape(backend, *, opened=True):
+    """Every table with its columns in their order, its keys and its indexes; by the program, or just by looking."""
+
+    def look(connection):
+        seen = sa.inspect(connection)
+        rows = connection.execute(sa.select(schema.version.c.version_num)).scalars().all()
+        return {
+            table: {
+                "columns": [(one["name"], str(one["type"]), one["nullable"]) for one in seen.get_columns(table)],
+                "key": seen.get_pk_constraint(table),
+                "foreign": seen.get_foreign_keys(table),
+                "indexes": sorted(seen.get_indexes(table), key=lambda index: index["name"]),
+                "rows": rows if table == schema.VERSION_TABLE else None,
+            }
+            for table in seen.get_table_names()
+        }
+
+    if opened:
+        await (await backend.open()).aclose()
+    return await ask(backend, look)
+
+
+async def ask(backend, question):
+    """Put a question to the bare database, which may be of any version."""
+    if backend.url.startswith("sqlite://"):
+        engine = sa.create_engine(backend.url)
+        with engine.begin() as connection:
+            found = question(connection)
+        engine.dispose()
+        return found
+    servers = create_async_engine(backend.url.replace("postgresql://", "postgresql+asyncpg://"))
+    async with servers.begin() as connection:
+        found = await connection.run_sync(question)
+    await servers.dispose()
+    return found
 
 
 async def test_four_stores_open_one_empty_database_at_once(durable_backend):

@@ -19,7 +19,7 @@ from tests.servers.postgres import running_postgres
 from lakesweep.model.errors import SettingsError, StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.state import database
+from lakesweep.state import postgres, sqlite
 from lakesweep.state.registry import open_state
 
 TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
@@ -50,7 +50,7 @@ async def test_a_server_that_refuses_connections_is_named_without_its_password(s
 
 
 async def test_a_server_that_never_answers_is_given_up_on(sqlite_backend, monkeypatch):
-    monkeypatch.setattr(database, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"postgresql://joe:s3cret@127.0.0.1:{deaf.getsockname()[1]}/state"
         async with asyncio.timeout(30):
@@ -147,7 +147,7 @@ async def test_a_file_that_is_no_database_is_left_as_it_is(sqlite_backend):
 
 
 async def test_a_lock_that_is_held_too_long_is_an_error_of_the_store(sqlite_backend, monkeypatch):
-    monkeypatch.setattr(database, "STATEMENT_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
     store = await sqlite_backend.open()
     try:
         with contextlib.closing(sqlite3.connect(sqlite_file(sqlite_backend))) as holder:

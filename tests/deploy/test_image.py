@@ -81,7 +81,7 @@ def test_every_package_is_held_to_its_digest():
     installs = " ".join(STAGES[0].all("RUN"))
     assert installs.count("--require-hashes") == 2
     assert "--no-build-isolation" in installs
-    lock = (REPOSITORY / "deploy" / "image" / "build.lock").read_text()
+    lock = (REPOSITORY / "build.lock").read_text()
     assert "--hash=sha256:" in lock
 
 

@@ -1,6 +1,7 @@
 """The Dockerfile's own steps, followed in a fresh Debian: what comes out cleans a lake, read-only and as its own user.
 
-A minimal Debian with Python stands for the base image. It takes minutes, since it fetches and builds everything anew.
+A minimal Debian with Python and its headers stands for the base image. It takes minutes, since it fetches and builds
+everything anew.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def debian(work):
     program = shutil.which("debootstrap")
     if program is None:
         raise CannotBeHad("debootstrap is not installed")
-    must(program, "--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm", work)
+    must(program, "--variant=minbase", "--include=python3,python3-venv,python3-dev,ca-certificates", "bookworm", work)
     (work / "usr/local/bin/python").symlink_to("/usr/bin/python3")
     work.chmod(0o755)
 
@@ -47,7 +48,7 @@ def places(tmp_path):
 
 def test_what_the_dockerfile_builds_cleans_a_lake(places):
     need_overlays(places / "tried")
-    base = fetched("debian", "bookworm", debian)
+    base = fetched("debian", "bookworm-with-headers", debian)
     built = {}
     for number, stage in enumerate(dockerfile.read(DOCKERFILE)):
         root = places / str(number)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.builders import paimon
 
+from lakesweep.formats import avro
+from lakesweep.formats.avro_columns import compiled
 from lakesweep.formats.paimon import manifests
 from lakesweep.model.files import Reason, Verdict
 from lakesweep.model.policy import CleanupPolicy
@@ -93,3 +97,27 @@ async def test_after_expiring_all_but_the_latest_exactly_what_is_needed_is_left(
     assert not missing
     again = await paimon.clean(table, paimon.bench(tmp_path, tmp_path / "scratch"), paimon.everything_old())
     assert again.deletion.deleted.files == 0
+
+
+@pytest.mark.skipif(not NAMES, reason="the collection of Paimon tables is not on this machine")
+def test_every_avro_manifest_is_read_fast_and_as_fastavro_reads_it() -> None:
+    judged = 0
+    with tarfile.open(paimon.FIXTURES) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if "/manifest/" in member.name else None
+            data = file.read() if file else b""
+            if data[:4] != avro.MAGIC:
+                continue
+            frame = avro.walk(data)
+            places = {column: path for column, path in manifests.COLUMNS.items() if avro._has_field(frame.schema, path)}
+            if "name" not in places:  # a manifest list
+                continue
+            assert {"version", "kind", "partition", "bucket", "extra", "created"} <= set(places)
+            fast = avro.read_fast(data, frame, compiled(frame.schema, places))
+            assert fast is not None, "the fast reader must not give up on what Paimon writers write"
+            records = avro.read_records(data)
+            for column, path in places.items():
+                slow = pa.array(avro.values(records, path)).cast(manifests._TYPES[column])
+                assert fast[column].cast(manifests._TYPES[column]).equals(slow)
+            judged += 1
+    assert judged > 50

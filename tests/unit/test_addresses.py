@@ -79,6 +79,70 @@ def test_slices_are_read_from_their_own_rows():
 def test_addresses_that_need_no_change_are_not_copied():
     rows = column(["s3://b/x/1", "s3://b/y"])
     assert addresses.match_keys(rows, MatchBy.ADDRESS) is rows
+    names = column(["s3://b//odd", "s3://b/x/1", "1", "2"])
+    for few, match_by in ((names.slice(1, 1), MatchBy.ADDRESS), (names.slice(2), MatchBy.NAME)):
+        assert addresses.match_keys(few, match_by) is few
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    tails=st.lists(st.text(alphabet="ab/.", max_size=8), max_size=6),
+    prefix=st.sampled_from(["s3://b/t/", "s3://b/t/", "s3://b//t/", "s3a://b/t/", "s3://b/t2/"]),
+    cut=st.integers(0, 2),
+)
+def test_references_are_placed_as_location_says_of_each(tails, prefix, cut):
+    root, paths = Location.parse("s3://b/t"), [prefix + tail for tail in tails]
+    rows = column(paths).slice(cut)
+    if any(segment in (".", "..") for path in paths[cut:] for segment in path.split("/")):
+        with pytest.raises(Indeterminate, match="dot segment"):
+            addresses.place(rows, Role.READ, MatchBy.ADDRESS, [root])
+        return
+    placed = addresses.place(rows, Role.READ, MatchBy.ADDRESS, [root])
+    keys = [Location.parse(path).match_key for path in paths[cut:]]
+    assert placed.column("address").to_pylist() == [Location.parse(path).raw for path in paths[cut:]]
+    assert addresses.placed_keys(placed).to_pylist() == keys
+    assert placed.column("inside").to_pylist() == [key.startswith("s3://b/t/") for key in keys]
+    assert placed.column("guarded_name").is_valid().to_pylist() == [not key.startswith("s3://b/t/") for key in keys]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(alphabet="ab.", max_size=4), max_size=6), st.integers(0, 2))
+def test_bare_names_are_placed_as_they_are_or_refused(names, cut):
+    rows, wanted = column(names).slice(cut), names[cut:]
+    if {"", ".", ".."} & set(wanted):
+        with pytest.raises(Indeterminate):
+            addresses.place(rows, Role.READ, MatchBy.NAME, [Location.parse("s3://b/t")])
+        return
+    placed = addresses.place(rows, Role.READ, MatchBy.NAME, [Location.parse("s3://b/t")])
+    assert placed.column("match_key").to_pylist() == wanted
+    assert placed.column("address").null_count == len(wanted)
+    assert placed.column("inside").to_pylist() == [True] * len(wanted)
+
+
+def test_an_address_among_bare_names_is_still_one():
+    placed = addresses.place(column(["a", "s3://x/b"]), Role.READ, MatchBy.NAME, [Location.parse("s3://b/t")])
+    assert placed.column("match_key").to_pylist() == ["a", "b"]
+    assert placed.column("address").to_pylist() == [None, "s3://x/b"]
+    assert placed.column("inside").to_pylist() == [True, False]
+
+
+@pytest.mark.parametrize("at", [0, 4095, 4096, 9999])
+def test_one_odd_address_is_seen_wherever_it_is_in_a_long_column(at):
+    paths = [f"s3://b/t/{number}" for number in range(10_000)]
+    paths[at] = "s3://b/t//odd"
+    assert addresses.match_keys(column(paths), MatchBy.ADDRESS)[at].as_py() == "s3://b/t/odd"
+    placed = addresses.place(column(paths), Role.READ, MatchBy.ADDRESS, [Location.parse("s3://b/t")])
+    assert (placed.column("match_key").null_count, placed.column("match_key")[at].as_py()) == (9999, "s3://b/t/odd")
+    paths[at] = "s3://b/t/./odd"
+    with pytest.raises(Indeterminate, match="dot segment"):
+        addresses.place(column(paths), Role.READ, MatchBy.ADDRESS, [Location.parse("s3://b/t")])
+
+
+@pytest.mark.parametrize("spelled", ["file:/x/1", "file:///x/1", "/x/1", "FILE:///x/1", "file://localhost/x/1"])
+def test_with_the_root_of_the_disk_as_root_every_form_of_a_path_is_the_same_place(spelled):
+    placed = addresses.place(column([spelled]), Role.READ, MatchBy.ADDRESS, [Location.parse("/")])
+    assert placed.column("address").to_pylist() == ["file:///x/1"]
+    assert placed.column("inside").to_pylist() == [True]
 
 
 @pytest.mark.parametrize("bad", ["data/part-0.parquet", "", "file://other-host/x", "s3:///x", "s3:/x"])

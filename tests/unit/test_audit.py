@@ -7,14 +7,15 @@ import uuid
 from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candidate
+from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
 
-from lakesweep.cleanup import audit
-from lakesweep.cleanup.audit import Broken, FileFate, Segment
+from lakesweep.cleanup import audit, segments
 from lakesweep.cleanup.records import Approval
+from lakesweep.cleanup.segments import Broken, Segment
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome, Refusal
 from lakesweep.settings.digest import digest as settings_digest
@@ -69,17 +70,17 @@ def test_no_cut_and_no_addition_goes_unnoticed(segment, data):
 
 
 def test_a_segment_of_another_version_is_told_apart():
-    newer = audit.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=())
+    newer = segments.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=())
     body = newer.encode().splitlines(keepends=True)[0].replace(b'"version":1', b'"version":2')
     with pytest.raises(Broken, match="version 2"):
-        Segment.decode(body + audit._seal(body))
+        Segment.decode(body + segments._seal(segments.digest(body)))
 
 
 @given(st.tuples(TEXT, TEXT, TEXT), st.tuples(TEXT, TEXT, TEXT))
 def test_every_table_has_a_directory_of_its_own(one, other):
     root = Location.parse("memory://ops/lakesweep")
     first, second = ("/".join(parts) for parts in (one, other))
-    places = audit.directory(root, first), audit.directory(root, second)
+    places = segments.directory(root, first), segments.directory(root, second)
     assert (places[0] == places[1]) == (first == second)
     for place in places:
         assert root.join("audit").contains(place)
@@ -88,25 +89,29 @@ def test_every_table_has_a_directory_of_its_own(one, other):
 
 @given(st.text(st.characters(exclude_characters="/"), min_size=1, max_size=30), st.text(min_size=1, max_size=400))
 def test_a_directory_is_short_enough_for_a_file_system(dataset, name):
-    place = audit.directory(Location.parse("/a"), f"acme/{dataset}/{name}")
+    place = segments.directory(Location.parse("/a"), f"acme/{dataset}/{name}")
     assert all(0 < len(part.encode()) <= 255 for part in place.path.split("/")[1:])
 
 
 def test_a_directory_reads_like_its_table():
-    place = audit.directory(Location.parse("s3://ops/lakesweep"), "acme/prod/shop.orders")
+    place = segments.directory(Location.parse("s3://ops/lakesweep"), "acme/prod/shop.orders")
     assert place.raw == "s3://ops/lakesweep/audit/acme/prod/shop.orders"
-    assert audit.table_at(Location.parse("s3://ops/lakesweep"), place) == "acme/prod/shop.orders"
+    assert segments.table_at(Location.parse("s3://ops/lakesweep"), place) == "acme/prod/shop.orders"
 
 
 def test_the_tenant_of_a_table_without_one_is_nobody():
-    assert audit.tenant_of("acme/prod/orders") == "acme"
-    assert audit.tenant_of("s3://lake/orders") == ""
+    assert segments.tenant_of("acme/prod/orders") == "acme"
+    assert segments.tenant_of("s3://lake/orders") == ""
+
+
+def told(lines):
+    return [json.loads(line) for line in lines.splitlines()]
 
 
 def test_a_decision_names_everything_there_is_to_know_of_the_file():
     rows = [candidate("s3://b/t/1.parquet"), candidate("s3://b/t/2.parquet", modified_at=None, etag=None)]
-    records = audit.deleting_records(batch(3, 2), rows[:1], rows[1:])
-    assert records == (
+    records = told(audit.deleting_lines(batch(3, 2), rows_of(rows[0]), rows_of(rows[1])))
+    assert records == [
         {
             "record": "delete",
             "batch": 3,
@@ -127,12 +132,22 @@ def test_a_decision_names_everything_there_is_to_know_of_the_file():
             "kind": "data",
             "reason": "unreferenced",
         },
-    )
+    ]
 
 
 def test_a_failed_delete_is_recorded_with_what_the_store_said():
-    (record,) = audit.deleted_records(batch(0, 1), [FileFate(path="p", size_bytes=1, fate="failed", why="SlowDown")])
-    assert record == {"record": "failed", "batch": 0, "path": "p", "size_bytes": 1, "why": "SlowDown"}
+    (record,) = told(audit.deleted_lines(batch(0, 1), fates_of(("p", "failed", "SlowDown"))))
+    assert record == {"record": "failed", "batch": 0, "path": "p", "size_bytes": 7, "why": "SlowDown"}
+
+
+def test_a_record_that_would_be_lost_is_an_error():
+    whole, nothing = rows_of(candidate("a"), candidate("b")), rows_of()
+    at = whole.schema.get_field_index("size_bytes")
+    holed = whole.set_column(at, whole.schema.field(at), pa.array([1, None], pa.int64()))
+    with pytest.raises(ValueError, match="incomplete"):
+        audit.deleting_lines(batch(0, 2), holed, nothing)
+    with pytest.raises(ValueError, match="incomplete"):
+        audit.deleted_lines(batch(0, 1), fates_of(("p", "deleted"), size_bytes=None))
 
 
 def test_the_beginning_says_who_when_and_on_what():
@@ -248,7 +263,7 @@ def test_an_interrupted_run_is_a_remark_and_no_fault():
     async def interrupted():
         trail = shelf.trail()
         await trail.begin(a_run())
-        await trail.deleting(batch(0, 1), [candidate("s3://b/t/1.parquet")], [])
+        await trail.deleting(batch(0, 1), rows_of(candidate("s3://b/t/1.parquet")), rows_of())
         return await shelf.findings()
 
     (found,) = asyncio.run(interrupted())

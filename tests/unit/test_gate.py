@@ -1,6 +1,10 @@
 """The gate before the deleter: nothing outside the tenant's and the table's roots, whatever a plan says."""
 
+import asyncio
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakesweep.cleanup.deleter import GatedDeleter
 from lakesweep.model.errors import Refused
@@ -57,3 +61,98 @@ async def test_a_table_root_outside_the_tenant_opens_nothing(bucket):
     with pytest.raises(Refused, match="outside the tenant's root"):
         await gated.delete(["memory://gate/other/t1/x"])
     assert "other/t1/x" in bucket.objects
+
+
+# However an address is spelled, the gate says what the rule says
+
+SEGMENTS = st.sampled_from(
+    ["acme", "t1", "t10", "T1", "x", "", ".", "..", ".hidden", "a.b", "...", "é", " ", "%2e%2e", "a?b#c", "a\nb", "\\"]
+)
+STARTS = {
+    "memory": [
+        "memory://gate/",
+        "memory://gate",
+        "MEMORY://gate/",
+        "memory:/gate/",
+        "memory://gate//",
+        "memory://gat/",
+    ],
+    "s3": [
+        "s3://lake/",
+        "s3a://lake/",
+        "S3://lake/",
+        "s3://Lake/",
+        "s3://lake2/",
+        "s3://lake",
+        "s3://lake//",
+        "s3:/lake/",
+    ],
+    "file": ["file:///", "file:/", "file://localhost/", "file://", "FILE:///", "file:////", "file://lake/", "/", ""],
+}
+ROOTS = {"memory": ("gate", ""), "s3": ("lake", ""), "file": ("", "/")}
+
+
+def addresses(scheme):
+    return st.builds(
+        lambda start, parts: start + "/".join(parts), st.sampled_from(STARTS[scheme]), st.lists(SEGMENTS, max_size=5)
+    )
+
+
+def places(scheme):
+    authority, before = ROOTS[scheme]
+    parts = st.lists(st.sampled_from(["acme", "t1", "x", "", ".hidden", "..", "%2e%2e"]), max_size=3)
+    return parts.map(lambda chosen: Location(scheme, authority, before + "/".join(chosen)))
+
+
+class Asked:
+    """A Deleter that keeps what it was asked."""
+
+    def __init__(self):
+        self.paths = []
+
+    async def delete(self, paths):
+        self.paths += paths
+        return []
+
+
+def inside(path, tenant, tables):
+    try:
+        location = Location.parse(path)
+    except ValueError:
+        return False
+    return location.raw == path and tenant.contains(location) and any(root.contains(location) for root in tables)
+
+
+CASES = st.sampled_from(sorted(STARTS)).flatmap(
+    lambda scheme: st.tuples(addresses(scheme), places(scheme), st.lists(places(scheme), max_size=2))
+)
+
+
+def test_a_path_goes_if_and_only_if_the_rule_says_so_of_its_address():
+    with asyncio.Runner() as runner:
+
+        @settings(max_examples=400, deadline=None)
+        @given(case=CASES)
+        def holds(case):
+            path, tenant, tables = case
+            asked = Asked()
+            gated = GatedDeleter(asked, tenant_root=tenant, table_roots=tables)
+            try:
+                runner.run(gated.delete([path]))
+            except (Refused, ValueError):
+                assert not inside(path, tenant, tables)
+                assert asked.paths == []
+            else:
+                assert inside(path, tenant, tables)
+                assert asked.paths == [path]
+
+        holds()
+
+
+async def test_a_root_that_is_not_normalised_lets_nothing_through():
+    asked = Asked()
+    odd = Location("MEMORY", "gate", "acme")
+    gated = GatedDeleter(asked, tenant_root=odd, table_roots=[odd])
+    with pytest.raises(Refused):
+        await gated.delete(["MEMORY://gate/acme/x"])
+    assert asked.paths == []

@@ -68,3 +68,13 @@ def test_containment_is_by_segment(root, inside, expected):
 def test_overlap_is_symmetric_and_normalised(one, two, expected):
     assert Location.parse(one).overlaps(Location.parse(two)) is expected
     assert Location.parse(two).overlaps(Location.parse(one)) is expected
+
+
+@pytest.mark.parametrize("text", ["/x/y", "s3://bucket/a", "s3a://bucket", "memory://b/c/d"])
+@given(key=KEYS)
+def test_what_begins_like_its_store_is_in_it_and_spelled_plainly(text, key):
+    place = Location.parse(text)
+    other = Location.parse(place.store + key)
+    assert (other.scheme, other.authority) == (place.scheme, place.authority)
+    assert other.raw == place.store + key
+    assert place.raw.startswith(place.store)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakesweep.cleanup import verdict
@@ -84,6 +84,7 @@ rows = st.lists(st.tuples(st.sampled_from(sorted(KINDS)), moments, st.booleans()
 
 @settings(deadline=None)
 @given(rows)
+@example([("d", CUTOFF, False, False), ("d", CUTOFF - timedelta(milliseconds=1), False, False)])
 def test_a_batch_is_judged_as_its_rows_are(rows):
     batch = pa.RecordBatch.from_pylist(
         [

@@ -19,8 +19,8 @@ from lakesweep.admin.auth import Gatekeeper
 from lakesweep.admin.backend import AdminBackend
 from lakesweep.admin.problems import documented
 from lakesweep.cleanup import report
-from lakesweep.cleanup.audit import tenant_of
 from lakesweep.cleanup.records import Hold
+from lakesweep.cleanup.segments import tenant_of
 from lakesweep.model.access import EVERY_TENANT, Principal
 from lakesweep.model.errors import UnknownRun, UnknownTable
 

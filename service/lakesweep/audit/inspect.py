@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from lakesweep.cleanup import audit
-from lakesweep.cleanup.audit import Broken, Record, Segment
+from lakesweep.cleanup import segments
 from lakesweep.cleanup.ports import Storage
 from lakesweep.cleanup.records import AuditHeader, StateStore
+from lakesweep.cleanup.segments import Broken, Record, Segment
 from lakesweep.model.errors import NotFound, UnknownTable, Unreadable
 from lakesweep.model.location import Location
 
@@ -74,13 +74,13 @@ class Inspector:
         chain = _Chain(findings)
         async for number, data in self._read(table, range(1, last + 1)):
             chain.see(number, data)
-            if head and number == head.last and data is not None and audit.digest(data) != head.digest:
+            if head and number == head.last and data is not None and segments.digest(data) != head.digest:
                 findings.faults.append(f"segment {number} is not the one that the state store remembers")
         chain.close()
         return findings
 
     def _decoded(self, table: str, number: int, data: bytes | None) -> Segment:
-        place = audit.segment_place(self.artifacts, table, number).raw
+        place = segments.segment_place(self.artifacts, table, number).raw
         if data is None:
             raise Unreadable(place, "this segment of the audit trail is missing")
         try:
@@ -90,13 +90,13 @@ class Inspector:
 
     async def _stored(self, table: str | None) -> dict[str, list[int]]:
         """Numbers of the segments there are, ascending, by table."""
-        place = audit.directory(self.artifacts, table) if table else self.artifacts.join("audit")
+        place = segments.directory(self.artifacts, table) if table else self.artifacts.join("audit")
         found: dict[str, list[int]] = {}
         async with aclosing(self.storage.list(place)) as batches:
             async for batch in batches:
                 for path in batch.column("path").to_pylist():
                     directory, _, name = path.rpartition("/")
-                    number = audit.segment_number(name)
+                    number = segments.segment_number(name)
                     if number is not None:
                         found.setdefault(directory, []).append(number)
         return {table or await self._table_in(place): sorted(numbers) for place, numbers in found.items()}
@@ -105,12 +105,12 @@ class Inspector:
         """Whose directory this is. A segment says it best, if its word agrees with where it is."""
         directory = Location.parse(place)
         try:
-            claimed = Segment.decode(await self.storage.read(directory.join(audit.segment_name(1)))).table
+            claimed = Segment.decode(await self.storage.read(directory.join(segments.segment_name(1)))).table
         except (NotFound, Broken):
             claimed = ""
-        if claimed and audit.directory(self.artifacts, claimed) == directory:
+        if claimed and segments.directory(self.artifacts, claimed) == directory:
             return claimed
-        return audit.table_at(self.artifacts, directory)
+        return segments.table_at(self.artifacts, directory)
 
     async def _read(self, table: str, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, bytes | None], None]:
         """Segments in order, some read ahead; None for one that is not there."""
@@ -122,7 +122,7 @@ class Inspector:
 
     async def _segment(self, table: str, number: int) -> bytes | None:
         try:
-            return await self.storage.read(audit.segment_place(self.artifacts, table, number))
+            return await self.storage.read(segments.segment_place(self.artifacts, table, number))
         except NotFound:
             return None
 
@@ -144,7 +144,7 @@ class _Chain:
             return
         self._findings.segments += 1
         self._findings.faults += (f"segment {number}: {fault}" for fault in self._faults(number, data))
-        self._previous, self._gap = audit.digest(data), False
+        self._previous, self._gap = segments.digest(data), False
 
     def close(self) -> None:
         """The end of the chain: what did interrupted runs leave open?"""

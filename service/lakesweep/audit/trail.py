@@ -8,16 +8,18 @@ and the chain never forks. An answer that was lost is no trouble: a place that h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from lakesweep.cleanup import audit
-from lakesweep.cleanup.audit import Circumstances, FileFate, Record, Segment
+import pyarrow as pa
+
+from lakesweep.cleanup import audit, segments
+from lakesweep.cleanup.audit import Circumstances
 from lakesweep.cleanup.ports import Clock, Storage, Writer
 from lakesweep.cleanup.records import AuditHeader, BatchRecord, StateStore
+from lakesweep.cleanup.segments import Link
 from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError, Unavailable
-from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.snapshot import ExpiryPlan
@@ -50,77 +52,78 @@ class Trail:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _end: _End | None = field(init=False, default=None)
-    _beginning: tuple[Record, ...] | None = field(init=False, default=None)
+    _first: int = field(init=False, default=0)
+    """Number of the run's first segment; 0 until there is one."""
+    _beginning: bytes | None = field(init=False, default=None)
     """Goes in with the first change, since nothing happens before it. None until the run begins."""
 
     async def begin(self, run: CleanupRun) -> None:
         """Who, why and on which plan, with the approvals that hold now."""
         now = self.clock.now()
         approvals = [one for one in await self.state.approvals(self.table) if now < one.expires_at]
-        self._beginning = (audit.begin_record(run, self.about, approvals),)
+        self._beginning = segments.lines([audit.begin_record(run, self.about, approvals)])
 
     async def expiring(self, plan: ExpiryPlan) -> None:
         """Before the commit."""
-        await self._append((audit.expiry_record("expiring", plan),))
+        await self._append(segments.lines([audit.expiry_record("expiring", plan)]))
 
     async def expired(self, plan: ExpiryPlan) -> None:
         """After the commit."""
-        await self._append((audit.expiry_record("expired", plan),))
+        await self._append(segments.lines([audit.expiry_record("expired", plan)]))
 
-    async def deleting(self, batch: BatchRecord, going: Sequence[Candidate], spared: Sequence[Candidate]) -> None:
+    async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
         """Before a batch."""
-        await self._append(await asyncio.to_thread(audit.deleting_records, batch, going, spared))
+        await self._append(await asyncio.to_thread(audit.deleting_lines, batch, going, spared))
 
-    async def deleted(self, batch: BatchRecord, fates: Sequence[FileFate]) -> None:
+    async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
         """After a batch."""
-        await self._append(await asyncio.to_thread(audit.deleted_records, batch, fates))
+        await self._append(await asyncio.to_thread(audit.deleted_lines, batch, fates))
 
     async def end(self, run: CleanupRun) -> None:
         """The end. A run that was refused begins here too."""
         if self._beginning is None:
             await self.begin(run)
-        await self._append((audit.end_record(run),))
+        await self._append(segments.lines([audit.end_record(run)]))
 
-    async def _append(self, records: tuple[Record, ...]) -> None:
+    async def _append(self, lines: bytes) -> None:
         async with self._lock:
             try:
-                await self._write((*(self._beginning or ()), *records))
-                self._beginning = ()
+                written = await self._write((self._beginning or b"") + lines)
             except StorageError as exc:
                 raise AuditFailed(f"{exc.address}: the audit trail cannot be written ({exc.why}): {_LAW}") from exc
+            self._end, self._beginning = written, b""
+            self._first = self._first or written.number
+            header = AuditHeader(
+                run_id=self.run_id,
+                table=self.table,
+                first=self._first,
+                last=written.number,
+                digest=written.digest or "",
+            )
+        # The next segment need not wait for this: of two headers the store keeps the one that goes further.
+        await self.state.set_audit(header)
 
-    async def _write(self, records: tuple[Record, ...]) -> None:
+    async def _write(self, lines: bytes) -> _End:
         end = self._end or await self._find_end()
         while True:
-            segment = Segment(
+            link = Link(
                 table=self.table,
                 number=end.number + 1,
                 previous=end.digest,
                 run_id=self.run_id,
                 at=self.clock.now(),
-                records=records,
             )
-            # Many rows take longer to write down than the event loop may be held.
-            data = await asyncio.to_thread(segment.encode)
-            written = _End(number=segment.number, digest=audit.digest(data))
-            taken_by = await self._take(segment.number, data)
+            # Many lines take longer to hash than the event loop may be held.
+            data, digest = await asyncio.to_thread(link.sealed, lines)
+            written = _End(number=link.number, digest=digest)
+            taken_by = await self._take(link.number, data)
             if taken_by is None:
-                break
-            end = _End(number=segment.number, digest=audit.digest(taken_by))
-        self._end = written
-        await self.state.set_audit(
-            AuditHeader(
-                run_id=self.run_id,
-                table=self.table,
-                first=written.number,
-                last=written.number,
-                digest=written.digest or "",
-            )
-        )
+                return written
+            end = _End(number=link.number, digest=segments.digest(taken_by))
 
     async def _take(self, number: int, data: bytes) -> bytes | None:
         """Create a segment; what stands in its place instead, if it is another's."""
-        place = audit.segment_place(self.artifacts, self.table, number)
+        place = segments.segment_place(self.artifacts, self.table, number)
         failures = 0
         while True:
             try:
@@ -142,14 +145,14 @@ class Trail:
         if header is not None:
             return _End(number=header.last, digest=header.digest)
         number = 0
-        async with aclosing(self.storage.list(audit.directory(self.artifacts, self.table))) as batches:
+        async with aclosing(self.storage.list(segments.directory(self.artifacts, self.table))) as batches:
             async for batch in batches:
                 names = (path.rpartition("/")[2] for path in batch.column("path").to_pylist())
-                number = max([number, *(audit.segment_number(name) or 0 for name in names)])
+                number = max([number, *(segments.segment_number(name) or 0 for name in names)])
         if not number:
             return _End(number=0, digest=None)
-        newest = await self.storage.read(audit.segment_place(self.artifacts, self.table, number))
-        return _End(number=number, digest=audit.digest(newest))
+        newest = await self.storage.read(segments.segment_place(self.artifacts, self.table, number))
+        return _End(number=number, digest=segments.digest(newest))
 
 
 _LAW = "nothing is deleted without its record"

@@ -3,12 +3,16 @@
 Every engine brings both sides of its join, listed objects and references, through the functions below, so that
 they can only differ where the addresses do. A reference that cannot be placed is never dropped: a file may
 hang on it, so it raises Indeterminate and the table is left alone.
+
+Most columns need no rewriting at all. One look at all bytes of a column shows that, and then nothing is copied; any
+doubt about it only sends the column the long way, which looks at every address.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,12 +51,18 @@ class Role(StrEnum):
 
 _ALIASES = tuple((f"{alias}://", f"{scheme}://") for alias, scheme in SCHEME_ALIASES.items())
 _SETTLED = r"^[a-z][a-z0-9+.-]*://[^/]+/"
+_SLASH, _DOT = b"/."
+_LOOKED_AT_ONCE = 4096
+"""Paths whose bytes fit into the processor's cache."""
 
 
 def match_keys(paths: pa.Array, match_by: MatchBy) -> pa.Array:
     """What each path is compared by: `Location.parse(path).match_key`, or its last segment."""
+    paths = _present(paths)
     if match_by is MatchBy.NAME:
-        return _last_segments(_present(paths))
+        return _last_segments(paths)
+    if _plain(paths, _first_store(paths)):
+        return paths
     return _collapsed(canonical(paths))
 
 
@@ -65,7 +75,7 @@ def match_key_list(paths: Sequence[str], match_by: MatchBy) -> list[str]:
 def canonical(paths: pa.Array) -> pa.Array:
     """Each path as `Location.parse(path).raw`: one scheme per store, one form for local paths."""
     paths = _present(paths)
-    if _uniform(paths):
+    if _all_begin(paths, _first_store(paths)):
         return paths
     texts = paths
     for alias, scheme in _ALIASES:
@@ -93,27 +103,30 @@ def place(
     Where `tolerated`, storage need not show the file: the reference keeps it, but never counts it as missing.
     """
     paths = _present(paths)
+    if match_by is MatchBy.ADDRESS and len(roots) == 1 and _plain(paths, _below(roots[0])):
+        return _placed([paths, _nulls(paths), _all_true(paths), _nulls(paths)], role, tolerated)
     _refuse_dot_segments(paths)
     if match_by is MatchBy.NAME:
         keys = _last_segments(paths)
         _refuse(pc.equal(keys, ""), paths, "it names a directory")
+        if keys is paths:  # bare names, all of them
+            return _placed([_nulls(paths), keys, _all_true(paths), _nulls(paths)], role, tolerated)
         addresses = _addresses_among(paths)
         inside = pc.or_(pc.is_null(addresses), pc.fill_null(_inside(_collapsed(addresses), roots), False))
-        guarded = pa.nulls(len(paths), pa.string())
-    else:
-        addresses = canonical(paths)
-        keys = _collapsed(addresses)
-        inside = _inside(keys, roots)
-        guarded = _guarded_names(keys, inside, roots)
-        keys = _or_null(keys, addresses)
-    roles = pa.repeat(pa.scalar(role.value, pa.string()), len(paths))
-    inside = pc.and_not(inside, tolerated)
-    return pa.RecordBatch.from_arrays([roles, addresses, keys, inside, guarded], schema=PLACED_SCHEMA)
+        return _placed([addresses, keys, inside, _nulls(paths)], role, tolerated)
+    addresses = canonical(paths)
+    keys = _collapsed(addresses)
+    inside = _inside(keys, roots)
+    guarded = _guarded_names(keys, inside, roots)
+    return _placed([addresses, _or_null(keys, addresses), inside, guarded], role, tolerated)
 
 
 def placed_keys(placed: pa.RecordBatch) -> pa.Array:
     """What each row of PLACED_SCHEMA is compared by."""
-    return pc.coalesce(placed.column("match_key"), placed.column("address"))
+    keys, same = placed.column("match_key"), placed.column("address")
+    if keys.null_count == len(keys):
+        return same
+    return pc.coalesce(keys, same) if keys.null_count else keys
 
 
 def _present(paths: pa.Array) -> pa.Array:
@@ -122,16 +135,67 @@ def _present(paths: pa.Array) -> pa.Array:
     return paths if paths.type == pa.string() else paths.cast(pa.string())
 
 
-def _uniform(paths: pa.Array) -> bool:
-    """Do all paths begin with the same well-formed prefix? Then none needs rewriting: the common case."""
+def _placed(columns: Sequence[pa.Array], role: Role, tolerated: pa.Array | bool) -> pa.RecordBatch:
+    """PLACED_SCHEMA from its other four columns."""
+    addresses, keys, inside, guarded = columns
+    roles = pa.repeat(pa.scalar(role.value, pa.string()), len(addresses))
+    expected = inside if tolerated is False else pc.and_not(inside, tolerated)
+    return pa.RecordBatch.from_arrays([roles, addresses, keys, expected, guarded], schema=PLACED_SCHEMA)
+
+
+def _nulls(like: pa.Array) -> pa.Array:
+    return pa.nulls(len(like), pa.string())
+
+
+def _all_true(like: pa.Array) -> pa.Array:
+    return pa.repeat(pa.scalar(value=True), len(like))
+
+
+def _first_store(paths: pa.Array) -> str:
+    """How every address of the first path's store begins in normal form; empty if that path is no address."""
+    try:
+        first = Location.parse(paths[0].as_py()) if len(paths) else None
+    except ValueError:
+        return ""
+    return first.store if first else ""
+
+
+def _below(root: Location) -> str:
+    """How the match key of everything below a root begins."""
+    return root.match_key.rstrip("/") + "/"
+
+
+def _all_begin(paths: pa.Array, prefix: str) -> bool:
+    """Do all paths begin with this well-formed prefix? Then their schemes and buckets need no rewriting."""
+    return not len(paths) or (bool(prefix) and bool(pc.all(pc.starts_with(paths, prefix)).as_py()))
+
+
+def _plain(paths: pa.Array, prefix: str) -> bool:
+    """Is every path already what it is compared by, and without dot segments? For certain only if the answer is yes:
+    each must begin with `prefix`, which is in normal form, and have no slash behind it that a slash or dot follows."""
     if not len(paths):
         return True
-    try:
-        first = Location.parse(paths[0].as_py())
-    except ValueError:
+    if "://" not in prefix or not _all_begin(paths, prefix):
         return False
-    prefix = f"{first.scheme}://{first.authority}/"
-    return bool(pc.all(pc.starts_with(paths, prefix)).as_py())
+    doubled = sum(prefix.startswith("//", at) for at in range(len(prefix)))
+    pieces = (paths.slice(first, _LOOKED_AT_ONCE) for first in range(0, len(paths), _LOOKED_AT_ONCE))
+    return all(_untouched(piece, doubled) for piece in pieces)
+
+
+def _untouched(paths: pa.Array, doubled: int) -> bool:
+    """Is no slash followed by a dot, and by a slash only so often in each path? None has fewer of them."""
+    texts = _texts(paths)
+    slashes = texts[:-1] == _SLASH
+    pairs = (slashes & (texts[1:] == _SLASH)).sum()
+    return bool(pairs == doubled * len(paths)) and not (slashes & (texts[1:] == _DOT)).any()
+
+
+def _texts(paths: pa.Array) -> Any:
+    """The bytes of all texts, one behind the other, as a NumPy array that shares their memory."""
+    _, offsets, data = paths.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(paths) + 1, [None, offsets], offset=paths.offset)
+    start, stop = ends[0].as_py(), ends[len(paths)].as_py()
+    return pa.Array.from_buffers(pa.uint8(), stop - start, [None, data or pa.py_buffer(b"")], offset=start).to_numpy()
 
 
 def _swap_prefix(texts: pa.Array, chosen: pa.Array, length: int, prefix: str) -> pa.Array:
@@ -169,6 +233,8 @@ def _one_by_one(paths: pa.Array, texts: pa.Array, odd: pa.Array, rule: Callable[
 
 def _last_segments(paths: pa.Array) -> pa.Array:
     """What stands behind the last slash."""
+    if len(paths) and not (_texts(paths) == _SLASH).any():
+        return paths
     pieces = pc.split_pattern(paths, "/", max_splits=1, reverse=True)
     ends = pc.subtract(pc.cumulative_sum(pc.list_value_length(pieces)), 1)
     return pc.list_flatten(pieces).take(ends)
@@ -186,7 +252,7 @@ def _inside(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
     """Is each collapsed address below one of the roots?"""
     inside = pa.repeat(pa.scalar(False), len(keys))
     for root in roots:
-        inside = pc.or_(inside, pc.starts_with(keys, root.match_key.rstrip("/") + "/"))
+        inside = pc.or_(inside, pc.starts_with(keys, _below(root)))
     return inside
 
 

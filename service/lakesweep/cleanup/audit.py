@@ -1,37 +1,26 @@
-"""The audit trail: what is recorded of a run that changes things, how it is written down, how it is chained. Pure.
-
-A table has one chain of segments, numbered from 1 without a gap, since a table has one worker at a time. A segment
-is a small object of JSON lines: a head, records, a seal. The head holds the digest of the segment before, the seal
-that of the lines above it. So a changed, missing or exchanged segment shows; the state store remembers the newest
-digest of each table, so a cut end shows too.
+"""The audit trail: what is recorded of a run that changes things, and in which words. Pure.
 
 A batch is recorded before it is deleted (`delete`, `spare`) and after it (`deleted`, `already_gone`, `failed`). What
-has no second record was interrupted: it may be gone or not, but it was never deleted without the first.
+has no second record was interrupted: it may be gone or not, but it was never deleted without the first. How records
+are chained is told in `segments.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Protocol
-from urllib.parse import quote, unquote
+from typing import Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.cleanup import coltext
 from lakesweep.cleanup.records import Approval, BatchRecord
 from lakesweep.cleanup.report import iso_utc
+from lakesweep.cleanup.segments import Record
 from lakesweep.model.access import Trigger
-from lakesweep.model.files import Candidate
-from lakesweep.model.location import Location
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.snapshot import ExpiryPlan
-
-VERSION = 1
-"""Of the format. A field may be added, never renamed or removed."""
-
-Record = dict[str, Any]
-"""One line. `record` says what it tells."""
 
 
 class Audit(Protocol):
@@ -49,12 +38,12 @@ class Audit(Protocol):
         """An expiry was committed."""
         ...
 
-    async def deleting(self, batch: BatchRecord, going: Sequence[Candidate], spared: Sequence[Candidate]) -> None:
-        """A batch is about to be deleted, except what was spared."""
+    async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
+        """A batch is about to be deleted, except what was spared. Both are rows of a plan."""
         ...
 
-    async def deleted(self, batch: BatchRecord, fates: Sequence[FileFate]) -> None:
-        """What became of a batch."""
+    async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
+        """What became of a batch: rows of FATES_SCHEMA."""
         ...
 
     async def end(self, run: CleanupRun) -> None:
@@ -62,14 +51,15 @@ class Audit(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFate:
-    """What became of one file: `deleted`, `already_gone` or `failed` with what the store said."""
-
-    path: str
-    size_bytes: int
-    fate: str
-    why: str | None = None
+FATES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("fate", pa.string(), nullable=False),  # `deleted`, `already_gone` or `failed`
+        pa.field("why", pa.string()),  # what the store said
+    ]
+)
+"""What became of files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,76 +71,6 @@ class Circumstances:
     fencing_token: int
     settings_digest: str
     version: str
-
-
-class Broken(ValueError):
-    """These bytes are not a segment as it was written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """One link of a table's chain."""
-
-    table: str
-    number: int
-    previous: str | None
-    """Digest of the segment before; None only for the first."""
-    run_id: str
-    at: datetime
-    records: tuple[Record, ...]
-
-    def encode(self) -> bytes:
-        """Its bytes, for ever."""
-        head = {
-            "record": "segment",
-            "version": VERSION,
-            "table": self.table,
-            "number": self.number,
-            "previous": self.previous,
-            "run_id": self.run_id,
-            "at": iso_utc(self.at),
-        }
-        body = b"".join(map(_line, (head, *self.records)))
-        return body + _seal(body)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Segment:
-        """Read a segment back, or raise Broken."""
-        cut = data.rfind(b"\n", 0, -1) + 1
-        body, seal = data[:cut], data[cut:]
-        if not body or seal != _seal(body):
-            raise Broken("its seal does not match: it was changed or cut")
-        try:
-            head, *records = map(json.loads, body.splitlines())
-            if head["version"] != VERSION:
-                raise Broken(f"it is of version {head['version']}, this program knows {VERSION}")
-            return cls(
-                table=head["table"],
-                number=head["number"],
-                previous=head["previous"],
-                run_id=head["run_id"],
-                at=datetime.fromisoformat(head["at"]),
-                records=tuple(records),
-            )
-        except (KeyError, TypeError, ValueError) as exc:
-            raise Broken(f"it is not a segment: {exc}") from exc
-
-
-def digest(segment: bytes) -> str:
-    """What the next segment and the state store remember of this one."""
-    return hashlib.sha256(segment).hexdigest()
-
-
-def _seal(body: bytes) -> bytes:
-    return _line({"record": "seal", "sha256": hashlib.sha256(body).hexdigest()})
-
-
-def _line(record: Record) -> bytes:
-    # Plain ASCII: an object's key that is not UTF-8 survives too.
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
-
-
-# What is recorded
 
 
 def begin_record(run: CleanupRun, about: Circumstances, approvals: Iterable[Approval] = ()) -> Record:
@@ -197,25 +117,24 @@ def expiry_record(record: str, plan: ExpiryPlan) -> Record:
     }
 
 
-def deleting_records(batch: BatchRecord, going: Iterable[Candidate], spared: Iterable[Candidate]) -> tuple[Record, ...]:
-    """The decision on every file of a batch."""
-    return (
-        *(_decision("delete", batch, row) for row in going),
-        *(_decision("spare", batch, row) for row in spared),
-    )
+def deleting_lines(batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> bytes:
+    """The decision on every file of a batch, each on its line."""
+    return _decisions("delete", batch, going) + _decisions("spare", batch, spared)
 
 
-def deleted_records(batch: BatchRecord, fates: Iterable[FileFate]) -> tuple[Record, ...]:
-    """What became of every file of a batch."""
-    return tuple(
-        {
-            "record": one.fate,
-            "batch": batch.number,
-            "path": one.path,
-            "size_bytes": one.size_bytes,
-            **({"why": one.why} if one.why else {}),
-        }
-        for one in fates
+def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
+    """What became of every file of a batch, each on its line."""
+    why = fates.column("why")
+    said = pc.binary_join_element_wise(',"why":', coltext.json_strings(why), "")
+    return _lines(
+        _text('{"record":'),
+        coltext.json_words(fates.column("fate")),
+        _text(f',"batch":{batch.number},"path":'),
+        coltext.json_strings(fates.column("path")),
+        _text(',"size_bytes":'),
+        fates.column("size_bytes").cast(pa.string()),
+        pc.if_else(pc.fill_null(pc.not_equal(why, ""), False), said, ""),
+        _text("}\n"),
     )
 
 
@@ -235,70 +154,34 @@ def end_record(run: CleanupRun) -> Record:
     }
 
 
-def _decision(record: str, batch: BatchRecord, row: Candidate) -> Record:
-    return {
-        "record": record,
-        "batch": batch.number,
-        "path": row.path,
-        "size_bytes": row.size_bytes,
-        "modified_at": iso_utc(row.modified_at),
-        "etag": row.etag,
-        "kind": row.kind,
-        "reason": row.reason.value,
-    }
+def _decisions(record: str, batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
+    if not rows.num_rows:
+        return b""
+    return _lines(
+        _text(f'{{"record":"{record}","batch":{batch.number},"path":'),
+        coltext.json_strings(rows.column("path")),
+        _text(',"size_bytes":'),
+        rows.column("size_bytes").cast(pa.string()),
+        _text(',"modified_at":'),
+        coltext.json_times(rows.column("modified_at")),
+        _text(',"etag":'),
+        coltext.json_strings(rows.column("etag")),
+        _text(',"kind":'),
+        coltext.json_words(rows.column("kind")),
+        _text(',"reason":'),
+        coltext.json_words(rows.column("reason")),
+        _text("}\n"),
+    )
 
 
-# Where it is kept
-
-_SUFFIX = ".jsonl"
-_LONGEST_NAME = 200
-"""Of a directory, in characters; file systems allow 255 bytes."""
-_NOTHING = "%"
-"""Stands for an empty part; quoting never writes a lone percent sign."""
+def _text(same: str) -> pa.Scalar:
+    return pa.scalar(same, pa.string())
 
 
-def directory(artifacts: Location, table: str) -> Location:
-    """`<artifacts>/audit/<tenant>/<dataset>/<table>`, each part quoted; a bare location has no tenant or dataset."""
-    return artifacts.join("audit", *map(_quoted, _parts(table)))
-
-
-def segment_place(artifacts: Location, table: str, number: int) -> Location:
-    """Where a segment is. The name is its number alone, so that two writers cannot both have it."""
-    return directory(artifacts, table).join(segment_name(number))
-
-
-def segment_name(number: int) -> str:
-    """Sorts by number."""
-    return f"{number:010}{_SUFFIX}"
-
-
-def segment_number(name: str) -> int | None:
-    """The number that an object's name spells, if it is a segment's."""
-    stem = name.removesuffix(_SUFFIX)
-    return int(stem) if name.endswith(_SUFFIX) and stem.isdecimal() and stem.isascii() else None
-
-
-def table_at(artifacts: Location, place: Location) -> str:
-    """The table whose directory this is, as far as the name tells: a very long one is cut."""
-    below = place.path.removeprefix(artifacts.join("audit").as_directory().path)
-    return "/".join(unquote(part) for part in below.split("/") if part != _NOTHING)
-
-
-def tenant_of(table: str) -> str:
-    """The tenant in a table's label; empty for a bare location."""
-    return _parts(table)[0]
-
-
-def _parts(table: str) -> Sequence[str]:
-    # The label of a bare location is its address: nothing stands between its first two slashes.
-    parts = table.split("/", 2)
-    return parts if len(parts) == 3 and all(parts[:2]) else ("", "", table)
-
-
-def _quoted(part: str) -> str:
-    text = quote(part, safe=" =@+,", errors="surrogatepass").replace("~", "%7E") or _NOTHING
-    if set(text) == {"."}:
-        return text.replace(".", "%2E")
-    if len(text) > _LONGEST_NAME:
-        return f"{text[:100]}~{hashlib.sha256(part.encode(errors='surrogatepass')).hexdigest()}"
-    return text
+def _lines(*parts: pa.Array | pa.Scalar) -> bytes:
+    """One line per row. A null in any part would lose a line, so there must be none."""
+    lines = pc.binary_join_element_wise(*parts, "", null_handling="emit_null")
+    if lines.null_count:
+        raise ValueError("a record of the audit trail is incomplete")
+    written: bytes = coltext.joined(lines).to_pybytes()
+    return written

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakesweep.cleanup import coltext
 from lakesweep.cleanup.ports import LISTING_SCHEMA
 from lakesweep.model.errors import Indeterminate, Unreadable
 from lakesweep.model.files import Candidate, Reason
@@ -98,12 +99,43 @@ def read_batches(rows_path: str, start: int = 0, size: int = 1000) -> Iterator[l
     held: list[Candidate] = []
     for rows in _rows(rows_path, start, size):
         with _damage_is_unreadable(rows_path):
-            held.extend(_candidate(row) for row in rows.to_pylist())
+            held.extend(candidates(rows))
         while len(held) >= size:
             yield held[:size]
             held = held[size:]
     if held:
         yield held
+
+
+def read_cut(rows_path: str, size: int) -> Iterator[list[pa.RecordBatch]]:
+    """The same in columns, cut by size and then at the border of every stage, many cuts at a time."""
+    held = PLAN_SCHEMA.empty_table()
+    for rows in _rows(rows_path, 0, _ROW_GROUP):
+        with _damage_is_unreadable(rows_path):
+            _check_values(rows)
+            held = pa.concat_tables([held, pa.Table.from_batches([rows])])
+            whole = held.num_rows - held.num_rows % size
+            ready, held = held.slice(0, whole), held.slice(whole)
+            cuts = _cut(ready, size)
+        if cuts:
+            yield cuts
+    if held.num_rows:
+        yield _cut(held, size)
+
+
+def _cut(rows: pa.Table, size: int) -> list[pa.RecordBatch]:
+    cuts: list[pa.RecordBatch] = []
+    for batch in rows.combine_chunks().to_batches(max_chunksize=size):
+        start = 0
+        for end in pc.run_end_encode(batch.column("stage")).run_ends.to_pylist():
+            cuts.append(batch.slice(start, end - start))
+            start = end
+    return cuts
+
+
+def candidates(rows: pa.RecordBatch) -> list[Candidate]:
+    """Rows of PLAN_SCHEMA, one by one."""
+    return [_candidate(row) for row in rows.to_pylist()]
 
 
 def read_rows(rows_path: str) -> Iterator[pa.RecordBatch]:
@@ -146,11 +178,19 @@ def _damage_is_unreadable(rows_path: str) -> Iterator[None]:
         raise Unreadable(rows_path, f"the plan is damaged or gone: {exc}") from exc
 
 
+def _check_values(rows: pa.RecordBatch) -> None:
+    """Raise ValueError unless every row makes a Candidate."""
+    rows.validate(full=True)
+    coltext.check_times(rows.column("modified_at"))
+    for reason in rows.column("reason").unique().to_pylist():
+        Reason(reason)
+
+
 def _candidate(row: dict[str, Any]) -> Candidate:
     return Candidate(**{**row, "reason": Reason(row["reason"])})
 
 
-def _canonical(rows: pa.RecordBatch) -> bytes:
+def _canonical(rows: pa.RecordBatch) -> pa.Buffer:
     """Every row as text that reads only one way: texts carry their length, nothing depends on batch borders."""
     modified = rows.column("modified_at").cast(pa.int64())
     lines = pc.binary_join_element_wise(
@@ -163,7 +203,7 @@ def _canonical(rows: pa.RecordBatch) -> bytes:
         _number(rows.column("stage")),
         "\n",
     )
-    return "".join(lines.to_pylist()).encode()
+    return coltext.joined(lines)
 
 
 def _measured(texts: pa.Array) -> pa.Array:

@@ -13,16 +13,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.audit import Audit, FileFate
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.cleanup import addresses, planfile
+from lakesweep.cleanup.audit import FATES_SCHEMA, Audit
 from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
 from lakesweep.cleanup.ports import Fence, MatchBy, Progress, ReportProgress
 from lakesweep.cleanup.recheck import Recheck
 from lakesweep.cleanup.records import BatchRecord, BatchState, StateStore
 from lakesweep.cleanup.stopping import surely
 from lakesweep.model.errors import LakesweepError
-from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Tally
-from lakesweep.model.location import Location
+from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally
 from lakesweep.model.policy import CleanupPolicy
 
 Revalidate = Callable[[], Awaitable[frozenset[str]]]
@@ -76,9 +78,10 @@ class Sweep:
         number, first = 0, 0
         try:
             async for batch in self._batches():
-                if batch[0].stage != stage or len(running) >= _TASKS_HELD:
+                begins = batch.column("stage")[0].as_py()
+                if begins != stage or len(running) >= _TASKS_HELD:
                     await _finish(running)
-                    stage = batch[0].stage
+                    stage = begins
                 async with slots.taken() as slot:
                     if self.stop.is_set():
                         result.interrupted = True
@@ -86,16 +89,16 @@ class Sweep:
                     await self.fence.check()
                     going, spared = await self._spare(batch)
                     going, replaced, gone = await self._look_again(going)
-                    spared += replaced
-                    result.spared += len(spared)
-                    record = self._record(number, first, len(batch))
+                    spared = pa.concat_batches([spared, replaced])
+                    result.spared += spared.num_rows
+                    record = self._record(number, first, batch.num_rows)
                     await self.audit.deleting(record, going, spared)
                     # Last, since it asks for the lease once more: storing the audit record may have taken long.
                     await self.journal.begin_batch(record)
                     deleting = asyncio.create_task(self._delete(record, going, gone, result), name=f"batch {number}")
                     deleting.add_done_callback(slot.hand_over())
                     running.add(deleting)
-                number, first = number + 1, first + len(batch)
+                number, first = number + 1, first + batch.num_rows
         except LakesweepError as exc:
             result.stopped_by = exc
         except asyncio.CancelledError:
@@ -108,46 +111,46 @@ class Sweep:
             await _finish(running)
         return result
 
-    async def _batches(self) -> AsyncIterator[list[Candidate]]:
+    async def _batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Plan rows in order, cut at stage borders as well as by size."""
-        for rows in planfile.read_batches(self.plan.rows_path, size=self.policy.batch_size):
-            start = 0
-            for index in range(1, len(rows) + 1):
-                if index == len(rows) or rows[index].stage != rows[start].stage:
-                    yield rows[start:index]
-                    start = index
+        cuts = planfile.read_cut(self.plan.rows_path, self.policy.batch_size)
+        while some := await asyncio.to_thread(next, cuts, None):
+            for batch in some:
+                yield batch
 
-    async def _spare(self, batch: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    async def _spare(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """What goes, and what became referenced since the plan was made."""
         referenced = await self.revalidate()
         if not referenced:
-            return list(batch), []
-        going: list[Candidate] = []
-        spared: list[Candidate] = []
-        for row in batch:
-            (spared if _match_key(row.path, self.match_by) in referenced else going).append(row)
-        return going, spared
+            return batch, batch.slice(0, 0)
+        keys = addresses.match_keys(batch.column("path"), self.match_by).to_pylist()
+        return _parted(batch, referenced, keys)
 
-    async def _look_again(self, going: list[Candidate]) -> tuple[list[Candidate], list[Candidate], frozenset[str]]:
+    async def _look_again(self, going: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, frozenset[str]]:
         """What goes, what is another object by now, and which of those that go have gone already."""
         if self.recheck is None:
-            return going, [], frozenset()
-        standing = await self.recheck(going)
-        replaced = set(standing.changed)
-        kept = [row for row in going if row not in replaced]
-        return kept, list(standing.changed), frozenset(row.path for row in standing.gone)
+            return going, going.slice(0, 0), frozenset()
+        standing = await self.recheck(planfile.candidates(going))
+        replaced = frozenset(row.path for row in standing.changed)
+        kept, changed = _parted(going, replaced, going.column("path").to_pylist())
+        return kept, changed, frozenset(row.path for row in standing.gone)
 
-    async def _fates(self, going: list[Candidate], gone: frozenset[str]) -> list[Deleted]:
+    async def _fates(self, paths: list[str], gone: frozenset[str]) -> list[Deleted]:
         """Delete what is there. A store that cannot tell would count what had gone before as deleted."""
-        asked = [row.path for row in going if row.path not in gone]
-        answers = iter(await self.deleter.delete(asked) if asked else ())
-        return [Deleted(path=row.path, fate=Fate.ALREADY_GONE) if row.path in gone else next(answers) for row in going]
+        asked = [path for path in paths if path not in gone] if gone else paths
+        answers = await self.deleter.delete(asked) if asked else []
+        if [one.path for one in answers] != asked:
+            raise ValueError(f"{len(asked)} objects were to be deleted and the answers are not about them, one by one")
+        if not gone:
+            return answers
+        told = iter(answers)
+        return [Deleted(path=path, fate=Fate.ALREADY_GONE) if path in gone else next(told) for path in paths]
 
     async def _delete(
-        self, record: BatchRecord, going: list[Candidate], gone: frozenset[str], result: SweepResult
+        self, record: BatchRecord, going: pa.RecordBatch, gone: frozenset[str], result: SweepResult
     ) -> None:
         try:
-            fates = await self._fates(going, gone)
+            fates = await self._fates(going.column("path").to_pylist(), gone)
             report = _report(going, fates)
             done = replace(
                 record,
@@ -170,14 +173,10 @@ class Sweep:
             self.stop.set()  # a bug: no further batch, and `_finish` lets it out
             raise
 
-    async def _write_down(self, done: BatchRecord, going: Sequence[Candidate], fates: Sequence[Deleted]) -> None:
+    async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, fates: Sequence[Deleted]) -> None:
         """Into the audit trail and the journal: into the second even if the first cannot be had."""
-        told = [
-            FileFate(path=row.path, size_bytes=row.size_bytes, fate=one.fate.value, why=one.why)
-            for row, one in zip(going, fates, strict=True)
-        ]
         try:
-            await self.audit.deleted(done, told)
+            await self.audit.deleted(done, _told(going, fates))
         finally:
             await self.journal.finish_batch(done)
 
@@ -236,22 +235,49 @@ async def _finish(running: set[asyncio.Task[None]]) -> None:
             raise outcome
 
 
-def _match_key(path: str, match_by: MatchBy) -> str:
-    location = Location.parse(path)
-    return location.name if match_by is MatchBy.NAME else location.match_key
+def _parted(rows: pa.RecordBatch, chosen: frozenset[str], keys: Sequence[str]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Rows whose key is not among the chosen, and rows whose key is."""
+    if chosen.isdisjoint(keys):
+        return rows, rows.slice(0, 0)
+    taken = pa.array([key in chosen for key in keys], pa.bool_())
+    return rows.filter(pc.invert(taken)), rows.filter(taken)
 
 
-def _report(going: Sequence[Candidate], fates: Sequence[Deleted]) -> DeletionReport:
-    deleted, gone, failed = Tally(), 0, []
-    kinds: dict[str, Tally] = {}
-    for row, outcome in zip(going, fates, strict=True):
-        match outcome.fate:
-            case Fate.DELETED:
-                one = Tally(files=1, bytes=row.size_bytes)
-                deleted += one
-                kinds[row.kind] = kinds.get(row.kind, Tally()) + one
-            case Fate.ALREADY_GONE:
-                gone += 1
-            case Fate.FAILED:
-                failed.append(FailedDelete(path=row.path, why=outcome.why or "no reason given"))
-    return DeletionReport(deleted=deleted, already_gone=gone, failed=tuple(failed), by_kind=kinds)
+def _told(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
+    """What the audit trail is told."""
+    columns = [
+        going.column("path"),
+        going.column("size_bytes"),
+        pa.array([one.fate for one in fates], pa.string()),
+        pa.array([one.why and _storable(one.why) for one in fates], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=FATES_SCHEMA)
+
+
+def _storable(text: str) -> str:
+    """What a store said may quote bytes that are no text; that must not keep an outcome from being written down."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def _report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> DeletionReport:
+    fate = [one.fate for one in fates]
+    gone_now = fate.count(Fate.DELETED)
+    deleted = going if gone_now == len(fate) else going.filter(pa.array([one is Fate.DELETED for one in fate]))
+    kinds = {kind: _tally(deleted.filter(pc.equal(deleted.column("kind"), kind))) for kind in _kinds(deleted)}
+    return DeletionReport(
+        deleted=_tally(deleted),
+        already_gone=fate.count(Fate.ALREADY_GONE),
+        failed=tuple(
+            FailedDelete(path=one.path, why=one.why or "no reason given") for one in fates if one.fate is Fate.FAILED
+        ),
+        by_kind=kinds,
+    )
+
+
+def _kinds(rows: pa.RecordBatch) -> list[str]:
+    found: list[str] = rows.column("kind").unique().to_pylist()
+    return found
+
+
+def _tally(rows: pa.RecordBatch) -> Tally:
+    return Tally(files=rows.num_rows, bytes=pc.sum(rows.column("size_bytes"), min_count=0).as_py())

@@ -34,15 +34,15 @@ UNREFERENCED_SCHEMA = pa.schema(
 )
 """Listed objects that no retained reference names."""
 
-JUDGED_SCHEMA = pa.schema(
+_DECIDED = pa.schema(
     [
-        *LISTING_SCHEMA,
         pa.field("verdict", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("reason", pa.string()),  # null unless the verdict is ORPHAN
         pa.field("stage", pa.int32(), nullable=False),
     ]
 )
+JUDGED_SCHEMA = pa.schema([*LISTING_SCHEMA, *_DECIDED])
 """The same objects with what was decided."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,25 +58,24 @@ def judge(kind: FileKind, *, expired: bool, elsewhere: bool, modified_at: dateti
 def judge_batch(rows: pa.RecordBatch, layout: Layout, cutoff: datetime) -> pa.RecordBatch:
     """The verdict on every row of UNREFERENCED_SCHEMA, as JUDGED_SCHEMA. Every engine judges through this."""
     kinds = [layout.classify(path) for path in rows.column("path").to_pylist()]
+    # A few kinds and three answers make few cases: each is decided once. Kinds live as long as `kinds` does.
+    distinct = list({id(kind): kind for kind in kinds}.values())
+    numbers = {id(kind): number << 3 for number, kind in enumerate(distinct)}
+    cases = pa.array([numbers[id(kind)] for kind in kinds], pa.int64())
+    for bit, said in enumerate((rows.column("expired"), rows.column("elsewhere"), _old(rows, cutoff))):
+        cases = pc.bit_wise_or(cases, pc.shift_left(said.cast(pa.int64()), bit))
+    encoded = cases.dictionary_encode()
+    decided = [_decided(distinct[case >> 3], case) for case in encoded.dictionary.to_pylist()]
+    outcomes = pa.RecordBatch.from_pylist(decided, schema=_DECIDED).take(encoded.indices)
     listed = [rows.column(field.name) for field in LISTING_SCHEMA]
-    expired = rows.column("expired").to_pylist()
-    verdicts = [
-        _decide(kind, expired=is_expired, elsewhere=is_elsewhere, old=is_old)
-        for kind, is_expired, is_elsewhere, is_old in zip(
-            kinds, expired, rows.column("elsewhere").to_pylist(), _old(rows, cutoff), strict=True
-        )
-    ]
-    reasons = [_reason(verdict, is_expired) for verdict, is_expired in zip(verdicts, expired, strict=True)]
-    return pa.RecordBatch.from_arrays(
-        [
-            *listed,
-            pa.array(verdicts, pa.string()),
-            pa.array([kind.kind for kind in kinds], pa.string()),
-            pa.array(reasons, pa.string()),
-            pa.array([kind.stage for kind in kinds], pa.int32()),
-        ],
-        schema=JUDGED_SCHEMA,
-    )
+    return pa.RecordBatch.from_arrays([*listed, *outcomes.columns], schema=JUDGED_SCHEMA)
+
+
+def _decided(kind: FileKind, answers: int) -> dict[str, object]:
+    """A row of _DECIDED. The lowest three bits are the answers."""
+    expired, elsewhere, old = (bool(answers >> bit & 1) for bit in range(3))
+    verdict = _decide(kind, expired=expired, elsewhere=elsewhere, old=old)
+    return {"verdict": verdict, "kind": kind.kind, "reason": _reason(verdict, expired), "stage": kind.stage}
 
 
 def _decide(kind: FileKind, *, expired: bool, elsewhere: bool, old: bool) -> Verdict:
@@ -97,11 +96,10 @@ def _reason(verdict: Verdict, expired: bool) -> Reason | None:
     return Reason.EXPIRED if expired else Reason.UNREFERENCED
 
 
-def _old(rows: pa.RecordBatch, cutoff: datetime) -> list[bool]:
+def _old(rows: pa.RecordBatch, cutoff: datetime) -> pa.Array:
     """Modified before the cutoff, for certain."""
     modified = rows.column("modified_at").cast(pa.int64())
-    before: list[bool] = pc.fill_null(pc.less(modified, _milliseconds(cutoff)), False).to_pylist()
-    return before
+    return pc.fill_null(pc.less(modified, _milliseconds(cutoff)), False)
 
 
 def _milliseconds(moment: datetime) -> int:

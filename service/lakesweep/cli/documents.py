@@ -7,13 +7,15 @@ happens, so what was written is always valid JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from lakesweep.cleanup import report
-from lakesweep.model.files import Candidate
 from lakesweep.model.run import CleanupRun
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _HOLE = "\x00files\x00"
 """Stands where the files go until they are written. No text of a document holds a NUL."""
@@ -31,8 +33,10 @@ class Array:
         self._begin()
         self._out.write(dumps(element))
 
-    async def add_plan(self, run: CleanupRun, batches: AsyncIterator[Sequence[Candidate]]) -> None:
+    async def add_plan(self, run: CleanupRun, batches: AsyncIterator[pa.RecordBatch]) -> None:
         """Write one table's plan with all of its files, one batch in memory at a time."""
+        from lakesweep.cli import planrows  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
+
         document = report.plan_document(run, ())
         document["orphans"]["files"] = _HOLE
         before, after = dumps(document).split(dumps(_HOLE))
@@ -41,10 +45,14 @@ class Array:
         files = Array(self._out)
         try:
             async for batch in batches:
-                for row in report.plan_document(run, batch)["orphans"]["files"]:
-                    files.add(row)
+                files._extend(planrows.elements(batch))
         finally:
             self._out.write(f"]{after}")
+
+    def _extend(self, elements: str) -> None:
+        """Write elements that are text already, each behind a comma."""
+        self._out.write(elements[1:] if self._empty else elements)
+        self._empty = self._empty and not elements
 
     def _begin(self) -> None:
         self._out.write("\n" if self._empty else ",\n")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lakesweep import __version__
-from lakesweep.cli import audit, token
+from lakesweep.cli import audit, startup, token
 from lakesweep.cli.approve import approve
 from lakesweep.cli.compact import compact_manifests
 from lakesweep.cli.demo import demo
@@ -57,7 +57,9 @@ def _lakesweep(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code. Without arguments given, they are those of this process."""
+    if arguments is None:
+        startup.begin()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A name that the locale cannot write is shown escaped; it must not end the program.

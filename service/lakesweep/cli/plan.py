@@ -61,7 +61,7 @@ async def _as_document(app: App, wanted: Targets) -> None:
             with progress.watching(work.ref.label) as report:
                 run = await app.plan(work, progress=report)
             wanted.codes.append(exits.of_run(run))
-            await tables.add_plan(run, app.candidates(run))
+            await tables.add_plan(run, app.plan_rows(run))
 
 
 async def _as_text(app: App, wanted: Targets, files: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakesweep.cli import exits, screen
+from lakesweep.cli import exits, screen, startup
 from lakesweep.cli.exits import ExitCode
 from lakesweep.model.errors import LakesweepError
 
@@ -66,10 +66,12 @@ def _run(
     quiet = sys.stderr.isatty() and not (debug or tells_by_log)
     logs.configure(log_settings, at_least=logging.WARNING if quiet else logging.DEBUG)
 
+    startup.import_arrow()
     from lakesweep.daemon.app import App  # noqa: PLC0415 - heavy
 
     async def opened() -> ExitCode:
         async with App.open(settings) as app:
+            startup.finish()
             return await body(Session(settings=settings, app=app))
 
     return asyncio.run(opened())

@@ -24,7 +24,7 @@ from lakesweep.settings.cascade import s3_for
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
-from lakesweep.storage.pace import Gate
+from lakesweep.storage.pace import Gate, delete_gate
 from lakesweep.storage.spec import S3Options, StorageSpec
 
 
@@ -120,8 +120,6 @@ class Adapters:
 
     def _pace(self, tenant: str) -> Gate:
         if tenant not in self._paces:
-            from lakesweep.storage.s3_delete import delete_gate  # noqa: PLC0415 - S3's client is slow to import
-
             settings = self._settings
             most = max(settings.daemon.max_deletions, settings.orphan_cleanup.max_concurrent_deletions)
             self._paces[tenant] = delete_gate(most)

@@ -11,12 +11,12 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import structlog
+import pyarrow as pa
 
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.approval import Approvals
@@ -25,12 +25,13 @@ from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explainer, Explanation
 from lakesweep.cleanup.ports import Clock, MergesManifests, ReportProgress
 from lakesweep.cleanup.records import Approval, DueTime, StateStore
-from lakesweep.daemon import endings, holds, targets
+from lakesweep.daemon import endings, holds, status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.limits import Limits
 from lakesweep.daemon.neighbours import Neighbours
+from lakesweep.daemon.status import TableStatus
 from lakesweep.daemon.targets import Work
 from lakesweep.daemon.trails import Trails
 from lakesweep.daemon.worker import HeldLease, lease
@@ -47,18 +48,6 @@ from lakesweep.settings.schema import Settings
 from lakesweep.state.registry import open_state
 from lakesweep.telemetry import logs
 from lakesweep.telemetry.metrics import Metrics
-
-log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableStatus:
-    """One line of `lakesweep tables`."""
-
-    ref: TableRef
-    location: str | None
-    problem: str | None
-    last_run: dict[str, Any] | None
 
 
 def new_run_id() -> str:
@@ -121,14 +110,7 @@ class App:
 
     async def tables(self) -> list[TableStatus]:
         """Every configured table with its place and its last run."""
-        found: list[TableStatus] = []
-        for work in await self.resolve(None):
-            runs = await self.state.list_runs(table=work.ref.label, limit=1)
-            location, problem = await self._place(work)
-            found.append(
-                TableStatus(ref=work.ref, location=location, problem=problem, last_run=runs[0] if runs else None)
-            )
-        return found
+        return [await status.of(work, self.state) for work in await self.resolve(None)]
 
     async def plan(self, work: Work, *, progress: ReportProgress | None = None) -> CleanupRun:
         """What a run would do; changes nothing."""
@@ -204,15 +186,13 @@ class App:
         while batch := await asyncio.to_thread(next, rows, None):
             yield batch
 
-    async def saved_rows(self, run_id: str) -> AsyncIterator[list[Candidate]]:
-        """The rows of the plan that a run saved, on whichever replica, in bounded lists."""
-        header = await self.state.get_plan(run_id)
-        if header is None:
+    async def plan_rows(self, run: CleanupRun) -> AsyncIterator[pa.RecordBatch]:
+        """The same as columns."""
+        if run.plan is None:
             return
-        async with self.artifacts.opened(header.rows_path) as rows_path:
-            rows = planfile.read_batches(rows_path)
-            while batch := await asyncio.to_thread(next, rows, None):
-                yield batch
+        rows = planfile.read_rows(run.plan.rows_path)
+        while batch := await asyncio.to_thread(next, rows, None):
+            yield batch
 
     async def explain(self, path: str, *, target: str | None = None) -> Explanation:
         """Why one file stays or goes."""
@@ -268,14 +248,6 @@ class App:
             artifacts=self.artifacts,
             places=self._limits.deletions,
         )
-
-    async def _place(self, work: Work) -> tuple[str | None, str | None]:
-        if work.table is None:
-            return None, str(work.problem)
-        try:
-            return (await work.table.load()).location.raw, None
-        except LakesweepError as exc:
-            return None, str(exc)
 
     async def _owner_of(self, location: Location, target: str | None) -> Work:
         """The table whose roots contain a path."""

@@ -1,22 +1,25 @@
 """What immutable sources name, kept on disk across cycles, so that a steady cycle reads only new sources.
 
-A source has up to two entries: the references themselves, and their fingerprints, which are all that most cycles
-need (see `digests`) and which take a fraction of the time to read. Either may be there without the other.
+There are two kinds of files. A pack has the fingerprints of all sources of a table, which are all that most cycles
+need (see `digests`) and which take next to no time to read. The references themselves are kept, a file for each
+source, only of sources for which fingerprints were not enough.
 
-The cache is never trusted: an entry counts only if its checksum holds and it carries the very key that was asked
-for. Anything else is removed and read from storage again. It is never needed either: no disk, no cache, same plan.
-Several processes may share one directory.
+The cache is never trusted: what a file holds counts only if its checksum holds and it carries the very key that was
+asked for. Anything else is removed and read from storage again. It is never needed either: no disk, no cache, same
+plan. Several processes may share one directory; files appear whole, and the last writer wins.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,8 +32,9 @@ from lakesweep.cleanup.ports import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 _log = structlog.get_logger(__name__)
 
-_MAGIC = b"LSDIGST2"
+_MAGIC = b"LSDIGST3"
 _CHECKSUM_BYTES = 16
+_ENTRY_LENGTH = struct.Struct("<Q")
 _KEY_LENGTH = struct.Struct("<I")
 _SUFFIX = ".refs"
 
@@ -44,14 +48,15 @@ _TRIM_TO = 0.9
 
 _REFERENCES = (REFERENCE_SCHEMA, REFERENCE_SCHEMA.append(TOLERATED))
 """What a decoder may return."""
-DIGEST_SCHEMA = pa.schema(
+PACK_SCHEMA = pa.schema(
     [
-        pa.field("print", pa.uint64(), nullable=False),  # the fingerprint of a reference's match key
-        pa.field("inside", pa.bool_(), nullable=False),  # see cleanup.addresses
+        pa.field("source", pa.string(), nullable=False),  # the cache key of a ReferenceSource
+        pa.field("prints", pa.list_(pa.uint64()), nullable=False),  # fingerprints of its references' match keys
+        pa.field("inside", pa.list_(pa.bool_()), nullable=False),  # see cleanup.addresses
     ]
 )
-"""A source's references as the big joins see them."""
-_DIGESTS = (DIGEST_SCHEMA,)
+"""Sources with their references as the big joins see them."""
+_PACKS = (PACK_SCHEMA,)
 
 
 class DigestCache:
@@ -66,45 +71,46 @@ class DigestCache:
 
     def load(self, source: ReferenceSource) -> pa.RecordBatch | None:
         """What the source names, or None if that must be read from storage."""
-        return self._load(_key(source), _REFERENCES) if _cacheable(source) else None
+        return next(self._load(_key(source.cache_key), _REFERENCES), None) if cacheable(source) else None
 
     def store(self, source: ReferenceSource, batch: pa.RecordBatch) -> None:
         """Remember what the source names. A full or broken disk turns the cache off and nothing else."""
-        if _cacheable(source):
-            self._store(_key(source), batch, "zstd")
+        if cacheable(source):
+            self._store(_key(source.cache_key), [batch], "zstd")
 
-    def load_digest(self, source: ReferenceSource, scope: str) -> pa.RecordBatch | None:
-        """The fingerprints of what the source names, as they were made under the same scope; None if there are none."""
-        return self._load(_key(source, scope), _DIGESTS) if _cacheable(source) else None
+    def load_pack(self, scope: str) -> Iterator[pa.RecordBatch]:
+        """The fingerprints that were stored under the same scope, as PACK_SCHEMA, as far as they are sound."""
+        return self._load(_key(scope), _PACKS)
 
-    def store_digest(self, source: ReferenceSource, scope: str, digest: pa.RecordBatch) -> None:
-        """Remember the fingerprints of a source. The scope says all that they depend on besides the source."""
-        if _cacheable(source):
-            self._store(_key(source, scope), digest, None)
+    def store_pack(self, scope: str, pack: Iterable[pa.RecordBatch]) -> None:
+        """Put these in place of what the scope had. It says all that fingerprints depend on besides their sources.
+        `pack` may read from what `load_pack` gives."""
+        self._store(_key(scope), pack, None)
 
-    def _load(self, key: bytes, schemas: tuple[pa.Schema, ...]) -> pa.RecordBatch | None:
+    def remove_pack(self, scope: str) -> None:
+        """What the scope had is not to be used again."""
+        _remove(self._path(_key(scope)))
+
+    def _load(self, key: bytes, schemas: tuple[pa.Schema, ...]) -> Iterator[pa.RecordBatch]:
         path = self._path(key)
         try:
-            entry, used_at = _read(path)
-            batch = _unpack(entry, key, schemas)
+            with path.open("rb", buffering=0) as file:
+                found = os.fstat(file.fileno())
+                self._refresh(path, found.st_mtime)
+                while file.tell() < max(found.st_size, 1):
+                    yield _unpack(_next_entry(file, found.st_size), key, schemas)
         except OSError:
-            return None
-        except (ValueError, pa.ArrowException):
+            return
+        except (ValueError, struct.error, pa.ArrowException):
             _log.warning("cache_entry_damaged", path=str(path))
-            path.unlink(missing_ok=True)
-            return None
-        self._refresh(path, used_at)
-        return batch
+            _remove(path)
 
-    def _store(self, key: bytes, batch: pa.RecordBatch, compression: str | None) -> None:
+    def _store(self, key: bytes, batches: Iterable[pa.RecordBatch], compression: str | None) -> None:
         if not self._writable:
             return
-        entry = _pack(batch, key, compression)
-        if len(entry) > self._limit_bytes:
-            return
         try:
-            self._write(self._path(key), entry)
-            self._trim_after(len(entry))
+            written = self._write(self._path(key), (_pack(batch, key, compression) for batch in batches))
+            self._trim_after(written)
         except OSError as exc:
             self._writable = False
             _log.warning("cache_off", directory=str(self._directory), why=str(exc))
@@ -113,17 +119,22 @@ class DigestCache:
         name = hashlib.sha256(key).hexdigest()
         return self._directory / name[:2] / f"{name}{_SUFFIX}"
 
-    def _write(self, path: Path, entry: bytes) -> None:
-        """Whole or not at all, whoever else writes the same entry."""
+    def _write(self, path: Path, entries: Iterable[bytes]) -> int:
+        """Whole or not at all, whoever else writes the same file. Returns how much; nothing if it is too much."""
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+        written = 0
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(entry)
+                for entry in entries:
+                    written += len(entry)
+                    if written > self._limit_bytes:
+                        return 0
+                    file.write(entry)
             Path(partial).replace(path)
-        except OSError:
+        finally:
             Path(partial).unlink(missing_ok=True)
-            raise
+        return written
 
     def _refresh(self, path: Path, used_at: float) -> None:
         if time.time() - used_at < _REFRESH_SECONDS:
@@ -165,28 +176,38 @@ class DigestCache:
                 path.unlink(missing_ok=True)
 
 
-def _cacheable(source: ReferenceSource) -> bool:
+def cacheable(source: ReferenceSource) -> bool:
     """Without a recorded length a name alone would have to vouch for the content."""
     return source.size_bytes is not None
 
 
-def _key(source: ReferenceSource, scope: str = "") -> bytes:
+def _remove(path: Path) -> None:
+    """A directory that may only be read keeps what it has: damage is found out again, and the plan needs none of it."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _key(text: str) -> bytes:
     """Another version may decode another way, so each has entries of its own."""
-    return f"{__version__}|{scope}|{source.cache_key}".encode()
+    return f"{__version__}|{text}".encode()
 
 
-def _read(path: Path) -> tuple[bytes, float]:
-    """The whole file, and when it was last used."""
-    with path.open("rb", buffering=0) as file:
-        return file.readall(), os.fstat(file.fileno()).st_mtime
+def _next_entry(file: io.RawIOBase, size: int) -> bytes:
+    """The next entry of a file of this size. ValueError if it cannot be whole."""
+    head = file.read(_ENTRY_LENGTH.size) or b""
+    (length,) = _ENTRY_LENGTH.unpack(head) if len(head) == _ENTRY_LENGTH.size else (size,)
+    if length > size - file.tell():
+        raise ValueError("cut off")
+    return file.read(length) or b""
 
 
 def _pack(batch: pa.RecordBatch, key: bytes, compression: str | None) -> bytes:
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, batch.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(batch)
-    body = _KEY_LENGTH.pack(len(key)) + key + sink.getvalue().to_pybytes()
-    return b"".join((_MAGIC, xxhash.xxh3_128_digest(body), body))
+    body = b"".join((_KEY_LENGTH.pack(len(key)), key, sink.getvalue()))
+    length = _ENTRY_LENGTH.pack(len(_MAGIC) + _CHECKSUM_BYTES + len(body))
+    return b"".join((length, _MAGIC, xxhash.xxh3_128_digest(body), body))
 
 
 def _unpack(entry: bytes, key: bytes, schemas: tuple[pa.Schema, ...]) -> pa.RecordBatch:

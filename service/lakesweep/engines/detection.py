@@ -27,6 +27,8 @@ from lakesweep.model.files import Reason, Tally, Verdict
 SEEN_SCHEMA = pa.schema([pa.field("match_key", pa.string(), nullable=False)])
 
 _BATCH_ROWS = 65_536
+_KEPT_FREE = "8MB"
+"""Memory that is given back only when a step has left more of it unused. The default is sixteen times as much."""
 
 _INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {file}"
 _REFS = """
@@ -40,6 +42,7 @@ FROM (SELECT print, inside FROM ({held}) UNION ALL SELECT print, inside FROM sta
 GROUP BY print
 """
 """The plan's `prints`, and those of sources that are here as fingerprints only."""
+_UNEXPLAINED = "SELECT count(*) FROM lost ANTI JOIN held USING (print)"
 _INCOMPLETE = "SELECT DISTINCT source FROM stand_ins SEMI JOIN lost USING (print) WHERE inside ORDER BY source"
 
 
@@ -58,8 +61,8 @@ class Findings:
 
 
 class Detection:
-    """One table's relations. Call `judge`, `find_lost`, recall what it names, `find_suspects`, look again, `confirm`
-    and `write_rows`."""
+    """One table's relations. Call `judge`, `find_lost`, recall what it names if it names any, then `explain_lost`;
+    `find_suspects`, look again, `confirm` and `write_rows`."""
 
     def __init__(self, scratch: Path, *, memory_limit: str, threads: int) -> None:
         self.inventory = scratch / "inventory.parquet"
@@ -74,6 +77,7 @@ class Detection:
                 "memory_limit": memory_limit,
                 "temp_directory": str(scratch / "duckdb"),
                 "threads": threads,
+                "allocator_flush_threshold": _KEPT_FREE,
                 "preserve_insertion_order": False,
                 "autoinstall_known_extensions": False,
                 "TimeZone": "UTC",
@@ -99,10 +103,14 @@ class Detection:
         self._table("lost")
         return [number for (number,) in self._all(_INCOMPLETE)]
 
+    def explain_lost(self) -> bool:
+        """Take what was recalled. Does it spell everything that was lost? If not, fingerprints were not those of
+        their sources, and nothing that they say counts."""
+        self._view("refs", _REFS.format(files=_parquet(self.refs, self.recalled)))
+        return not self._one(_UNEXPLAINED)[0]
+
     def find_suspects(self) -> int:
         """How many references should have been listed and were not."""
-        if self.recalled.exists():
-            self._view("refs", _REFS.format(files=_parquet(self.refs, self.recalled)))
         self._table("suspects")
         return int(self._one("SELECT count(*) FROM suspects")[0])
 

@@ -96,7 +96,8 @@ class InProcessEngine:
         match_by = job.layout.match_by
         listing = await planned(job, self._storage)
         await self._list(listing, work.inventory, INVENTORY_SCHEMA, lambda rows: addresses.inventory(rows, match_by))
-        listing.check_rows(await self._in_thread(partial(_rows_in, work.inventory)))
+        listed = await self._in_thread(partial(_rows_in, work.inventory))
+        listing.check_rows(listed)
         watch.lap("list")
         marked = await job.mark()
         watch.lap("mark")
@@ -115,7 +116,9 @@ class InProcessEngine:
         lost = await self._run(work, work.find_lost)
         if lost:
             await phase.recall(lost)
-        await self._look_again(job, work)
+            if not await self._run(work, work.explain_lost):
+                await phase.disown()
+        await self._look_again(job, work, listed)
         watch.lap("look_again")
         findings = await self._run(work, work.confirm)
         digest = await self._run(work, partial(work.write_rows, job.rows_path))
@@ -143,14 +146,14 @@ class InProcessEngine:
             async for page in pages:
                 await spill.add(page)
 
-    async def _look_again(self, job: OrphanJob, work: Detection) -> None:
+    async def _look_again(self, job: OrphanJob, work: Detection, listed: int) -> None:
         """Find those of the suspects that storage does have: they were committed after the listing passed by.
 
         A few are asked for one by one. Many, or bare names, which have no address to ask for, are looked for in a
         listing of storage itself: it is exact, and bounded however many there are.
         """
         count = await self._run(work, work.find_suspects)
-        few = count <= steps.asked_singly(await self._in_thread(partial(_rows_in, work.inventory)))
+        few = count <= steps.asked_singly(listed)
         suspects = await self._run(work, work.suspects) if few else []
         match_by = job.layout.match_by
         if not few or any("/" not in path for _, path in suspects):

@@ -1,8 +1,8 @@
 """The reference phase of the in-process engine: everything that names files, ready for the join.
 
-What metadata names directly and what has to be decoded is spilled with its full addresses; cached sources are stood in
-for by their fingerprints where that is enough (see `digests`). When something turns out not to be stored, the
-sources concerned are read in full after all, so that it has a name.
+What metadata names directly is spilled with its full addresses; sources are stood in for by their fingerprints where
+that is enough (see `digests`), and need not be read where the cache has these. When something turns out not to be
+stored, the sources concerned are read in full after all, so that it has a name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -23,15 +23,12 @@ from lakesweep.cleanup.ports import OrphanJob, References, ReferenceSource
 from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.detection import Detection
-from lakesweep.engines.digests import STAND_IN_SCHEMA, Digests
+from lakesweep.engines.digests import STAND_IN_SCHEMA, Digests, Ready
 from lakesweep.engines.sources import SourceReader, Use
 from lakesweep.engines.spill import Spill
-from lakesweep.model.errors import Indeterminate
+from lakesweep.model.errors import EngineFailed, Indeterminate
 
 T = TypeVar("T")
-
-_LOOKED_UP_AT_ONCE = 256
-"""Digests read in one go: a few milliseconds."""
 
 
 @dataclass(kw_only=True)
@@ -47,6 +44,7 @@ class ReferencePhase:
     skipped: int = field(init=False, default=0)
     """How much of the expired side had to be left out."""
     _place: Use[pa.RecordBatch] = field(init=False)
+    _digests: Digests | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._place = steps.placing(self.job.layout.match_by, self.job.roots)
@@ -58,18 +56,30 @@ class ReferencePhase:
             Spill(self.work.stand_ins, STAND_IN_SCHEMA, self.threads) as standing,
         ):
             released = await self._named_directly(spill)
-            if self.cache is None:
-                await self._sources(spill, self.references.sources, self._place)
-                return
-            digests = await self._in_thread(partial(self._digests, self.cache, released))
-            rest = await self._stand_in(standing, digests)
-            await self._sources(spill, rest, partial(self._place_and_remember, digests))
-            await self._in_thread(digests.flush)
+            self._digests = digests = await self._in_thread(partial(self._new_digests, released))
+            try:
+                await self._stored(standing, digests)
+                await self._rest(spill, standing, digests)
+            finally:
+                await self._in_thread(digests.save)
 
     async def recall(self, numbers: Sequence[int]) -> None:
         """Read these sources in full, although their fingerprints were enough up to now."""
         async with Spill(self.work.recalled, PLACED_SCHEMA, self.threads) as spill:
-            await self._sources(spill, [self.references.sources[number] for number in numbers], self._place)
+            sources = [self.references.sources[number] for number in numbers]
+            async with aclosing(self.reader.read(sources, self._place)) as found:
+                async for _, placed in found:
+                    if placed is not None:  # it always is: only retained sources are stood in for
+                        await spill.add(placed)
+
+    async def disown(self) -> NoReturn:
+        """What was recalled does not say what its fingerprints said: no word of this plan can be relied on."""
+        if self._digests is not None:
+            await self._in_thread(self._digests.forget)
+        raise EngineFailed(
+            "a source of references does not name what it named when it was read before: somebody has changed it in "
+            "place. What was remembered of this table is forgotten; the next run reads all of it again"
+        )
 
     async def _named_directly(self, spill: Spill) -> pa.Array:
         """What metadata names. Returns the match keys of what it releases."""
@@ -88,32 +98,37 @@ class ReferencePhase:
                 released.append(addresses.placed_keys(placed))
         return pa.concat_arrays(released)
 
-    async def _stand_in(self, spill: Spill, digests: Digests) -> list[ReferenceSource]:
-        """Fingerprints of the sources that have them. Returns the others."""
-        numbered = list(enumerate(self.references.sources))
-        rest: list[ReferenceSource] = []
-        for first in range(0, len(numbered), _LOOKED_UP_AT_ONCE):
-            chunk = numbered[first : first + _LOOKED_UP_AT_ONCE]
-            rows, others = await self._in_thread(partial(digests.stand_ins, chunk))
-            await spill.add(rows)
-            rest += others
-        return rest
+    async def _stored(self, standing: Spill, digests: Digests) -> None:
+        """Fingerprints of the sources that the cache knows."""
+        packs = digests.stored()
+        while (rows := await self._in_thread(partial(next, packs, None))) is not None:
+            await standing.add(rows)
 
-    async def _sources(self, spill: Spill, sources: Sequence[ReferenceSource], use: Use[pa.RecordBatch]) -> None:
-        async with aclosing(self.reader.read(sources, use)) as found:
-            async for _, placed in found:
-                if placed is None:
+    async def _rest(self, spill: Spill, standing: Spill, digests: Digests) -> None:
+        """The other sources, decoded."""
+
+        def use(source: ReferenceSource, batch: pa.RecordBatch) -> Ready:
+            return digests.add(source, self._place(source, batch))
+
+        sources = self.reader.read(digests.rest(), use, keep=_in_full)
+        async with aclosing(sources) as found:
+            async for _, ready in found:
+                if ready is None:
                     self.skipped += 1
-                else:
-                    await spill.add(placed)
+                    continue
+                if ready.in_full is not None:
+                    await spill.add(ready.in_full)
+                await standing.add(ready.stand_ins)
+        await standing.add(await self._in_thread(digests.flush))
 
-    def _place_and_remember(self, digests: Digests, source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
-        placed = self._place(source, batch)
-        digests.remember(source, placed)
-        return placed
-
-    def _digests(self, cache: DigestCache, released: pa.Array) -> Digests:
-        return Digests(cache, match_by=self.job.layout.match_by, roots=self.job.roots, released=released)
+    def _new_digests(self, released: pa.Array) -> Digests:
+        match_by, roots = self.job.layout.match_by, self.job.roots
+        return Digests(self.cache, self.references.sources, match_by=match_by, roots=roots, released=released)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+
+
+def _in_full(ready: Ready) -> bool:
+    """Of other sources the cache keeps the digests."""
+    return ready.in_full is not None

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lakesweep.cleanup.ports import Decode, Storage
 from lakesweep.engines.cache import DigestCache
@@ -13,20 +14,21 @@ from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.sizing import Estimate
 from lakesweep.engines.spark import startup
 from lakesweep.engines.spark.backends import SparkConfig
-from lakesweep.engines.spark.engine import SparkEngine
-from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName
 from lakesweep.storage.registry import open_storage
 from lakesweep.storage.spec import StorageSpec
 
+if TYPE_CHECKING:
+    from lakesweep.engines.spark.engine import SparkEngine
+
 INPROCESS = "inprocess"
 SPARK = "spark"
 ALL = (INPROCESS, SPARK)
 
 CACHE_BYTES = 2 * 1024**3
-"""Enough for the references of about forty million files."""
+"""Enough for the fingerprints of about two hundred million references."""
 
 
 def open_inprocess(
@@ -58,6 +60,9 @@ def open_spark(
     cache_scope: str = "",
 ) -> SparkEngine:
     """The engine on Spark. `spec` is how executors open the stores that `storage` reads here."""
+    from lakesweep.engines.spark.engine import SparkEngine  # noqa: PLC0415 - few tables need it
+    from lakesweep.engines.spark.session import shared_runtime  # noqa: PLC0415 - likewise
+
     return SparkEngine(
         runtime=shared_runtime(config),
         storage=storage,

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -50,9 +51,10 @@ class SourceReader:
     threads: Executor
 
     async def read(
-        self, sources: Sequence[ReferenceSource], use: Use[T]
+        self, sources: Sequence[ReferenceSource], use: Use[T], *, keep: Callable[[T], bool] = lambda _: True
     ) -> AsyncGenerator[tuple[ReferenceSource, T | None]]:
-        """Each source with what `use` made of it, in no particular order; None where it had to be skipped."""
+        """Each source with what `use` made of it, in no particular order; None where it had to be skipped. What was
+        fetched goes into the cache if `keep` says so of what was made of it."""
         waiting = deque(sources)
         if self.cache is not None:
             waiting.clear()
@@ -64,7 +66,7 @@ class SourceReader:
         running: dict[asyncio.Task[T | None], ReferenceSource] = {}
         try:
             while waiting or running:
-                self._start(waiting, running, use)
+                self._start(waiting, running, partial(self._decode, use, keep))
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     yield running.pop(task), task.result()
@@ -74,7 +76,10 @@ class SourceReader:
             await asyncio.gather(*running, return_exceptions=True)
 
     def _start(
-        self, waiting: deque[ReferenceSource], running: dict[asyncio.Task[T | None], ReferenceSource], use: Use[T]
+        self,
+        waiting: deque[ReferenceSource],
+        running: dict[asyncio.Task[T | None], ReferenceSource],
+        decode: Callable[[ReferenceSource, bytes], T | None],
     ) -> None:
         """Start as many reads as concurrency and memory allow, and at least one."""
         in_flight = sum(_weight(source) for source in running.values())
@@ -83,24 +88,24 @@ class SourceReader:
             if running and in_flight > _IN_FLIGHT_BYTES:
                 return
             source = waiting.popleft()
-            running[asyncio.create_task(self._fetch(source, use), name=f"read {source.location}")] = source
+            running[asyncio.create_task(self._fetch(source, decode), name=f"read {source.location}")] = source
 
-    async def _fetch(self, source: ReferenceSource, use: Use[T]) -> T | None:
+    async def _fetch(self, source: ReferenceSource, decode: Callable[[ReferenceSource, bytes], T | None]) -> T | None:
         try:
             data = await self.storage.read(source.location)
         except StorageError as exc:
             _check_skippable(source, exc)
             return None
-        return await self._in_thread(self._decode, source, data, use)
+        return await self._in_thread(decode, source, data)
 
-    def _decode(self, source: ReferenceSource, data: bytes, use: Use[T]) -> T | None:
+    def _decode(self, use: Use[T], keep: Callable[[T], bool], source: ReferenceSource, data: bytes) -> T | None:
         try:
             batch = self.decoder(source.format)(source, data)
             made = use(source, batch)
         except Indeterminate as exc:
             _check_skippable(source, exc)
             return None
-        if self.cache is not None:
+        if self.cache is not None and keep(made):
             self.cache.store(source, batch)
         return made
 

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 CHUNK_ROWS = 131_072
 """From how many rows on a chunk is written, as one row group."""
 
+_FEW_TEXTS = ("role", "verdict", "kind", "reason")
+
 
 class Spill:
     """One file being filled. Several tasks may `add`; the file is complete when the block is left cleanly."""
@@ -76,7 +78,14 @@ class Spill:
 
 
 def scratch_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A Parquet writer for files that are read once: light compression, no dictionaries of unique texts."""
+    """A Parquet writer for files that are read once or twice: what neighbours share is left out of addresses, and
+    nothing is compressed, which would take longer than writing and reading the rest."""
+    addresses = [name for name in ("path", "address") if name in schema.names]
     return pq.ParquetWriter(
-        path, schema, compression="zstd", compression_level=1, use_dictionary=["role"], write_statistics=False
+        path,
+        schema,
+        compression="none",
+        use_dictionary=[name for name in _FEW_TEXTS if name in schema.names],
+        column_encoding=dict.fromkeys(addresses, "DELTA_BYTE_ARRAY"),
+        write_statistics=False,
     )

@@ -8,43 +8,30 @@ What the walk cannot see (a cut exactly behind a block) the caller catches with 
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import secrets
-import tempfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import cramjam
 import fastavro
 import pyarrow as pa
 
+from lakesweep.formats import _avro
+from lakesweep.formats._avro import Block, read_long
+from lakesweep.formats.avro_columns import Path, Program, compiled
+
+ContainerError = _avro.ContainerError
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_VARINT_MAX_BYTES = 10
 _BLOCK_BYTES = 64_000
 """Uncompressed size of the blocks we write; Java's Avro uses the same."""
-FAST_FROM_BYTES = 24_000
-"""Uncompressed. Below this the fixed cost of the fast reader is larger than what it saves."""
-
-_ENDLESS = 1 << 40
-"""More rows than any block can hold."""
-
-
-class ContainerError(ValueError):
-    """The bytes are not one whole, well-formed Avro container."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """One data block: how many rows, and where its compressed bytes are."""
-
-    rows: int
-    start: int
-    end: int
+_ROOM_BYTES = 80_000
+"""For a block of that size and the row it ends with: zlib then need not ask for more room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +39,7 @@ class Container:
     """The frame of a container whose every sync marker was checked."""
 
     schema: Any
+    """Shared by all containers that have the same: never changed by anyone."""
     metadata: Mapping[str, bytes]
     codec: str
     sync: bytes
@@ -74,21 +62,19 @@ def walk(data: bytes) -> Container:
     position += _SYNC_BYTES
     if len(sync) != _SYNC_BYTES or "avro.schema" not in metadata:
         raise ContainerError("the header is cut off")
-    body, blocks = position, []
-    while position < len(data):
-        rows, position = _read_long(data, position)
-        size, position = _read_long(data, position)
-        end = position + size
-        if rows < 0 or size < 0 or data[end : end + _SYNC_BYTES] != sync:
-            raise ContainerError(f"the block at byte {position} is cut off or damaged")
-        blocks.append(Block(rows=rows, start=position, end=end))
-        position = end + _SYNC_BYTES
+    blocks = tuple(_avro.step(data, position, sync))
+    schema = _parsed(metadata["avro.schema"])
+    codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
+    return Container(schema=schema, metadata=metadata, codec=codec, sync=sync, body=position, blocks=blocks)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(schema: bytes) -> Any:
+    """A writer's files share their schema, and parsing it takes longer than reading a hundred rows."""
     try:
-        schema = json.loads(metadata["avro.schema"])
+        return json.loads(schema)
     except ValueError as exc:
         raise ContainerError(f"the schema is not JSON: {exc}") from exc
-    codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
-    return Container(schema=schema, metadata=metadata, codec=codec, sync=sync, body=body, blocks=tuple(blocks))
 
 
 def read_records(data: bytes, container: Container | None = None) -> list[dict[str, Any]]:
@@ -104,6 +90,8 @@ def decode_rows(blocks: Sequence[bytes], schema: Any, promised: int, wanted: Any
     They are read as one array (a count, the items, a zero), which spares the reader most of its work for each row.
     """
     framed = b"".join([_long(promised) if promised else b"", *blocks, _long(0)])
+    if promised > len(framed):  # a row without any bytes is none, and there is no end to them
+        raise ContainerError(f"the block headers promise {promised} rows, more than there are bytes")
     stream = io.BytesIO(framed)
     written = {"type": "array", "items": schema}
     read = None if wanted is None else {"type": "array", "items": wanted}
@@ -120,75 +108,63 @@ def values(records: Sequence[Mapping[str, Any]], path: Sequence[str]) -> list[An
     """One field of every record; null where a record on the way to it is."""
     found: list[Any] = list(records)
     for part in path:
-        found = [None if one is None else one.get(part) for one in found]
+        try:
+            found = [None if one is None else one.get(part) for one in found]
+        except AttributeError as exc:  # a branch of a union that is not the record
+            raise ContainerError(f"a row has something else where {part} should be") from exc
     return found
 
 
-def is_large(blocks: Sequence[bytes]) -> bool:
-    """Does the fast reader pay for these uncompressed blocks?"""
-    return sum(map(len, blocks)) >= FAST_FROM_BYTES
-
-
-def read_columns(data: bytes, columns: Mapping[str, Sequence[str]], container: Container | None = None) -> pa.Table:
+def read_columns(data: bytes, columns: Mapping[str, Sequence[str]]) -> pa.Table:
     """Some columns, by the fast reader: `{name: path of field names}`. Fields that the file lacks are null.
 
     Falls back to the slow reader for what the fast one cannot read; never returns fewer rows than promised.
     """
-    container = container or walk(data)
-    present = {name: path for name, path in columns.items() if _has_field(container.schema, path)}
-    blocks = inflate(data, container)
-    table: pa.Table | None = None
-    if present and is_large(blocks):
-        schema, places = _laid_flat(container.schema)
-        wanted = {name: places[tuple(path)] for name, path in present.items() if tuple(path) in places}
-        if wanted.keys() == present.keys():
-            table = decode_columns(blocks, schema, container.rows, wanted)
-    if table is None:
-        records = decode_rows(blocks, container.schema, container.rows)
-        table = pa.table({name: values(records, path) for name, path in present.items()})
-        if not present:
-            table = pa.table({}).append_column("_", pa.nulls(container.rows))
+    container = walk(data)
+    present, program = _chosen(
+        container.metadata["avro.schema"], tuple((name, tuple(path)) for name, path in columns.items())
+    )
+    found = read_fast(data, container, program)
+    if found is None:
+        records = read_records(data, container)
+        found = {name: pa.array(values(records, path)) for name, path in present.items()}
+    table = pa.table({name: found[name] if name in found else pa.nulls(container.rows) for name in columns})
     if table.num_rows != container.rows:
         raise ContainerError(f"{table.num_rows} rows decoded, the block headers promise {container.rows}")
-    for name in columns:
-        if name not in present:
-            table = table.append_column(name, pa.nulls(container.rows))
-    return table.select(list(columns))
+    return table
+
+
+def read_fast(data: bytes, container: Container, program: Program | None) -> dict[str, pa.Array] | None:
+    """The columns of a program. None where there is none, or where anything is out of order: fastavro then judges."""
+    return None if program is None else program.read(inflated(data, container))
+
+
+@functools.lru_cache(maxsize=64)
+def _chosen(schema: bytes, columns: tuple[tuple[str, Path], ...]) -> tuple[dict[str, Path], Program | None]:
+    """Those of some columns that a writer's rows have, and how to read them."""
+    parsed = _parsed(schema)
+    try:
+        present = {name: path for name, path in columns if _has_field(parsed, path)}
+    except (AttributeError, KeyError, TypeError) as exc:
+        raise ContainerError(f"its schema is malformed ({type(exc).__name__}: {exc})") from exc
+    return present, compiled(parsed, present) if present else None
 
 
 def inflate(data: bytes, container: Container) -> list[bytes]:
     """The rows of each block, uncompressed."""
-    try:
-        return [_decompress(data[block.start : block.end], container.codec) for block in container.blocks]
-    except ContainerError:
-        raise
-    except Exception as exc:  # each codec has errors of its own
-        raise ContainerError(f"a block cannot be uncompressed ({type(exc).__name__}: {exc})") from exc
+    return [block for block, _ in inflated(data, container)]
 
 
-def decode_columns(blocks: Sequence[bytes], schema: Any, promised: int, columns: Mapping[str, str]) -> pa.Table | None:
-    """Columns of uncompressed blocks, by DataFusion: `{name: field of the outermost record}`. None for what it cannot
-    read.
-
-    It reads files only, so the bytes go through one in memory where the machine has such a place. And it must not see
-    the block headers: where a block holds more bytes than its rows take, it never returns. So all rows are put into
-    one block that claims more rows than it can hold, and it is told to stop after those that are promised: bytes that
-    are left over then turn up as a further row or as an error. `schema` may be any that encodes rows alike.
-    """
-    from datafusion import SessionConfig, SessionContext, col  # noqa: PLC0415 - heavy, and not every table needs it
-
-    header = _header({"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}, bytes(_SYNC_BYTES))
-    size = sum(map(len, blocks))
-    with tempfile.NamedTemporaryFile(suffix=".avro", dir=_memory_directory()) as file:
-        file.writelines([header, _long(_ENDLESS), _long(size), *blocks, bytes(_SYNC_BYTES)])
-        file.flush()
+def inflated(data: bytes, container: Container) -> Iterator[tuple[bytes, int]]:
+    """Each block uncompressed, one by one, and how many rows its header promises."""
+    for block in container.blocks:
         try:
-            # A session of its own for each file: a shared one would remember every file it has seen.
-            session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(promised))
-            wanted = [col(f'"{field}"').alias(name) for name, field in columns.items()]
-            return cast("pa.Table", session.read_avro(file.name).select(*wanted).to_arrow_table())
-        except Exception:  # noqa: BLE001 - whatever it cannot read, fastavro judges
-            return None
+            plain = _decompress(data[block.start : block.end], container.codec)
+        except ContainerError:
+            raise
+        except Exception as exc:  # each codec has errors of its own
+            raise ContainerError(f"a block cannot be uncompressed ({type(exc).__name__}: {exc})") from exc
+        yield plain, block.rows
 
 
 def write(schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]], *, codec: str = "zstandard") -> bytes:
@@ -207,35 +183,6 @@ def write(schema: Mapping[str, Any], records: Iterable[Mapping[str, Any]], *, co
         packed = _compress(data[block.start : block.end], codec)
         parts += [_long(block.rows), _long(len(packed)), packed, sync]
     return b"".join(parts)
-
-
-def _memory_directory() -> str | None:
-    shared = Path("/dev/shm")  # noqa: S108 - only the place; the file itself is made safely
-    return str(shared) if shared.is_dir() else None
-
-
-def _laid_flat(schema: Any) -> tuple[Any, dict[tuple[str, ...], str]]:
-    """A schema of the same rows with records inside records laid open, and what each field is called there.
-
-    Avro writes both alike, but the fast reader skips only whole fields of the outermost record. What is inside a record
-    that may be null has no place there, and must not: where that record is null, the fast reader makes up a value.
-    """
-    if not isinstance(schema, dict) or schema.get("type") != "record":
-        return schema, {}
-    fields: list[dict[str, Any]] = []
-    places: dict[tuple[str, ...], str] = {}
-
-    def lay(record: Mapping[str, Any], path: tuple[str, ...]) -> None:
-        for field in record.get("fields", ()):
-            here, inner = (*path, field["name"]), field["type"]
-            if isinstance(inner, dict) and inner.get("type") == "record":
-                lay(inner, here)
-                continue
-            places[here] = f"field_{len(fields)}"
-            fields.append({"name": places[here], "type": inner})
-
-    lay(schema, ())
-    return {"type": "record", "name": "row", "fields": fields}, places
 
 
 def _has_field(schema: Any, path: Sequence[str]) -> bool:
@@ -259,7 +206,7 @@ def _decompress(data: bytes, codec: str) -> bytes:
         case "null":
             return data
         case "deflate":
-            return zlib.decompress(data, wbits=-15)
+            return zlib.decompress(data, wbits=-15, bufsize=_ROOM_BYTES)
         case "zstandard":
             return bytes(cramjam.zstd.decompress(data))
         case "snappy":
@@ -298,11 +245,11 @@ def _read_metadata(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
     """The header's map of bytes, in one or more blocks."""
     found: dict[str, bytes] = {}
     while True:
-        count, position = _read_long(data, position)
+        count, position = read_long(data, position)
         if count == 0:
             return found, position
         if count < 0:
-            _, position = _read_long(data, position)
+            _, position = read_long(data, position)
             count = -count
         for _ in range(count):
             key, position = _read_bytes(data, position)
@@ -311,24 +258,10 @@ def _read_metadata(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    size, position = _read_long(data, position)
+    size, position = read_long(data, position)
     if size < 0 or position + size > len(data):
         raise ContainerError("the header is cut off")
     return data[position : position + size], position + size
-
-
-def _read_long(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag varint."""
-    value = 0
-    for index in range(_VARINT_MAX_BYTES):
-        if position >= len(data):
-            raise ContainerError("cut off in the middle of a number")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << (7 * index)
-        if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), position
-    raise ContainerError("a number is too long")
 
 
 def _long(value: int) -> bytes:

@@ -57,6 +57,11 @@ class Location:
         return f"{self.scheme}://{self.authority}/{self.path}"
 
     @property
+    def store(self) -> str:
+        """What every address in the same store begins with, as `raw` spells it; and what begins so is in it."""
+        return "file:///" if self.scheme == "file" else f"{self.scheme}://{self.authority}/"
+
+    @property
     def match_key(self) -> str:
         """What addresses are compared by. See `cleanup.addresses` for the same on Arrow columns."""
         path = _SLASHES.sub("/", self.path)

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
-from pydantic_settings import SettingsError as EnvironmentFault
 
 from lakesweep.model.errors import SettingsError
 from lakesweep.settings.faults import Key, Told, known_keys, tell
@@ -31,12 +29,6 @@ _KUBERNETES_LINK = re.compile(
 """Variables that Kubernetes sets in every pod beside a Service whose name begins with lakesweep."""
 
 _GONE = object()
-
-
-class _Environment(Settings, BaseSettings):
-    """Only says how variables are named; it is never built."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True)
 
 
 def load(config: Path | None = None) -> Settings:
@@ -67,7 +59,8 @@ def _all_faults(document: dict[str, Any], source: Callable[[Key], str]) -> list[
         seen = _check(document, source)
     names = {fault.name for fault in told}
     between = [fault for fault in seen if fault.between and fault.name not in names]
-    return [fault.sentence for fault in told + between]
+    # Two tenants of the same name have the same faults, in the same words.
+    return list(dict.fromkeys(fault.sentence for fault in told + between))
 
 
 def _check(document: dict[str, Any], source: Callable[[Key], str]) -> list[Told]:
@@ -91,20 +84,12 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def _read_environment() -> tuple[dict[str, Any], list[str]]:
     """The nested document that the environment gives, and what is wrong with its variables."""
-    told = [fault for name in os.environ if (fault := _unknown_variable(name))]
-    source = EnvSettingsSource(_Environment)
-    while True:
-        try:
-            return source(), told
-        except EnvironmentFault as exc:
-            text = getattr(exc.__cause__, "doc", None)
-            wrong = {
-                name for name, value in source.env_vars.items() if value == text and name.startswith(PREFIX.lower())
-            }
-            if not wrong:
-                raise SettingsError(f"environment: {exc}") from exc
-            told += [f"environment variable {name.upper()}: must be JSON: {exc.__cause__}" for name in sorted(wrong)]
-            source.env_vars = {name: value for name, value in source.env_vars.items() if name not in wrong}
+    if not any(name.upper().startswith(PREFIX) and name.upper() != CONFIG_VARIABLE for name in os.environ):
+        return {}, []
+    from lakesweep.settings.environment import read  # noqa: PLC0415 - slow to import, and seldom needed
+
+    document, told = read(PREFIX)
+    return document, [fault for name in os.environ if (fault := _unknown_variable(name))] + told
 
 
 def _unknown_variable(name: str) -> str | None:

@@ -20,7 +20,8 @@ LONGEST_HOURS = 1_000_000
 class Group(BaseModel):
     """A section of the settings. Unknown keys are errors; the text under a field is its documentation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    # Deferred: a group inside of another is built with that one, and would be built twice otherwise.
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
 
 
 def _fault(message: str) -> PydanticCustomError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from lakesweep.cleanup.records import AuditHeader
 from lakesweep.model.access import ApiToken, Role
@@ -14,6 +14,9 @@ from lakesweep.model.errors import StateError
 from lakesweep.state.database import Database
 from lakesweep.state.schema import audits, tokens
 from lakesweep.state.transactions import transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class SqlAccess:
@@ -25,10 +28,12 @@ class SqlAccess:
     @transaction
     async def set_audit(self, connection: AsyncConnection, header: AuditHeader) -> None:
         """How far a run's audit records go now."""
-        if await self.database.insert_new(connection, audits, asdict(header)):
+        further = {"of_run": header.run_id, "before": header.last, "last": header.last, "digest": header.digest}
+        # Nearly always it is there already; if another transaction brings it in between, it is moved on after all.
+        if (await connection.execute(_MOVE_ON, further)).rowcount:
             return
-        newer = sa.and_(audits.c.run_id == header.run_id, audits.c.last < header.last)
-        await connection.execute(sa.update(audits).where(newer).values(last=header.last, digest=header.digest))
+        if not await self.database.insert_new(connection, audits, asdict(header)):
+            await connection.execute(_MOVE_ON, further)
 
     @transaction
     async def get_audit(self, connection: AsyncConnection, run_id: str) -> AuditHeader | None:
@@ -73,6 +78,9 @@ class SqlAccess:
         first = sa.func.coalesce(tokens.c.revoked_at, sa.literal(when, tokens.c.revoked_at.type))
         ended = await connection.execute(sa.update(tokens).where(tokens.c.id == token_id).values(revoked_at=first))
         return bool(ended.rowcount)
+
+
+_MOVE_ON = sa.update(audits).where(audits.c.run_id == sa.bindparam("of_run"), audits.c.last < sa.bindparam("before"))
 
 
 def _token(row: sa.RowMapping) -> ApiToken:

@@ -1,13 +1,10 @@
-"""Which state store a URL names."""
+"""Which state store a URL names. What a store needs is imported when one is opened: drivers are slow to import."""
 
 from __future__ import annotations
 
 from lakesweep.cleanup.ports import Clock
 from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import SettingsError
-from lakesweep.state.database import Database
-from lakesweep.state.memory import MemoryStateStore
-from lakesweep.state.store import SqlStateStore
 
 
 async def open_state(url: str, clock: Clock) -> StateStore:
@@ -15,11 +12,19 @@ async def open_state(url: str, clock: Clock) -> StateStore:
     scheme, _, rest = url.partition("://")
     match scheme:
         case "memory":
+            from lakesweep.state.memory import MemoryStateStore  # noqa: PLC0415 - see above
+
             return MemoryStateStore(clock)
         case "sqlite" if rest.startswith("/") and len(rest) > 1:
-            return SqlStateStore(await Database.open_sqlite(rest[1:], clock))
+            from lakesweep.state.sqlite import open_sqlite  # noqa: PLC0415 - see above
+            from lakesweep.state.store import SqlStateStore  # noqa: PLC0415 - see above
+
+            return SqlStateStore(await open_sqlite(rest[1:], clock))
         case "postgresql" | "postgres":
-            return SqlStateStore(await Database.open_postgres(url))
+            from lakesweep.state.postgres import open_postgres  # noqa: PLC0415 - see above
+            from lakesweep.state.store import SqlStateStore  # noqa: PLC0415 - see above
+
+            return SqlStateStore(await open_postgres(url))
         case _:
             # The rest of the URL may hold a password and is not repeated.
             raise SettingsError(

@@ -1,4 +1,5 @@
-"""The tables, as the newest migration leaves them. Names carry a prefix: the database may be shared.
+"""The tables, as the newest migration leaves them and a new database gets them. Names carry a prefix: the database
+may be shared.
 
 Nothing here grows with a table's files: plans, ledgers and audit rows are Parquet, these are their headers.
 """
@@ -9,6 +10,8 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
+NEWEST = "0003"
+"""The last step in `migrations`, whose outcome this module describes."""
 VERSION_TABLE = "lakesweep_version"
 metadata = sa.MetaData(
     naming_convention={
@@ -38,6 +41,14 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
 
+
+version = sa.Table(
+    VERSION_TABLE,
+    metadata,
+    # Alembic's own names: it reads and moves this when it migrates.
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
 
 runs = sa.Table(
     "lakesweep_runs",
@@ -71,10 +82,10 @@ batches = sa.Table(
     "lakesweep_batches",
     metadata,
     sa.Column("run_id", sa.Text, sa.ForeignKey(runs.c.id), primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("first", sa.BigInteger, nullable=False),
     sa.Column("count", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
     sa.Column("fencing_token", sa.BigInteger, nullable=False),
     sa.Column("deleted", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),

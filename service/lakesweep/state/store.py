@@ -8,35 +8,25 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from lakesweep.cleanup.records import Approval, BatchRecord, BatchState, DueTime, Hold, LedgerHeader, PlanHeader
+from lakesweep.cleanup.records import Approval, BatchRecord, BatchState, PlanHeader
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
 from lakesweep.state import laws
 from lakesweep.state.access import SqlAccess
-from lakesweep.state.schema import (
-    approvals,
-    batches,
-    due_times,
-    holds,
-    leases,
-    ledgers,
-    pending_expiries,
-    plans,
-    runs,
-)
+from lakesweep.state.schema import approvals, batches, leases, plans, runs
+from lakesweep.state.tables import SqlTables
 from lakesweep.state.transactions import transaction
 
-_ROWS_AT_ONCE = 250
-"""Of a long answer; between two parts others get their turn."""
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 
-class SqlStateStore(SqlAccess):
+class SqlStateStore(SqlAccess, SqlTables):
     """The StateStore port on SQLite or PostgreSQL."""
 
     # Runs
@@ -75,7 +65,7 @@ class SqlStateStore(SqlAccess):
         if table is not None:
             query = query.where(runs.c.table == table)
         if tenants is not None:
-            query = query.where(runs.c.tenant.in_(tenants))
+            query = query.where(_among(runs.c.tenant, tenants))
         if before is not None:
             seen = sa.select(runs.c.started_at, runs.c.id).where(runs.c.id == before)
             query = query.where(sa.tuple_(runs.c.started_at, runs.c.id) < seen.scalar_subquery())
@@ -111,11 +101,11 @@ class SqlStateStore(SqlAccess):
         """Forget old runs and all that hangs on them."""
         old = sa.select(runs.c.id).where(runs.c.finished_at < before).order_by(runs.c.finished_at, runs.c.id)
         ids = list((await connection.execute(old.limit(limit))).scalars())
-        rows = await connection.execute(sa.select(plans.c.rows_path).where(plans.c.run_id.in_(ids)))
+        rows = await connection.execute(sa.select(plans.c.rows_path).where(_among(plans.c.run_id, ids)))
         addresses = list(rows.scalars())
         for dependent in (approvals, batches, plans):
-            await connection.execute(sa.delete(dependent).where(dependent.c.run_id.in_(ids)))
-        await connection.execute(sa.delete(runs).where(runs.c.id.in_(ids)))
+            await connection.execute(sa.delete(dependent).where(_among(dependent.c.run_id, ids)))
+        await connection.execute(sa.delete(runs).where(_among(runs.c.id, ids)))
         return len(ids), addresses
 
     # Plans and the journal of their batches
@@ -148,11 +138,10 @@ class SqlStateStore(SqlAccess):
     @transaction
     async def finish_batch(self, connection: AsyncConnection, record: BatchRecord) -> None:
         """Journal the outcome. No lease is asked for: what happened is a fact."""
-        this_batch = sa.and_(batches.c.run_id == record.run_id, batches.c.number == record.number)
-        found = await connection.execute(sa.select(batches).where(this_batch).with_for_update())
-        row = found.mappings().one_or_none()
+        this_batch = {"of_run": record.run_id, "of_number": record.number}
+        row = (await connection.execute(_LOCKED_BATCH, this_batch)).mappings().one_or_none()
         done = laws.closing(_batch(row) if row else None, record)
-        await connection.execute(sa.update(batches).where(this_batch).values(asdict(done)))
+        await connection.execute(_CLOSE_BATCH, {**this_batch, **asdict(done)})
 
     @transaction
     async def journal(self, connection: AsyncConnection, run_id: str) -> list[BatchRecord]:
@@ -200,63 +189,7 @@ class SqlStateStore(SqlAccess):
             .values(expires_at=laws.RELEASED)
         )
 
-    # One row per table: pending expiry, due time, ledger
-
-    @transaction
-    async def set_pending_expiry(
-        self, connection: AsyncConnection, table: str, head_before: str | None, run_id: str
-    ) -> None:
-        """Remember the head an expiry commit starts from; None forgets it."""
-        if head_before is None:
-            await connection.execute(sa.delete(pending_expiries).where(pending_expiries.c.table == table))
-        else:
-            row = {"table": table, "head_before": head_before, "run_id": run_id}
-            await self.database.upsert(connection, pending_expiries, row)
-
-    @transaction
-    async def pending_expiry(self, connection: AsyncConnection, table: str) -> str | None:
-        """The head before an expiry commit whose files are not swept yet."""
-        query = sa.select(pending_expiries.c.head_before).where(pending_expiries.c.table == table)
-        return (await connection.execute(query)).scalar_one_or_none()
-
-    @transaction
-    async def set_due(self, connection: AsyncConnection, due: DueTime) -> None:
-        """When a table is next looked at."""
-        await self.database.upsert(connection, due_times, asdict(due))
-
-    @transaction
-    async def get_due(self, connection: AsyncConnection, table: str) -> DueTime | None:
-        """When one table is next looked at."""
-        row = (await connection.execute(sa.select(due_times).where(due_times.c.table == table))).mappings()
-        found = row.one_or_none()
-        return DueTime(**found) if found else None
-
-    @transaction
-    async def due_times(self, connection: AsyncConnection, *, until: datetime | None = None) -> list[DueTime]:
-        """The soonest first."""
-        query = sa.select(due_times).order_by(due_times.c.next_due, due_times.c.table)
-        if until is not None:
-            query = query.where(due_times.c.next_due <= until)
-        found: list[DueTime] = []
-        # There is a row for every table: read at one go, many of them would hold up the event loop.
-        async with connection.stream(query) as rows:
-            async for part in rows.mappings().partitions(_ROWS_AT_ONCE):
-                found += [DueTime(**row) for row in part]
-        return found
-
-    @transaction
-    async def set_ledger(self, connection: AsyncConnection, header: LedgerHeader) -> None:
-        """Where a table's ledger is from now on."""
-        await self.database.upsert(connection, ledgers, asdict(header))
-
-    @transaction
-    async def get_ledger(self, connection: AsyncConnection, table: str) -> LedgerHeader | None:
-        """Where a table's ledger is, if it has one."""
-        query = sa.select(ledgers).where(ledgers.c.table == table)
-        row = (await connection.execute(query)).mappings().one_or_none()
-        return LedgerHeader(**row) if row else None
-
-    # What people said
+    # Approvals
 
     @transaction
     async def add_approval(self, connection: AsyncConnection, approval: Approval) -> None:
@@ -272,23 +205,6 @@ class SqlStateStore(SqlAccess):
         return [Approval(**row) for row in (await connection.execute(newest_first)).mappings()]
 
     @transaction
-    async def set_hold(self, connection: AsyncConnection, hold: Hold) -> None:
-        """Remember a hold, or replace the one of the same scope."""
-        await self.database.upsert(connection, holds, asdict(hold))
-
-    @transaction
-    async def clear_hold(self, connection: AsyncConnection, scope: str) -> bool:
-        """Forget a hold."""
-        cleared = await connection.execute(sa.delete(holds).where(holds.c.scope == scope))
-        return bool(cleared.rowcount)
-
-    @transaction
-    async def holds(self, connection: AsyncConnection) -> list[Hold]:
-        """All of them."""
-        query = sa.select(holds).order_by(holds.c.scope)
-        return [Hold(**row) for row in (await connection.execute(query)).mappings()]
-
-    @transaction
     async def ping(self, connection: AsyncConnection) -> None:
         """Raise StateError if the store is out of reach."""
         await connection.execute(sa.select(sa.literal(1)))
@@ -300,6 +216,12 @@ class SqlStateStore(SqlAccess):
 
 _NO_LEASE = Lease(table="", owner="", token=0, expires_at=laws.RELEASED)
 """What stands in for a lease that was never granted: older than the first one, and long over."""
+
+
+def _among(column: sa.Column[str], values: Collection[str]) -> sa.ColumnElement[bool]:
+    """Is it one of these? The type is said outright: to find it out from an empty list, SQLAlchemy asks its ORM, which
+    another thread may be importing for a catalog at that very moment."""
+    return column.in_(sa.bindparam(None, list(values), column.type, expanding=True))
 
 
 def _run_row(run: CleanupRun) -> dict[str, Any]:
@@ -315,8 +237,17 @@ def _run_row(run: CleanupRun) -> dict[str, Any]:
     }
 
 
+# Asked several times for every batch, so these are put together once.
+
+_TABLE_OF_RUN = sa.select(runs.c.table).where(runs.c.id == sa.bindparam("of_run"))
+_LOCKED_LEASE = sa.select(leases).where(leases.c.table == sa.bindparam("of_table")).with_for_update()
+_THIS_BATCH = sa.and_(batches.c.run_id == sa.bindparam("of_run"), batches.c.number == sa.bindparam("of_number"))
+_LOCKED_BATCH = sa.select(batches).where(_THIS_BATCH).with_for_update()
+_CLOSE_BATCH = sa.update(batches).where(_THIS_BATCH)
+
+
 async def _table_of_run(connection: AsyncConnection, run_id: str) -> str:
-    table = (await connection.execute(sa.select(runs.c.table).where(runs.c.id == run_id))).scalar_one_or_none()
+    table = (await connection.execute(_TABLE_OF_RUN, {"of_run": run_id})).scalar_one_or_none()
     if table is None:
         raise StateError(f"run {run_id} is not recorded")
     return str(table)
@@ -329,8 +260,7 @@ async def _plan(connection: AsyncConnection, run_id: str) -> PlanHeader | None:
 
 async def _locked_lease(connection: AsyncConnection, table: str) -> Lease | None:
     """The newest lease of a table; nobody else changes it before this transaction ends."""
-    query = sa.select(leases).where(leases.c.table == table).with_for_update()
-    row = (await connection.execute(query)).mappings().one_or_none()
+    row = (await connection.execute(_LOCKED_LEASE, {"of_table": table})).mappings().one_or_none()
     return Lease(**row) if row else None
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
-
-from sqlalchemy.ext.asyncio import AsyncConnection
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from lakesweep.state.database import Database
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,7 +25,7 @@ Store = TypeVar("Store", bound=HasDatabase)
 
 
 def transaction(
-    method: Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]],
+    method: Callable[Concatenate[Store, AsyncConnection, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
     """Make a method one transaction, and give it the connection."""
 

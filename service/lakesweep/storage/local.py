@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,18 +23,23 @@ from lakesweep.cleanup.ports import Part
 from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.storage.local_parts import divided
+from lakesweep.storage.local_parts import divided, walk_of
 from lakesweep.storage.local_walk import Walk, directories, translated
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """A directory is no object: asking for one as a file finds nothing, as on an object store."""
+
+_MOST_THREADS = min(4, os.cpu_count() or 1)
+"""Of one listing. Each is busy with the kernel nearly all the time, so more than there are cores are of no use."""
+_AHEAD_PER_THREAD = 2
+"""Batches that may lie ready: enough to go on while the consumer is busy, few enough to bound the memory."""
 
 
 class LocalStorage:
     """Reads files. Has no way to delete or overwrite one."""
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All regular files below `root`, walked by one thread that is at most one batch ahead of the consumer."""
+        """All regular files below `root`, walked by a few threads that are a few batches ahead of the consumer."""
         return _walked(Walk(root.path.rstrip("/") or "/"))
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
@@ -42,8 +48,7 @@ class LocalStorage:
 
     def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         """One directory, with or without what is below it. Only the root itself may be a link."""
-        at_root = part.prefix == (part.root.path.rstrip("/") or "/")
-        return _walked(Walk(part.prefix, follow=at_root, deep=not part.flat))
+        return _walked(walk_of(part))
 
     async def directories(self, root: Location) -> Sequence[str]:
         """Directories right below `root`; links are not followed."""
@@ -84,28 +89,51 @@ class LocalStorage:
 
 
 async def _walked(walk: Walk) -> AsyncGenerator[pa.RecordBatch, None]:
-    batches = walk.batches()
+    """One thread to begin with: most listings are of a few files. More join as long as directories wait for one.
+
+    Threads go on reading whatever the loop is busy with, until they are as far ahead as they may be.
+    """
     loop = asyncio.get_running_loop()
-    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="walk")
-    ahead = loop.run_in_executor(thread, next, batches, None)
+    ready: asyncio.Queue[pa.RecordBatch | asyncio.Future[None]] = asyncio.Queue()
+    room = threading.Semaphore(_MOST_THREADS * _AHEAD_PER_THREAD)
+    threads = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="walk")
+
+    def read() -> None:
+        for batch in walk.batches():
+            room.acquire()
+            loop.call_soon_threadsafe(ready.put_nowait, batch)
+
+    def start() -> asyncio.Future[None]:
+        reading = loop.run_in_executor(threads, read)
+        reading.add_done_callback(_look_at)
+        reading.add_done_callback(ready.put_nowait)
+        return reading
+
+    started = [start()]
+    ended = 0
     try:
-        while (batch := await ahead) is not None:
-            ahead = loop.run_in_executor(thread, next, batches, None)
-            yield batch
+        while ended < len(started):
+            item = await ready.get()
+            if isinstance(item, asyncio.Future):
+                item.result()
+                ended += 1
+                continue
+            room.release()
+            if len(started) < _MOST_THREADS and walk.has_more:
+                started.append(start())
+            yield item
     finally:
         walk.stop()
-        ahead.add_done_callback(_ignore)
-        try:
-            # Closing goes through the same thread, behind the batch that may still be in the making.
-            await loop.run_in_executor(thread, batches.close)
-        finally:
-            thread.shutdown(wait=False)
+        room.release(_MOST_THREADS)  # whoever waits for room shall see that the walk is over
+        threads.shutdown(wait=False)
+        await asyncio.wait(started)
+        walk.close()
 
 
-def _ignore(ahead: asyncio.Future[pa.RecordBatch | None]) -> None:
-    """Look at the outcome that a consumer who left early did not wait for, so that nobody reports it as lost."""
-    if not ahead.cancelled():
-        ahead.exception()
+def _look_at(reading: asyncio.Future[None]) -> None:
+    """Nobody shall report an outcome as lost that a consumer who left early did not wait for."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class LocalWriter:

@@ -1,21 +1,24 @@
 """Delete local files, by exact path, one regular file at a time.
 
 Never a directory with anything in it, never a link, and never through one: every directory on the way is opened
-without following links, so a path that leads elsewhere fails instead of deleting there.
+without following links, so a path that leads elsewhere fails instead of deleting there. `_unlink` does that, once for
+all files of a call that share a directory, and without the interpreter lock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.model.location import Location
+from lakesweep.storage._unlink import NOT_A_FILE, remove
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_PLAIN = "file:///"
+_MISLEADING = frozenset(("", ".", ".."))
+"""Segments that would lead elsewhere than they seem to."""
 
 
 class LocalDeleter:
@@ -23,57 +26,75 @@ class LocalDeleter:
 
     async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """One answer per path, in the order asked."""
-        return await asyncio.to_thread(lambda: [_delete(path) for path in paths])
+        return await asyncio.to_thread(_delete, paths)
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Remove those that are empty and strictly below `root`, deepest first. `rmdir` refuses all others."""
         below = [place for place in map(Location.parse, directories) if root.contains(place)]
         deepest_first = sorted({place.path.rstrip("/") for place in below}, key=lambda path: -path.count("/"))
-        return await asyncio.to_thread(lambda: sum(_remove_directory(path) for path in deepest_first))
+        return await asyncio.to_thread(_remove_directories, deepest_first)
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""
 
 
-def _delete(path: str) -> Deleted:
-    try:
-        with _parent(Location.parse(path).path) as (parent, name):
-            if not stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                return Deleted(path=path, fate=Fate.FAILED, why="not a regular file")
-            os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
+def _delete(paths: Sequence[str]) -> list[Deleted]:
+    answers: dict[int, Deleted] = {}
+    exact: dict[int, bytes] = {}
+    neighbours: dict[bytes, list[int]] = {}
+    for index, path in enumerate(paths):
+        try:
+            exact[index] = place = _exact(path)
+        except ValueError as exc:
+            answers[index] = Deleted(path=path, fate=Fate.FAILED, why=str(exc))
+        else:
+            neighbours.setdefault(place[: place.rindex(b"/")], []).append(index)
+    order = [index for inside in neighbours.values() for index in inside]
+    for index, (code, reached) in zip(order, remove([exact[index] for index in order]), strict=True):
+        answers[index] = _answer(paths[index], exact[index], code, reached)
+    return [answers[index] for index in range(len(paths))]
+
+
+def _answer(path: str, exact: bytes, code: int, reached: int) -> Deleted:
+    if code == 0:
+        return Deleted(path=path, fate=Fate.DELETED)
+    if code == errno.ENOENT:
         return Deleted(path=path, fate=Fate.ALREADY_GONE)
-    except (OSError, ValueError) as exc:
-        return Deleted(path=path, fate=Fate.FAILED, why=getattr(exc, "strerror", None) or str(exc))
-    return Deleted(path=path, fate=Fate.DELETED)
+    if code == NOT_A_FILE:
+        why = "not a regular file"
+    elif reached and code in (errno.ENOTDIR, errno.ELOOP):
+        why = f"{os.fsdecode(exact[:reached])} is a link or no directory; nothing is deleted through it"
+    else:
+        why = os.strerror(code)
+    return Deleted(path=path, fate=Fate.FAILED, why=why)
 
 
-def _remove_directory(path: str) -> bool:
-    try:
-        with _parent(path) as (parent, name):
-            os.rmdir(name, dir_fd=parent)
-    except (OSError, ValueError):
-        # Not empty, in use, not ours or gone already: an empty directory left behind costs nothing.
-        return False
-    return True
+def _remove_directories(paths: Sequence[str]) -> int:
+    # Not empty, in use, not ours or gone already: an empty directory left behind costs nothing.
+    return sum(code == 0 for code, _ in remove(list(_plain_only(paths)), directories=True))
 
 
-@contextmanager
-def _parent(path: str) -> Iterator[tuple[int, str]]:
-    """A handle on the directory that really holds `path`, reached without a single link, and the last name."""
-    *directories, name = path.split("/")[1:]
-    if any(segment in ("", ".", "..") for segment in (*directories, name)):
+def _plain_only(paths: Sequence[str]) -> Iterator[bytes]:
+    for path in paths:
+        try:
+            yield _exact(f"file://{path}")
+        except ValueError:
+            continue
+
+
+def _exact(address: str) -> bytes:
+    """The absolute path of a local address, as the file system knows it. ValueError if it is not a plain one."""
+    path = local_path(address)
+    if not path.startswith("/") or "\0" in path or not _MISLEADING.isdisjoint(path[1:].split("/")):
         raise ValueError("not a plain absolute path")
-    handle = os.open("/", _DIRECTORY)
-    try:
-        for at, segment in enumerate(directories):
-            try:
-                inner = os.open(segment, _DIRECTORY, dir_fd=handle)
-            except NotADirectoryError as exc:
-                place = "/" + "/".join(directories[: at + 1])
-                raise ValueError(f"{place} is a link or no directory; nothing is deleted through it") from exc
-            os.close(handle)
-            handle = inner
-        yield handle, name
-    finally:
-        os.close(handle)
+    return os.fsencode(path)
+
+
+def local_path(address: str) -> str:
+    """The path of a local address, as `Location.parse` gives it: most addresses need no parsing."""
+    if address.startswith(_PLAIN):
+        return address[len(_PLAIN) - 1 :]
+    place = Location.parse(address)
+    if place.scheme != "file":
+        raise ValueError(f"not on a local disk: {address}")
+    return place.path

@@ -104,3 +104,12 @@ class Gate:
             async with self._changed:
                 self._shut = False
                 self._changed.notify_all()
+
+
+PAGE_KEYS = 1000
+"""What one DeleteObjects request may hold."""
+
+
+def delete_gate(concurrency: int, sleep: Sleep = asyncio.sleep) -> Gate:
+    """The way in for deleters that share their pace, with so many requests in flight at the most."""
+    return Gate(Pace(page_size=PAGE_KEYS, concurrency=concurrency), sleep)

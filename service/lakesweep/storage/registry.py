@@ -173,12 +173,23 @@ class _RoutedStorage:
         await self._stores.aclose()
 
 
+def _one_store(paths: Sequence[str]) -> Location | None:
+    """A place in the store that all paths are in, if their spelling alone shows that there is one."""
+    first = Location.parse(paths[0]) if paths else None
+    if first is None:
+        return None
+    store = first.store
+    return first if all(path.startswith(store) for path in paths) else None
+
+
 class _RoutedDeleter:
     def __init__(self, stores: _Open[Deleter]) -> None:
         self._stores = stores
 
     async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """Each store gets its own paths; the answers come back in the order asked."""
+        if one := _one_store(paths):
+            return await self._stores.at(one).delete(paths)
         by_scheme: dict[str, list[int]] = {}
         places = [Location.parse(path) for path in paths]
         for index, place in enumerate(places):

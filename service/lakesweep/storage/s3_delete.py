@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +20,11 @@ from botocore.exceptions import ClientError
 from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
-from lakesweep.storage.pace import Gate, Pace, Sleep, pause
+from lakesweep.storage.pace import Gate, Sleep, delete_gate, pause
 from lakesweep.storage.s3_client import S3Connection
 from lakesweep.storage.s3_errors import THROTTLING, Throttled, error_code, is_passing, translating
 from lakesweep.storage.spec import S3Options
 
-PAGE_KEYS = 1000
-"""What one DeleteObjects request may hold."""
 _UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""
 
@@ -45,11 +43,6 @@ class _Answer:
     fates: Fates
     again: dict[str, str]
     throttled: bool = False
-
-
-def delete_gate(concurrency: int, sleep: Sleep = asyncio.sleep) -> Gate:
-    """The way in for deleters that share their pace, with so many requests in flight at the most."""
-    return Gate(Pace(page_size=PAGE_KEYS, concurrency=concurrency), sleep)
 
 
 class S3Deleter:
@@ -72,15 +65,13 @@ class S3Deleter:
 
     async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """One answer per path, in the order asked."""
-        places = [Location.parse(path) for path in paths]
-        buckets: dict[str, dict[str, None]] = defaultdict(dict)
-        for place in places:
-            buckets[place.authority][place.path] = None
+        places = _places(paths)
+        buckets: dict[str, dict[str, None]] = {}
+        for bucket, key in places:
+            buckets.setdefault(bucket, {})[key] = None
         fates = {bucket: await self._delete_in(bucket, list(keys)) for bucket, keys in buckets.items()}
-        return [
-            Deleted(path=path, fate=fates[place.authority][place.path][0], why=fates[place.authority][place.path][1])
-            for path, place in zip(paths, places, strict=True)
-        ]
+        told = [fates[bucket][key] for bucket, key in places]
+        return [Deleted(path=path, fate=fate, why=why) for path, (fate, why) in zip(paths, told, strict=True)]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
         """S3 has no directories."""
@@ -127,8 +118,10 @@ class S3Deleter:
 
     async def _ask(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
         """One page; keys that XML cannot carry go by themselves."""
-        plain = [key for key in keys if not _UNSAFE_IN_XML.search(key)]
-        odd = [key for key in keys if _UNSAFE_IN_XML.search(key)]
+        odd = _unsafe(keys)
+        if not odd:
+            return await self._ask_page(client, bucket, keys)
+        plain = [key for key in keys if key not in odd]
         answers = [await self._ask_one(client, bucket, key) for key in odd]
         if plain:
             answers.append(await self._ask_page(client, bucket, plain))
@@ -154,6 +147,25 @@ class S3Deleter:
         except StorageError as exc:
             return _refused([key], exc)
         return _Answer(fates={key: (Fate.DELETED, None)}, again={})
+
+
+def _places(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Bucket and key of each. What begins like the first one is in its bucket, and nothing more needs to be parsed."""
+    if not paths:
+        return []
+    first = Location.parse(paths[0])
+    bucket, store = first.authority, first.store
+    if not all(path.startswith(store) for path in paths):
+        return [(place.authority, place.path) for place in map(Location.parse, paths)]
+    return [(bucket, path[len(store) :]) for path in paths]
+
+
+def _unsafe(keys: list[str]) -> dict[str, None]:
+    """Keys that XML cannot carry, in order."""
+    together = "".join(keys)
+    if together.isascii() and together.isprintable():
+        return {}
+    return {key: None for key in keys if _UNSAFE_IN_XML.search(key)}
 
 
 def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:

@@ -1,11 +1,12 @@
 """What `lakesweep audit` prints for people."""
 
+import json
+
 import pytest
-from tests.builders.audits import ABOUT, NOON, a_run, batch, candidate
+from tests.builders.audits import ABOUT, NOON, a_run, batch, candidate, fates_of, rows_of
 
 from lakesweep.audit.inspect import Findings
 from lakesweep.cleanup import audit
-from lakesweep.cleanup.audit import FileFate
 from lakesweep.cli import screen
 from lakesweep.cli.audit import _sentence, _show_findings
 from lakesweep.model.run import Outcome
@@ -22,11 +23,11 @@ SNAPSHOT = Snapshot(id="77", committed_at=NOON)
         (audit.begin_record(a_run(plan=None), ABOUT), "begin by command (ada), head h1, no plan"),
         (audit.expiry_record("expired", ExpiryPlan(head="h1", expire=(SNAPSHOT,))), "expired 1 snapshot 77"),
         (
-            audit.deleting_records(batch(0, 1), [ROW], [])[0],
+            json.loads(audit.deleting_lines(batch(0, 1), rows_of(ROW), rows_of())),
             "delete s3://b/t/1.parquet (data, unreferenced, 2.0 KiB)",
         ),
         (
-            audit.deleted_records(batch(0, 1), [FileFate(path="s3://b/x", size_bytes=1, fate="failed", why="no")])[0],
+            json.loads(audit.deleted_lines(batch(0, 1), fates_of(("s3://b/x", "failed", "no")))),
             "failed s3://b/x: no",
         ),
         (

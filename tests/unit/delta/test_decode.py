@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.builders.delta import NOW, days_ago, inline_vector, millis, parquet, stored_vector
 
 from lakesweep.cleanup.ports import ReferenceSource
-from lakesweep.formats.delta import checkpoint, decode
+from lakesweep.formats.delta import checkpoint, decode, files
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -77,8 +77,18 @@ def test_an_add_whose_path_cannot_be_told_is_damage_and_never_skipped(body):
         decode.decode(_source(data), data)
 
 
-def test_a_deletion_vector_that_cannot_be_placed_is_damage():
-    data = parquet([{"add": {"path": "a", "deletionVector": stored_vector("short")}}])
+@pytest.mark.parametrize(
+    "vector",
+    [
+        stored_vector("short"),
+        {"storageType": "u", "pathOrInlineDv": None},
+        {"storageType": "p", "pathOrInlineDv": None},
+        {"storageType": None, "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^"},
+        {"storageType": "x", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^"},
+    ],
+)
+def test_a_deletion_vector_that_cannot_be_placed_is_damage(vector):
+    data = parquet([{"add": {"path": "a", "deletionVector": vector}}])
     with pytest.raises(Unreadable):
         decode.decode(_source(data), data)
 
@@ -110,9 +120,50 @@ def test_a_decoder_and_its_source_travel_to_other_processes():
 
 def test_holders_find_every_action_that_names_a_wanted_address():
     for data, name in ((parquet(ROWS), "x.parquet"), (_json(ROWS), "x.json")):
-        for wanted in ("a.parquet", "k=a b/b.parquet", "c.parquet", "old.parquet", "t/d.parquet"):
-            found = checkpoint.holders(data, ROOT, name, frozenset({BASE + wanted}))
-            assert any(BASE + wanted in (*action.addresses, *action.aliases) for action in found)
+        for wanted in (*LIVE, *TOLERATED, "old.parquet"):
+            found = checkpoint.holders(data, ROOT, name, pa.array([BASE + wanted]))
+            assert BASE + wanted in (*files.addresses(found).to_pylist(), *files.aliases(found).to_pylist())
+
+
+def test_holders_find_a_file_however_many_slashes_it_is_spelled_with():
+    data = parquet([{"add": {"path": "k=1//a.parquet"}}, {"add": {"path": "k=2/a.parquet"}}])
+    found = checkpoint.holders(data, ROOT, "x.parquet", pa.array([f"{BASE}k=1/a.parquet"]))
+    assert files.addresses(found).to_pylist() == [f"{BASE}k=1//a.parquet"]
+
+
+_STRUCT = pa.struct([("path", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"Add": pa.array([{"path": "a"}], _STRUCT)},
+        {"add": pa.array([{"Path": "a"}])},
+        {"add": pa.array([{"path": "a", "deletionvector": {"storageType": "i"}}])},
+        {"add": pa.array([{"path": "a", "deletionVector": {"StorageType": "i"}}])},
+        {"add": pa.array([{"size": 1}])},
+        {"add": pa.array(["a"])},
+        {"remove": pa.array([{"deletionTimestamp": 1}])},
+        {"add": pa.array([{"path": "a"}], _STRUCT), "REMOVE": pa.array([{"path": "b"}], _STRUCT)},
+    ],
+)
+def test_actions_in_a_column_by_another_name_are_damage_and_never_skipped(columns):
+    data = _written(pa.table(columns))
+    with pytest.raises(Unreadable, match="column"):
+        decode.decode(_source(data), data)
+
+
+@pytest.mark.parametrize(
+    "columns", [{"SideCar": pa.array([{"path": "a"}])}, {"sidecar": pa.array([{"sizeInBytes": 1}])}]
+)
+def test_sidecars_in_a_column_by_another_name_are_damage_and_never_skipped(columns):
+    with pytest.raises(Unreadable, match="column"):
+        checkpoint.read_head(_written(pa.table(columns)), ROOT, "x.parquet")
+
+
+def test_a_checkpoint_with_an_action_that_has_no_path_does_not_verify():
+    with pytest.raises(Unreadable, match="without its path"):
+        checkpoint.verify(parquet([{"add": {"path": None, "size": 1}}]), ROOT, "x.parquet")
 
 
 _NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1).filter(
@@ -124,6 +175,13 @@ _NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs
 def test_plain_and_odd_names_are_told_alike_by_columns_and_one_by_one(names):
     rows = [{"add": {"path": quote(name)}} for name in names]
     assert _decoded(parquet(rows))[0] == set(names) == _decoded(_json(rows) or b"{}", "x.checkpoint.u.json")[0]
+
+
+@given(st.lists(st.tuples(_NAMES, _NAMES), max_size=10), st.sampled_from(["/", "%2F", "%2f", "//"]))
+def test_every_directory_and_name_is_decoded_once_and_exactly(pairs, slash):
+    rows = [{"add": {"path": f"{quote(directory)}{slash}{quote(name)}"}} for directory, name in pairs]
+    between = "//" if slash == "//" else "/"
+    assert _decoded(parquet(rows))[0] == {f"{directory}{between}{name}" for directory, name in pairs}
 
 
 def test_the_moment_is_part_of_a_sources_identity():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakesweep.formats.delta.layout import DeltaLayout
 
@@ -121,3 +123,19 @@ def test_data_goes_first_then_the_log_ascending_and_commits_before_their_checkpo
 def test_a_layout_travels_to_worker_processes():
     layout = _layout(partition_columns=("_k",))
     assert pickle.loads(pickle.dumps(layout)) == layout
+
+
+_SEGMENTS = st.sampled_from(["a", "k=1", "metadata", "_x", ".x", "_k=1", "", "a_b", "a.b", "_change_data", "snapshot"])
+
+
+@given(st.lists(_SEGMENTS, max_size=3), st.sampled_from(["p", "_p", ".p", "_k=p", ""]), st.booleans(), st.booleans())
+def test_a_data_file_may_go_unless_a_segment_of_its_path_is_hidden(directories, name, uniform, keep_data):
+    segments = [*directories, f"{name}.parquet"]
+    hidden = any(
+        (uniform and segment == "metadata")
+        or (segment.startswith(("_", ".")) and not segment.startswith(("_change_data", "_k=")))
+        for segment in segments
+    )
+    found = _verdict("/".join(segments), partition_columns=("k", "_k"), iceberg_metadata=uniform, keep_data=keep_data)
+    kind = "change_data" if segments[0] == "_change_data" else "data"
+    assert found == ("reserved" if hidden or keep_data else kind)

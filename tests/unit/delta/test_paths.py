@@ -118,7 +118,11 @@ def test_inline_and_absolute_deletion_vectors():
         {"storageType": "r", "pathOrInlineDv": "x.bin"},
         {"storageType": "u", "pathOrInlineDv": "short"},
         {"storageType": "u", "pathOrInlineDv": "~" * 20},
+        {"storageType": "u", "pathOrInlineDv": "0" * 19 + "~"},
         {"storageType": "u", "pathOrInlineDv": "#" * 20},
+        {"storageType": "u", "pathOrInlineDv": "é" * 20},
+        {"storageType": "u", "pathOrInlineDv": "\ud800" * 20},
+        {"storageType": "u", "pathOrInlineDv": "0" * 15},
         {"storageType": "u"},
     ],
 )

@@ -4,14 +4,16 @@ import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import structlog
+import xxhash
 
 from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
 from lakesweep.engines import cache as cache_module
-from lakesweep.engines.cache import DigestCache
+from lakesweep.engines.cache import PACK_SCHEMA, DigestCache
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 
@@ -30,6 +32,16 @@ def batch(*paths):
 @pytest.fixture
 def cache(tmp_path):
     return DigestCache(tmp_path, limit_bytes=LIMIT)
+
+
+def pack(*names, rows=3):
+    prints = pa.array([list(range(rows))] * len(names), pa.list_(pa.uint64()))
+    inside = pa.array([[True] * rows] * len(names), pa.list_(pa.bool_()))
+    return pa.RecordBatch.from_arrays([pa.array(names, pa.string()), prints, inside], schema=PACK_SCHEMA)
+
+
+def names(packs):
+    return [name for found in packs for name in found.column("source").to_pylist()]
 
 
 def entries(folder):
@@ -110,7 +122,7 @@ def test_the_least_recently_used_entry_goes_first(tmp_path):
     sizes = [path.stat().st_size for path in entries(tmp_path)]
     day = 86_400
     for number in range(10):
-        path = cache._path(cache_module._key(source(f"m{number}")))
+        path = cache._path(cache_module._key(source(f"m{number}").cache_key))
         os.utime(path, (time.time() - (20 - number) * day,) * 2)
     assert cache.load(source("m0")) is not None  # used just now
     small = DigestCache(tmp_path, limit_bytes=sum(sizes))
@@ -168,3 +180,100 @@ def test_threads_that_store_and_load_the_same_entries_see_all_or_nothing(cache):
         thread.join()
     assert wrong == []
     assert cache.load(replace(source("m1"))) is not None
+
+
+# Packs.
+
+
+def test_a_pack_is_loaded_as_it_was_stored_and_another_scope_has_none(cache):
+    cache.store_pack("scope", [pack("a", "b"), pack("c")])
+    assert list(cache.load_pack("scope")) == [pack("a", "b"), pack("c")]
+    assert list(cache.load_pack("other")) == []
+
+
+def test_a_pack_may_be_made_from_what_it_replaces(cache, tmp_path):
+    cache.store_pack("scope", [pack("a"), pack("b")])
+    cache.store_pack("scope", (found for found in cache.load_pack("scope") if names([found]) != ["a"]))
+    assert names(cache.load_pack("scope")) == ["b"]
+    assert len(entries(tmp_path)) == 1
+
+
+def test_of_a_damaged_pack_only_what_is_sound_counts_and_the_file_goes(cache, tmp_path):
+    whole_packs = [pack("a"), pack("b")]
+    cache.store_pack("scope", whole_packs)
+    (path,) = entries(tmp_path)
+    whole = path.read_bytes()
+    boundary = len(whole) // 2
+    damaged = [whole[:length] for length in range(0, len(whole), 7) if length != boundary]
+    damaged += [whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in range(0, len(whole), 5)]
+    for bytes_on_disk in damaged:
+        path.write_bytes(bytes_on_disk)
+        found = list(cache.load_pack("scope"))
+        assert found in ([], whole_packs[:1])
+        assert not path.exists()
+
+
+def test_a_sound_pack_of_another_scope_under_this_name_is_not_believed(cache, tmp_path):
+    cache.store_pack("theirs", [pack("a")])
+    (foreign,) = entries(tmp_path)
+    cache.store_pack("mine", [pack("b")])
+    (mine,) = set(entries(tmp_path)) - {foreign}
+    mine.write_bytes(foreign.read_bytes())
+    assert list(cache.load_pack("mine")) == []
+    assert names(cache.load_pack("theirs")) == ["a"]
+
+
+def test_a_pack_larger_than_the_whole_cache_leaves_nothing_behind(tmp_path):
+    cache = DigestCache(tmp_path, limit_bytes=5000)
+    cache.store_pack("scope", [pack("a")])
+    cache.store_pack("scope", [pack("a", rows=1000)])
+    assert names(cache.load_pack("scope")) == ["a"]
+    assert len(entries(tmp_path)) == 1
+
+
+def test_reading_an_entry_makes_it_recent(cache, tmp_path):
+    cache.store(source(), batch("s3://b/x"))
+    cache.store_pack("scope", [pack("a")])
+    for path in entries(tmp_path):
+        os.utime(path, (1, 1))
+    assert cache.load(source()) is not None
+    assert names(cache.load_pack("scope")) == ["a"]
+    assert all(path.stat().st_mtime > time.time() - 60 for path in entries(tmp_path))
+
+
+def test_damage_that_cannot_be_removed_is_not_believed_either(cache, tmp_path, monkeypatch):
+    cache.store_pack("scope", [pack("a")])
+    (path,) = entries(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
+
+    def refuse(path, missing_ok=False):
+        raise PermissionError("a directory that may only be read")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    for _ in range(2):
+        assert list(cache.load_pack("scope")) == []
+
+
+def test_a_sound_checksum_over_nothing_is_no_entry(cache, tmp_path):
+    cache.store_pack("scope", [pack("a")])
+    (path,) = entries(tmp_path)
+    head = cache_module._MAGIC + xxhash.xxh3_128_digest(b"")
+    path.write_bytes(cache_module._ENTRY_LENGTH.pack(len(head)) + head)
+    assert list(cache.load_pack("scope")) == []
+    assert not path.exists()
+
+
+def test_a_removed_pack_is_gone_and_may_be_removed_again(cache):
+    cache.store_pack("scope", [pack("a")])
+    cache.store_pack("other", [pack("b")])
+    for _ in range(2):
+        cache.remove_pack("scope")
+        assert list(cache.load_pack("scope")) == []
+    assert names(cache.load_pack("other")) == ["b"]
+
+
+def test_references_are_no_pack_and_a_pack_is_no_references(cache):
+    cache.store_pack(source().cache_key, [pack("a")])
+    assert cache.load(source()) is None
+    cache.store(source(), batch("s3://b/x"))
+    assert list(cache.load_pack(source().cache_key)) == []

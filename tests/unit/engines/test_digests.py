@@ -1,21 +1,26 @@
 """Fingerprints stand in for references only where nothing else is asked, and only if the same function made them."""
 
+import asyncio
 import contextlib
+import json
 from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.contract.engine_lake import YOUNG, ListLake, decoder
 
-from lakesweep.cleanup import planfile
-from lakesweep.engines import cache as cache_module
-from lakesweep.engines import fingerprints
+from lakesweep.cleanup import addresses, planfile
+from lakesweep.cleanup.addresses import Role
+from lakesweep.cleanup.ports import MatchBy
+from lakesweep.engines import digests, fingerprints, sources
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.fingerprints import Fingerprints
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.model.errors import EngineFailed, Unreadable
+from lakesweep.model.location import Location
 from lakesweep.storage.memory import MemoryStorage, bucket
 
 
@@ -174,14 +179,147 @@ async def test_damaged_digests_are_made_anew(plan, lake, tmp_path):
     assert (rows, in_full, len(reads)) == ([stray], [], 3)
 
 
-async def test_a_digest_without_its_references_is_enough_until_they_are_needed(plan, lake, tmp_path):
+async def test_references_are_cached_only_of_sources_that_are_needed_in_full(plan, lake, tmp_path):
     lake.source([lake.put("s3://b/t/1.data"), lake.put("s3://b/t/2.data")])
+    lake.source([lake.put("s3://b/t/freed.data", YOUNG)], retained=False)
     await plan()
-    (source,) = lake.sources
     cache = DigestCache(tmp_path / "cache", limit_bytes=10**8)
-    cache._path(cache_module._key(source)).unlink()
-    assert (await plan())[2] == []
+    assert cache.load(lake.sources[0]) is None
+    assert cache.load(lake.sources[1]).num_rows == 1
+    assert (await plan())[2] == ["source-1"]
     del bucket("b").objects["t/2.data"]
     made, _, in_full = await plan()
-    assert (made.missing, in_full) == (("s3://b/t/2.data",), ["source-0"])
-    assert cache.load(source).num_rows == 2
+    assert (made.missing, in_full) == (("s3://b/t/2.data",), ["source-1", "source-0"])
+    assert cache.load(lake.sources[0]).num_rows == 2
+
+
+async def test_what_was_hashed_before_a_source_failed_need_not_be_read_again(plan, lake, monkeypatch):
+    monkeypatch.setattr(digests, "_HASHED_AT_ONCE", 1)
+    monkeypatch.setattr(sources, "_IN_FLIGHT_BYTES", 1)  # one after the other
+    for number in range(4):
+        lake.source([lake.put(f"s3://b/t/{number}.data")])
+    held = bucket("metadata").objects.pop(lake.sources[3].location.path)
+    with pytest.raises(Unreadable):
+        await plan()
+    bucket("metadata").objects[lake.sources[3].location.path] = held
+    assert (await plan())[2] == ["source-3"]
+
+
+def moved(source, name):
+    """The same source under another name."""
+    objects = bucket("metadata").objects
+    objects[name] = objects[source.location.path]
+    return replace(source, location=Location.parse(f"s3://metadata/{name}"))
+
+
+async def test_a_pack_forgets_sources_that_are_gone_when_new_ones_come(plan, lake):
+    for number in range(3):
+        lake.source([lake.put(f"s3://b/t/{number}.data")])
+    await plan()
+    first, *others = lake.sources
+    lake.sources[:] = others
+    lake.source([lake.put("s3://b/t/new.data")])
+    lake.sources[-1] = moved(lake.sources[-1], "source-new")
+    assert (await plan())[2] == ["source-new"]
+    lake.sources.append(moved(first, "source-0"))
+    assert (await plan())[2] == ["source-0"]
+    assert (await plan())[2] == []
+
+
+@pytest.mark.parametrize(("name", "bytes_at_once"), [("_SAVED_AT_ONCE", 1), ("_PACKED_AT_ONCE", 1)])
+async def test_digests_are_all_there_however_they_are_saved(plan, lake, monkeypatch, name, bytes_at_once):
+    monkeypatch.setattr(digests, name, bytes_at_once)
+    monkeypatch.setattr(digests, "_HASHED_AT_ONCE", 2)
+    for number in range(7):
+        lake.source([lake.put(f"s3://b/t/{number}-{row}.data") for row in range(number)])
+    first, _, in_full = await plan()
+    assert len(in_full) == 7
+    second, rows, in_full = await plan()
+    assert (rows, in_full, second.references) == ([], [], first.references)
+    assert second.matched == 21
+
+
+async def test_a_source_that_was_changed_in_place_is_found_out_by_what_seems_to_be_lost(plan, lake):
+    lake.source([lake.put("s3://b/t/1.data")])
+    await plan()
+    del bucket("b").objects["t/1.data"]
+    live = lake.put("s3://b/t/2.data")
+    lake.put("s3://metadata/source-0", data=json.dumps([live]).encode())
+    with pytest.raises(EngineFailed, match="changed it in place"):
+        await plan()
+    made, rows, in_full = await plan()
+    assert (made.missing, made.matched, rows, in_full) == ((), 1, [], ["source-0"])
+
+
+async def test_a_table_compared_by_names_has_digests_of_its_own(plan, lake):
+    lake.source([lake.put("s3://b/t/1.data")])
+    await plan()
+    lake.match_by = MatchBy.NAME
+    assert (await plan())[1:] == ([], ["source-0"])
+
+
+async def test_sources_that_cannot_be_cached_leave_the_pack_alone(plan, lake, tmp_path):
+    lake.source([lake.put("s3://b/t/1.data")])
+    await plan()
+    lake.source([lake.put("s3://b/t/2.data")], size_bytes=None)
+    (pack,) = (tmp_path / "cache").glob("*/*")
+    before = pack.stat().st_ino
+    for _ in range(2):
+        made, rows, in_full = await plan()
+        assert (made.matched, rows, in_full) == (2, [], ["source-1"])
+    assert pack.stat().st_ino == before
+
+
+async def test_two_processes_that_save_one_pack_lose_digests_but_never_mix_them(lake, tmp_path):
+    """Each has read its own state of the table; whoever saves last has left what it knows."""
+    ones = [lake.source([f"s3://b/t/{number}.data"]) for number in range(4)]
+    cache = DigestCache(tmp_path, limit_bytes=10**8)
+
+    def started(sources):
+        scope = {"match_by": MatchBy.ADDRESS, "roots": [Location.parse("s3://b/t")], "released": pa.array([], "string")}
+        found = digests.Digests(cache, sources, **scope)
+        assert list(found.stored()) == []
+        for source in sources:
+            found.add(source, addresses.place(pa.array([spelled(source)]), Role.READ, MatchBy.ADDRESS, scope["roots"]))
+        found.flush()
+        return found
+
+    def spelled(source):
+        return f"s3://b/t/{source.location.name.rpartition('-')[2]}.data"
+
+    early, late = started(ones[:3]), started(ones[2:])
+    early.save()
+    late.save()
+    prints = fingerprints.shared()
+    left = {row["source"]: row["prints"] for pack in cache.load_pack(late._scope) for row in pack.to_pylist()}
+    assert left == {source.cache_key: prints.of(pa.array([spelled(source)])).to_pylist() for source in ones[2:]}
+
+
+CHOICE = st.sets(st.integers(0, 5), max_size=6)
+
+
+@settings(deadline=None, max_examples=4, phases=[Phase.generate])
+@given(cycles=st.lists(st.tuples(CHOICE, CHOICE, CHOICE), min_size=2, max_size=3))
+def test_a_plan_with_a_used_cache_is_the_plan_without_one(cycles, tmp_path_factory):
+    """Each cycle has its choice of retained and of expired sources, and of names that are released."""
+    folder, lake = tmp_path_factory.mktemp("cycles"), ListLake()
+    files = [lake.put(f"s3://b/t/{number}.data") for number in range(8)]
+    every = [lake.source([*files[number : number + 3], "s3://b/t//6.data", "s3://b/t/gone"]) for number in range(6)]
+
+    async def plan(cache):
+        engine = InProcessEngine(
+            storage=MemoryStorage(),
+            decoder=decoder,
+            cache=cache,
+            scratch_dir=folder / "scratch",
+            memory_limit="256MB",
+            threads=1,
+        )
+        async with contextlib.aclosing(engine):
+            return replace(await engine.find_orphans(lake.job(folder / "plan")), timings={})
+
+    for retained, expired, released in cycles:
+        lake.sources = [replace(every[number], retained=number in retained) for number in retained | expired]
+        lake.released = [files[number] for number in released]
+        cache = DigestCache(folder / "cache", limit_bytes=10**8)
+        assert asyncio.run(plan(cache)) == asyncio.run(plan(None))

@@ -1,6 +1,8 @@
 """A plan on disk is whole, ordered and read back exactly, or it is not read at all."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,6 +66,51 @@ def test_reading_starts_at_any_row_and_gives_full_batches(tmp_path_factory, coun
     batches = list(planfile.read_batches(str(path), start, size))
     assert [vars_of(one) for some in batches for one in some] == rows[start:]
     assert all(len(some) == size for some in batches[:-1])
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    stages=st.lists(st.integers(0, 2), max_size=40).map(sorted),
+    size=st.integers(1, 15),
+    cut=st.integers(1, 40),
+    at_once=st.integers(1, 50),
+)
+def test_columns_are_cut_by_size_and_then_at_every_stage(tmp_path_factory, stages, size, cut, at_once):
+    path = tmp_path_factory.mktemp("plan") / "plan.parquet"
+    rows = [row(number, stage=stage) for number, stage in enumerate(stages)]
+    write(path, *(rows[at : at + cut] for at in range(0, len(rows), cut)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(planfile, "_ROW_GROUP", at_once)
+        found = [some.to_pylist() for cuts in planfile.read_cut(str(path), size) for some in cuts]
+    full = [rows[at : at + size] for at in range(0, len(rows), size)]
+    assert found == [list(same) for some in full for _, same in groupby(some, key=itemgetter("stage"))]
+
+
+def test_a_path_that_is_no_text_is_not_cut_but_refused(tmp_path):
+    path = tmp_path / "plan.parquet"
+    bad = pa.array([b"s3://b/t/\xff"], pa.binary()).view(pa.string())
+    rows = batch([row(1)]).set_column(0, planfile.PLAN_SCHEMA.field("path"), bad)
+    pq.write_table(pa.Table.from_batches([rows]), path)
+    with pytest.raises(Unreadable, match="damaged"):
+        list(planfile.read_cut(str(path), 10))
+
+
+@pytest.mark.parametrize("moment", [-62_135_596_800_001, 253_402_300_800_000, 2**62])
+def test_a_time_that_is_no_date_is_not_cut_but_refused(tmp_path, moment):
+    path = tmp_path / "plan.parquet"
+    at = planfile.PLAN_SCHEMA.get_field_index("modified_at")
+    field = planfile.PLAN_SCHEMA.field(at)
+    rows = batch([row(1)]).set_column(at, field, pa.array([moment], pa.int64()).cast(field.type))
+    pq.write_table(pa.Table.from_batches([rows]), path)
+    with pytest.raises(Unreadable, match="no date"):
+        list(planfile.read_cut(str(path), 10))
+
+
+def test_a_reason_that_nobody_knows_is_not_cut_but_refused(tmp_path):
+    path = tmp_path / "plan.parquet"
+    write(path, [row(1), row(2, reason="because")])
+    with pytest.raises(Unreadable, match="because"):
+        list(planfile.read_cut(str(path), 10))
 
 
 @settings(deadline=None, max_examples=30)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.formats import avro
+from lakesweep.formats import _avro, avro
 
 SCHEMA = {
     "type": "record",
@@ -59,4 +61,85 @@ def test_an_unknown_codec_is_damage():
 @settings(max_examples=200, deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_survive_the_varint(value):
-    assert avro._read_long(avro._long(value), 0)[0] == value
+    packed = avro._long(value)
+    assert _avro.read_long(packed, 0) == (value, len(packed))
+    assert _avro.read_long(b"x" + packed + b"x", 1) == (value, len(packed) + 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "cut off in the middle of a number"),
+        (b"\x80", "cut off in the middle of a number"),
+        (b"\xff" * 9, "cut off in the middle of a number"),
+        (b"\xff" * 9 + b"\x02", "a number is too long"),
+        (b"\xff" * 9 + b"\x80", "a number is too long"),
+        (b"\xff" * 10 + b"\x01", "a number is too long"),
+    ],
+)
+def test_a_number_of_more_than_64_bits_or_without_an_end_is_damage(data, why):
+    with pytest.raises(avro.ContainerError, match=why):
+        _avro.read_long(data, 0)
+
+
+@pytest.mark.parametrize("position", [-(2**40), -1, 4, 2**40])
+def test_no_number_is_read_from_outside_of_the_data(position):
+    data = avro._long(1) + avro._long(2) + avro._long(3)
+    if position < 0:
+        assert _avro.read_long(data, position) == (1, 1)
+    else:
+        with pytest.raises(avro.ContainerError, match="cut off"):
+            _avro.read_long(data, position)
+
+
+SYNC = bytes(range(16))
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        avro._long(1) + avro._long(3) + b"abc" + SYNC[:-1],
+        avro._long(1) + avro._long(3) + b"abc" + bytes(16),
+        avro._long(1) + avro._long(4) + b"abc" + SYNC,
+        avro._long(1) + avro._long(2) + b"abc" + SYNC,
+        avro._long(1) + avro._long(2**63 - 1) + b"abc" + SYNC,
+        avro._long(1) + avro._long(-(2**63)) + b"abc" + SYNC,
+        avro._long(1) + avro._long(-3) + b"abc" + SYNC,
+        avro._long(-1) + avro._long(3) + b"abc" + SYNC,
+        avro._long(1) + avro._long(3) + b"abc" + SYNC + avro._long(1) + avro._long(3) + b"abc" + SYNC[:-1] + b"x",
+    ],
+)
+def test_a_block_that_is_not_whole_is_damage(blocks):
+    header = avro._header({"avro.schema": b'"null"'}, SYNC)
+    assert [block.rows for block in avro.walk(header + avro._long(1) + avro._long(3) + b"abc" + SYNC).blocks] == [1]
+    with pytest.raises(avro.ContainerError, match="is cut off or damaged"):
+        avro.walk(header + blocks)
+
+
+def test_blocks_are_found_to_the_byte():
+    header = avro._header({"avro.schema": b'"null"'}, SYNC)
+    parts = [(7, b""), (0, b"x"), (2**62, bytes(300))]
+    data = header + b"".join(avro._long(rows) + avro._long(len(body)) + body + SYNC for rows, body in parts)
+    assert [(block.rows, data[block.start : block.end]) for block in avro.walk(data).blocks] == parts
+    for position in (-1, len(data) + 1):
+        with pytest.raises(avro.ContainerError):
+            _avro.step(data, position, SYNC)
+    with pytest.raises(avro.ContainerError):
+        _avro.step(data, len(header), SYNC[:-1])
+
+
+def test_no_reader_changes_the_schema_that_it_shares():
+    data = avro.write(SCHEMA, rows(3))
+    before = json.dumps(avro.walk(data).schema)
+    avro.read_records(data)
+    avro.read_columns(data, WANTED)
+    avro.write(avro.walk(data).schema, rows(3))
+    assert json.dumps(avro.walk(data).schema) == before
+    assert avro.walk(data).schema is avro.walk(avro.write(SCHEMA, rows(1))).schema
+
+
+def test_damage_to_a_deflated_block_is_told_in_the_words_of_zlib():
+    data = bytearray(avro.write(SCHEMA, rows(5000), codec="deflate"))
+    data[avro.walk(bytes(data)).blocks[0].start] |= 6
+    with pytest.raises(avro.ContainerError, match="invalid block type"):
+        avro.read_columns(bytes(data), WANTED)

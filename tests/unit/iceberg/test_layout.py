@@ -6,6 +6,8 @@ import json
 import pickle
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tests.builders.iceberg_metadata import MetadataTable
 
 from lakesweep.cleanup.ports import MatchBy
@@ -116,6 +118,21 @@ def test_data_goes_before_manifests_and_metadata_goes_last():
     names = ["data/x.parquet", "metadata/x-m0.avro", "metadata/snap-1.avro", "metadata/1.metadata.json"]
     stages = [layout_for().classify(f"{HOME}/{name}").stage for name in names]
     assert stages == sorted(set(stages))
+
+
+_PIECES = ["a", "_", ".", "_p=1", "-deletes.", "partition-stats-", "snapshot", "x.parquet", "/", "//", "snap-", ".avro"]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(_PIECES), max_size=6).map("".join), st.sampled_from(["", ".parquet", "x.parquet"]))
+@example("data/_temporary/x", ".parquet")
+@example("_x/a", ".parquet")
+@example("data/.x", ".parquet")
+@example("partition-stats-", "x.parquet")
+@example("a-deletes.", "x.parquet")
+def test_the_quick_answer_is_that_of_the_rules(text: str, end: str):
+    found = layout_for("_p")
+    assert found.classify(f"{HOME}/{text}{end}") == found._kind(layout._segments(text + end))
 
 
 def test_the_layout_travels_to_other_processes():

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup.ports import FileKind, MatchBy
 from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
 from lakesweep.model.location import Location
 
@@ -87,6 +87,12 @@ def found(path: str, of: PaimonLayout | None = None) -> str:
 )
 def test_names_and_places_say_what_an_object_is(path: str, kind: str) -> None:
     assert found(path) == kind
+
+
+@pytest.mark.parametrize("name", ["snapshot/snapshot-1", "schema/schema-0"])
+def test_the_log_of_a_table_inside_a_partition_is_told_apart(name: str) -> None:
+    assert layout().classify(f"{ROOT.raw}/dt=1/{name}") == FileKind(kind="metadata", reserved=True)
+    assert layout().classify(f"{ROOT.raw}/dt=1/{name}x").kind == "other"
 
 
 def test_data_begins_where_the_table_says() -> None:

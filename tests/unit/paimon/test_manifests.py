@@ -20,7 +20,7 @@ from lakesweep.cleanup.ports import ReferenceSource
 from lakesweep.formats import avro
 from lakesweep.formats.paimon import decode, liveness, manifests, merge, shapes, stats
 from lakesweep.formats.paimon.binaryrow import decode_row, encode_row
-from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.manifests import ManifestRecord
 from lakesweep.formats.paimon.merge import MergeRules, Standing
 from lakesweep.formats.paimon.schema import parse_type
 from lakesweep.model.errors import Refused, Unreadable
@@ -295,11 +295,13 @@ def test_an_entry_concerns_a_suspect_by_its_extra_files_too() -> None:
 # Merging
 
 
-def meta(name: str, size: int, added: int = 1, deleted: int = 0, partitions: tuple[str, ...] = ("a",)) -> ManifestMeta:
+def meta(
+    name: str, size: int, added: int = 1, deleted: int = 0, partitions: tuple[str, ...] = ("a",)
+) -> ManifestRecord:
     document = {
         "_PARTITION_STATS": stats.partition_stats([encode_row([value], STRING) for value in partitions], STRING)
     }
-    return ManifestMeta(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=(), document=document)
+    return ManifestRecord(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=(), document=document)
 
 
 RULES = MergeRules(target_size=100, full_threshold=200, min_count=3)

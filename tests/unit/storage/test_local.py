@@ -18,7 +18,6 @@ from lakesweep.model.errors import AlreadyThere, Denied
 from lakesweep.model.location import Location
 from lakesweep.storage.local import LocalStorage, LocalWriter
 from lakesweep.storage.local_delete import LocalDeleter
-from lakesweep.storage.local_walk import Walk
 
 
 @pytest.fixture
@@ -112,28 +111,6 @@ async def test_names_that_are_not_utf8_are_skipped_and_counted(tree):
     with capture_logs() as logs:
         assert await names(tree / "table") == ["data/a", "data/p=1/b"]
     assert [(entry["event"], entry["skipped"]) for entry in logs] == [("names_not_utf8_skipped", 2)]
-
-
-def test_a_directory_that_vanishes_in_mid_walk_is_nothing(tree):
-    for part in range(20):
-        (tree / f"table/data/q={part}").mkdir()
-        (tree / f"table/data/q={part}/f").write_text("x")
-    batches = Walk(str(tree / "table"), batch_rows=1).batches()
-    first = next(batches)["path"][0].as_py()
-    shutil.rmtree(tree / "table")
-    assert {first} | {path.as_py() for batch in batches for path in batch["path"]} <= {
-        f"file://{tree}/table/data/{name}" for name in ("a", "p=1/b", *(f"q={part}/f" for part in range(20)))
-    }
-
-
-def test_a_directory_replaced_by_a_link_in_mid_walk_is_not_followed(tree):
-    walk = Walk(str(tree / "table"), batch_rows=1)
-    waiting: list[str] = []
-    list(walk._directory(str(tree / "table"), waiting, is_root=True))
-    assert waiting == [str(tree / "table/data")]
-    shutil.rmtree(tree / "table/data")
-    (tree / "table/data").symlink_to(tree / "outside")
-    assert list(walk._directory(waiting[0], waiting, is_root=False)) == []
 
 
 @contextmanager

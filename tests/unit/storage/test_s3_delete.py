@@ -10,7 +10,10 @@ import pytest
 from tests.servers import s3_stub
 
 from lakesweep.cleanup.deleter import Fate
-from lakesweep.storage.s3_delete import S3Deleter, delete_gate
+from lakesweep.model.location import Location
+from lakesweep.storage import s3_delete
+from lakesweep.storage.pace import delete_gate
+from lakesweep.storage.s3_delete import S3Deleter
 from lakesweep.storage.spec import S3Options
 
 
@@ -303,3 +306,19 @@ async def test_a_store_that_is_gone_fails_every_key_without_raising(s3_credentia
     assert [one.fate for one in answers] == [Fate.FAILED, Fate.FAILED]
     assert [one.path for one in answers] == ["s3://lake/a", "s3://other/b"]
     assert "127.0.0.1:9" in answers[0].why
+
+
+@pytest.mark.parametrize(
+    "other", ["s3://lake2/k", "s3://lak/k", "s3a://lake/k", "S3://lake/k", "s3://lake//k", "s3://lake/k%2F"]
+)
+def test_every_path_is_looked_for_in_its_own_bucket_under_its_own_key(other):
+    paths = ["s3://lake/a/b", other]
+    for order in (paths, paths[::-1]):
+        parsed = [Location.parse(path) for path in order]
+        assert s3_delete._places(order) == [(place.authority, place.path) for place in parsed]
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "a\rb", "\x01", "\x1f", "\ufffe", "\ud800"])
+def test_a_key_that_xml_cannot_carry_is_told_apart(odd):
+    assert list(s3_delete._unsafe(["plain", odd, "é 漢😀", "a&b<c>"])) == [odd]
+    assert list(s3_delete._unsafe(["plain", odd])) == [odd]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lakesweep.cli import exits, screen
+from lakesweep.cli import exits, screen, startup
 
 
 def demo(
@@ -25,8 +25,10 @@ def demo(
     Needs nothing: the lake, its catalogs and the state are made in a temporary directory and removed at the end.
     Where there is Java, one table is planned on Spark.
     """
+    startup.import_arrow()
     from lakesweep.cli.demo import tour  # noqa: PLC0415 - heavy, and only the demo needs it
 
+    startup.finish()
     if keep is not None and keep.exists():
         screen.complain(f"--keep {keep}: there is something already; name a new directory")
         raise typer.Exit(exits.ExitCode.USAGE)

@@ -3,7 +3,8 @@
 Read in this order:
     names, log        what the files of `_delta_log` are, and which checkpoints are complete
     protocol          may we touch this table at all, and what do its properties say
-    actions, paths    what commits and checkpoints name, as raw addresses
+    paths, files      what commits and checkpoints name, as raw addresses: one by one, and by the column
+    actions           commits and JSON checkpoints, bytes to values
     retention, expire the walk: which log versions go, and why not (pure)
     checkpoint, tail  what is referenced: the checkpoint, and the commits behind it replayed
     decode            the checkpoint again, as engines read it

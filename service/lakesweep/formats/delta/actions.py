@@ -1,37 +1,48 @@
 """Actions of commits and JSON checkpoints: bytes to values. Pure. A line that cannot be read makes the whole file
-unreadable, since it may name a live file."""
+unreadable, since it may name a live file.
+
+There are two readers. The exact one takes each line as Python's JSON does. The fast one takes all adds and removes as
+columns, and leaves lines of other actions to the exact one; it answers only where both would say the same, and
+anything it has doubts about is read by the exact one. Where they differ nothing hangs on it: fields that cleanup does
+not need may hold numbers, and be nested, beyond what Python takes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from io import BytesIO
+from itertools import islice
+from typing import Any
 
-from lakesweep.formats.delta import paths
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from lakesweep.formats.delta import files, paths
+from lakesweep.formats.delta.files import FileAction
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 
-
-class FileKey(NamedTuple):
-    """What an add and a remove must share to cancel each other out."""
-
-    file: str
-    vector: str
-
-
-class FileAction(NamedTuple):
-    """An add, or a remove with its time. A tuple, since there may be very many."""
-
-    key: FileKey
-    addresses: tuple[str, ...]
-    """Raw addresses below the root: the data file and its deletion vector."""
-    aliases: tuple[str, ...]
-    """Addresses that a path outside the root may mean."""
-    removed_ms: int | None
-    """None for an add."""
+_VECTOR = pa.struct([("storageType", pa.string()), ("pathOrInlineDv", pa.string()), ("offset", pa.int64())])
+_FILE = [pa.field("path", pa.string()), pa.field("deletionVector", _VECTOR)]
+_OTHERS = ("cdc", "protocol", "metaData", "sidecar", "commitInfo")
+"""Actions that are few: that a line has one is all the columns say of it."""
+_SCHEMA = pa.schema(
+    [
+        pa.field("add", pa.struct(_FILE)),
+        pa.field("remove", pa.struct([*_FILE, pa.field("deletionTimestamp", pa.int64())])),
+        *(pa.field(name, pa.struct([])) for name in _OTHERS),
+    ]
+)
+_BLOCK_BYTES = 1 << 20
+"""Longer lines are left to the exact reader."""
+_INFINITY = re.compile(rb"Inf(?<=[-:,\[\s]Inf)")
+"""Arrow reads `Inf` as a number, which is no JSON. With the letters in front the search is fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +51,9 @@ class Actions:
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
-    files: tuple[FileAction, ...] = ()
+    files: pa.Table = field(default_factory=files.none)
+    """Of the schema FILES. Removes come before adds: a valid commit never adds and removes one file; should one do
+    so, the add keeps the file."""
     change_data: tuple[str, ...] = ()
     """Addresses of change data files below the root."""
     sidecars: tuple[tuple[str, int | None], ...] = ()
@@ -55,7 +68,8 @@ class _Collected:
     root: Location
     protocol: Protocol | None = None
     metadata: Metadata | None = None
-    files: list[FileAction] = field(default_factory=list)
+    adds: list[FileAction] = field(default_factory=list)
+    removes: list[FileAction] = field(default_factory=list)
     change_data: list[str] = field(default_factory=list)
     sidecars: list[tuple[str, int | None]] = field(default_factory=list)
     in_commit_ms: int | None = None
@@ -64,9 +78,9 @@ class _Collected:
         """Only what cleanup needs; every other action leaves files alone."""
         match name:
             case "add":
-                self.files.append(file_action(action, self.root, removed_ms=None))
+                self.adds.append(files.add(action, self.root))
             case "remove":
-                self.files.append(file_action(action, self.root, removed_ms=action.get("deletionTimestamp") or 0))
+                self.removes.append(files.remove(action, self.root))
             case "cdc":
                 self.change_data += place_addresses(paths.resolve(_text(action, "path"), self.root))
             case "protocol":
@@ -80,29 +94,56 @@ class _Collected:
             case _:
                 pass
 
+    def done(self, named: pa.Table) -> Actions:
+        """With all adds and removes as a table."""
+        return Actions(
+            protocol=self.protocol,
+            metadata=self.metadata,
+            files=named,
+            change_data=tuple(self.change_data),
+            sidecars=tuple(self.sidecars),
+            in_commit_ms=self.in_commit_ms,
+        )
+
 
 def parse(data: bytes, root: Location, address: str) -> Actions:
     """Read a file of one action per line. Raises Unreadable."""
+    return parse_fast(data, root) or parse_exactly(data, root, address)
+
+
+def parse_exactly(data: bytes, root: Location, address: str) -> Actions:
+    """The same, line by line."""
     found = _Collected(root)
     try:
-        for name, action in _lines(data):
-            found.take(name, action)
-    except (ValueError, TypeError, AttributeError) as exc:
+        if not data:
+            raise Malformed("it is empty")
+        _take_lines(found, data.split(b"\n"))
+        return found.done(files.from_actions([*found.removes, *found.adds]))
+    except (pa.ArrowException, ValueError, TypeError, AttributeError, RecursionError) as exc:
         raise Unreadable(address, f"not a file of Delta actions: {exc}") from exc
-    return Actions(
-        protocol=found.protocol,
-        metadata=found.metadata,
-        files=tuple(found.files),
-        change_data=tuple(found.change_data),
-        sidecars=tuple(found.sidecars),
-        in_commit_ms=found.in_commit_ms,
-    )
 
 
-def _lines(data: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if not data:
-        raise Malformed("it is empty")
-    for line in data.split(b"\n"):
+def parse_fast(data: bytes, root: Location) -> Actions | None:
+    """The same by columns; None on any doubt. What it stumbles over the exact reader puts into words."""
+    found = _Collected(root)
+    try:
+        columns = _as_columns(data)
+        if columns is None:
+            return None
+        _take_lines(found, _lines_of_others(data, columns))
+        removes, adds = (_present(columns.column(name)) for name in ("remove", "add"))
+        return found.done(pa.concat_tables([files.removes(removes, root), files.adds(adds, root)]))
+    except (pa.ArrowException, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _take_lines(found: _Collected, lines: Iterable[bytes]) -> None:
+    for name, action in _actions(lines):
+        found.take(name, action)
+
+
+def _actions(lines: Iterable[bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for line in lines:
         if not line.strip():
             continue
         document = json.loads(line)
@@ -113,18 +154,69 @@ def _lines(data: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield name, action
 
 
-def file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int | None) -> FileAction:
-    """An add or a remove as raw addresses. Raises Malformed."""
-    data = paths.resolve(_text(action, "path"), root)
-    descriptor = action.get("deletionVector")
-    vector = paths.deletion_vector(descriptor, root) if descriptor else None
-    places = [place for place in (data, vector) if place is not None]
-    return FileAction(
-        key=FileKey(data.key, paths.deletion_vector_id(descriptor)),
-        addresses=tuple(address for place in places for address in place_addresses(place)),
-        aliases=tuple(alias for place in places for alias in place.aliases),
-        removed_ms=removed_ms,
+def _as_columns(data: bytes) -> pa.Table | None:
+    """A row for each line; None on any doubt. Raises what Arrow raises on what is no JSON or of another type."""
+    lines = _count_lines(data)
+    if not lines or b"\0" in data or _INFINITY.search(data) or not _is_utf8(data):
+        return None
+    table = pj.read_json(
+        pa.BufferReader(data),
+        read_options=pj.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+        parse_options=pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore"),
     )
+    return table if table.num_rows == lines and table.schema == _SCHEMA and _is_certain(table) else None
+
+
+def _count_lines(data: bytes) -> int:
+    """How many there are if each may be one object, else 0. Arrow does not care where lines end; but nowhere inside an
+    object can `}` be followed by `{`, so where there are as many objects as such lines, each line is one object."""
+    may_be = [line.startswith(b"{") and line.endswith((b"}\n", b"}")) for line in BytesIO(data)]
+    return len(may_be) if all(may_be) else 0
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Arrow does not look at the text of fields that it leaves out."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_certain(table: pa.Table) -> bool:
+    """Every action has its path and every vector its place, and no line has a file beside another kind of action."""
+    others = _has_others(table)
+    for name in ("add", "remove"):
+        column = table.column(name)
+        rows = _present(column)
+        vectors = pc.struct_field(rows, "deletionVector")
+        vectors = vectors.filter(vectors.is_valid())
+        if pc.struct_field(rows, "path").null_count or pc.struct_field(vectors, "pathOrInlineDv").null_count:
+            return False
+        if pc.any(pc.and_(others, column.is_valid())).as_py():
+            return False
+    return True
+
+
+def _has_others(table: pa.Table) -> pa.ChunkedArray:
+    found = table.column(_OTHERS[0]).is_valid()
+    for name in _OTHERS[1:]:
+        found = pc.or_(found, table.column(name).is_valid())
+    return found
+
+
+def _lines_of_others(data: bytes, table: pa.Table) -> Iterator[bytes]:
+    """The lines that the exact reader must see."""
+    numbers = set(pc.indices_nonzero(_has_others(table)).to_pylist())
+    lines = islice(BytesIO(data), max(numbers, default=-1) + 1)
+    return (line for number, line in enumerate(lines) if number in numbers)
+
+
+def _present(column: pa.ChunkedArray) -> pa.StructArray:
+    """The actions of one kind, without the rows of other kinds."""
+    return column.filter(column.is_valid()).combine_chunks()
 
 
 def place_addresses(place: paths.Place) -> tuple[str, ...]:

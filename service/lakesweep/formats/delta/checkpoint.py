@@ -7,6 +7,7 @@ checkpoint has one action per line, like a commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakesweep.formats.delta import actions
-from lakesweep.formats.delta.actions import Actions, FileAction
+from lakesweep.formats.delta import actions, files
+from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
 from lakesweep.model.errors import Unreadable
@@ -40,9 +41,6 @@ _HEAD_COLUMNS = (
 )
 
 
-_NEEDS_A_LOOK = r"%|^/|^[A-Za-z][A-Za-z0-9+.-]*:/|^$"
-
-
 def is_json(path: str) -> bool:
     """Which of the two encodings a checkpoint file has, by its name."""
     return path.endswith(".json")
@@ -51,14 +49,15 @@ def is_json(path: str) -> bool:
 def read_head(data: bytes, root: Location, address: str) -> Actions:
     """Protocol, metadata and sidecars, as far as this file has them. Raises Unreadable."""
     if is_json(address):
-        return replace(actions.parse(data, root, address), files=())
-    try:
-        table = read_columns(data, _HEAD_COLUMNS)
-        protocol = [Protocol.from_action(row) for row in _rows(table, "protocol")]
-        metadata = [Metadata.from_action(row) for row in _rows(table, "metaData")]
-        sidecars = [actions.sidecar(row) for row in _rows(table, "sidecar")]
-    except (pa.ArrowException, OSError, ValueError, TypeError) as exc:
-        raise Unreadable(address, f"not a Delta checkpoint: {exc}") from exc
+        return replace(actions.parse(data, root, address), files=files.none())
+    protocol: list[Protocol] = []
+    metadata: list[Metadata] = []
+    sidecars: list[tuple[str, int | None]] = []
+    with reading(address):
+        for table in read_in_turns(data, _HEAD_COLUMNS):
+            protocol += [Protocol.from_action(row) for row in _rows(table, "protocol")]
+            metadata += [Metadata.from_action(row) for row in _rows(table, "metaData")]
+            sidecars += [actions.sidecar(row) for row in _rows(table, "sidecar")]
     return Actions(
         protocol=protocol[-1] if protocol else None,
         metadata=metadata[-1] if metadata else None,
@@ -66,54 +65,28 @@ def read_head(data: bytes, root: Location, address: str) -> Actions:
     )
 
 
-def holders(data: bytes, root: Location, address: str, wanted: frozenset[str]) -> list[FileAction]:
+def holders(data: bytes, root: Location, address: str, wanted: pa.Array) -> pa.Table:
     """Every add and remove that may name one of the wanted addresses; others may be among them. Raises Unreadable."""
     if is_json(address):
-        return [
-            one for one in actions.parse(data, root, address).files if wanted.intersection(one.addresses + one.aliases)
-        ]
-    try:
-        table = read_columns(data, FILE_COLUMNS)
-        adds = _naming(structs(table, "add"), root, wanted)
-        removes = _naming(structs(table, "remove"), root, wanted)
-        return [
-            *(actions.file_action(row, root, removed_ms=None) for row in adds),
-            *(actions.file_action(row, root, removed_ms=row.get("deletionTimestamp") or 0) for row in removes),
-        ]
-    except (pa.ArrowException, OSError, ValueError, TypeError) as exc:
-        raise Unreadable(address, f"not a Delta checkpoint: {exc}") from exc
-
-
-def _naming(rows: pa.StructArray, root: Location, wanted: frozenset[str]) -> list[dict[str, Any]]:
-    """Plain paths are compared as columns; whatever is spelled oddly or has a deletion vector is looked at."""
-    spelled = pc.struct_field(rows, "path")
-    chosen = pc.or_(odd(spelled), pc.is_in(below(root, spelled), value_set=pa.array(sorted(wanted), pa.string())))
-    if rows.type.get_field_index("deletionVector") >= 0:
-        chosen = pc.or_(chosen, pc.struct_field(rows, "deletionVector").is_valid())
-    found: list[dict[str, Any]] = rows.filter(chosen).to_pylist()
-    return found
+        return actions.parse(data, root, address).files
+    found = [files.none()]
+    with reading(address):
+        for table in read_in_turns(data, FILE_COLUMNS):
+            removes, adds = structs(table, "remove"), structs(table, "add")
+            for named in (files.removes(removes, root), files.adds(adds, root)):
+                found += [named.filter(files.may_name(named, wanted))]
+    return pa.concat_tables(found)
 
 
 def structs(table: pa.Table, name: str) -> pa.StructArray:
-    """The actions of one kind, without the rows of other kinds."""
+    """The actions of one kind, without the rows of other kinds. Raises Malformed if one has no path."""
     if name not in table.schema.names:
         return pa.array([], pa.struct([pa.field("path", pa.string())]))
-    column = table.column(name)
-    rows = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    rows = rows.filter(rows.is_valid())
+    rows = table.column(name).combine_chunks()
+    rows = rows.filter(rows.is_valid()) if rows.null_count else rows
     if pc.struct_field(rows, "path").null_count:
         raise Malformed(f"a {name} without its path")
     return rows
-
-
-def odd(spelled: pa.Array) -> pa.Array:
-    """Which paths are not simply a place below the root."""
-    return pc.match_substring_regex(spelled, _NEEDS_A_LOOK)
-
-
-def below(root: Location, spelled: pa.Array) -> pa.Array:
-    """Plain paths as raw addresses."""
-    return pc.binary_join_element_wise(pa.scalar(root.as_directory().raw), spelled.cast(pa.string()), "")
 
 
 def verify(data: bytes, root: Location, address: str) -> None:
@@ -121,23 +94,24 @@ def verify(data: bytes, root: Location, address: str) -> None:
     if is_json(address):
         actions.parse(data, root, address)
         return
+    with reading(address):
+        for table in read_in_turns(data, FILE_COLUMNS):
+            structs(table, "add")
+            structs(table, "remove")
+
+
+@contextmanager
+def reading(address: str) -> Iterator[None]:
+    """Whatever stands in the way of reading a checkpoint file makes it unreadable."""
     try:
-        read_columns(data, FILE_COLUMNS)
-    except (pa.ArrowException, OSError, ValueError) as exc:
+        yield
+    except (pa.ArrowException, OSError, ValueError, TypeError) as exc:
         raise Unreadable(address, f"not a Delta checkpoint: {exc}") from exc
 
 
-def read_columns(data: bytes, columns: tuple[str, ...]) -> pa.Table:
-    """Those of the columns that the file has; the protocol lets writers leave out any of them."""
-    file = pq.ParquetFile(pa.BufferReader(data))
-    present = _present(file, columns)
-    table = file.read(columns=present)
-    _check_columns(table.schema, present)
-    return table
-
-
 def read_in_turns(data: bytes, columns: tuple[str, ...]) -> Iterator[pa.Table]:
-    """The same, some rows at a time: one file may name every file of a large table."""
+    """Those of the columns that the file has, since the protocol lets writers leave out any of them; some rows at a
+    time, since one file may name every file of a large table."""
     file = pq.ParquetFile(pa.BufferReader(data))
     present = _present(file, columns)
     if not present:
@@ -152,8 +126,28 @@ def read_in_turns(data: bytes, columns: tuple[str, ...]) -> Iterator[pa.Table]:
 
 
 def _present(file: pq.ParquetFile, columns: tuple[str, ...]) -> list[str]:
-    leaves = [column.path for column in file.schema]
-    return [name for name in columns if any(leaf == name or leaf.startswith(f"{name}.") for leaf in leaves)]
+    there = {level for column in file.schema for level in _levels(column.path)}
+    _check_spelling(there, columns)
+    return [name for name in columns if name in there]
+
+
+def _levels(name: str) -> list[str]:
+    """A nested column and all that it is nested in."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _check_spelling(there: set[str], columns: tuple[str, ...]) -> None:
+    """A column that is not found must not be there by another name: other readers do not care about upper and lower
+    case. And actions on files have paths."""
+    wanted = {level.lower(): level for name in columns for level in _levels(name)}
+    for name in sorted(there):
+        if wanted.get(name.lower(), name) != name:
+            raise Malformed(f"it has a column {name} instead of {wanted[name.lower()]}")
+    for name in columns:
+        action, _, field = name.partition(".")
+        if field == "path" and action in there and name not in there:
+            raise Malformed(f"its column {action} has no paths")
 
 
 def _check_columns(schema: pa.Schema, present: list[str]) -> None:

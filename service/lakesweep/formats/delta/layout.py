@@ -25,6 +25,7 @@ _OTHER_TABLE = re.compile(
 _MARKS = ("/metadata/", ".hoodie/", "snapshot/snapshot-", "schema/schema-")
 """Every match of the above holds one of these, and to look for them first is ten times faster."""
 _RESERVED_LOG = FileKind(kind="log", reserved=True)
+_DATA, _KEPT_DATA = FileKind(kind="data"), FileKind(kind="data", reserved=True)
 _VERSIONS_PER_STAGE = 1000
 _LAST_LOG_STAGE = 2_000_000_000
 
@@ -49,7 +50,11 @@ class DeltaLayout:
         relative = path[len(self.prefix) :]
         if not path.startswith(self.prefix) or not relative:
             return FileKind(kind="outside", reserved=True)
-        segments = relative.split("/")
+        if self._is_plain_data(relative):
+            return _KEPT_DATA if self.keep_data else _DATA
+        return self._looked_at(path, relative.split("/"))
+
+    def _looked_at(self, path: str, segments: list[str]) -> FileKind:
         if segments[0] == names.LOG_DIRECTORY:
             return _log_kind("/".join(segments[1:]))
         if self.is_other_table(path):
@@ -62,6 +67,16 @@ class DeltaLayout:
         if kind is None:
             return FileKind(kind="other", foreign=True)
         return FileKind(kind=kind, reserved=self.keep_data)
+
+    def _is_plain_data(self, relative: str) -> bool:
+        """The quick answer for most files: a data file in no directory that could mean anything."""
+        return (
+            relative.endswith(".parquet")
+            and not relative.startswith(("_", "."))
+            and "/_" not in relative
+            and "/." not in relative
+            and not (self.iceberg_metadata and _ICEBERG_METADATA in relative)
+        )
 
     def is_other_table(self, path: str) -> bool:
         """Does the name tell of an Iceberg, Hudi or Paimon table in this place? UniForm keeps Hudi's at the root, and

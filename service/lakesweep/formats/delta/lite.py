@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 from contextlib import aclosing
 
+import pyarrow.compute as pc
 import structlog
 
 from lakesweep.cleanup.ports import Shortlist, Storage
 from lakesweep.formats.bounded import gather_bounded
-from lakesweep.formats.delta import iceberg, names
+from lakesweep.formats.delta import files, iceberg, names
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import LogFile
 from lakesweep.formats.delta.state import DeltaState
@@ -78,8 +79,8 @@ async def _freed_by(reader: LogReader, file: LogFile, delete_before_ms: int) -> 
         commit = await reader.commit(file, keep=False)
     except Unreadable:
         return frozenset()
-    gone = (one for one in commit.files if one.removed_ms is not None and one.removed_ms < delete_before_ms)
-    freed = frozenset(address for one in gone for address in one.addresses)
+    gone = commit.files.filter(pc.less(commit.files.column("removed_ms"), delete_before_ms))
+    freed = frozenset(files.addresses(gone).to_pylist())
     old = file.modified_ms is not None and file.modified_ms < delete_before_ms
     return freed.union(commit.change_data) if old else freed
 

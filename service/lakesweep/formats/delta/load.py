@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 
+import pyarrow as pa
+
 from lakesweep.cleanup.ports import Storage
 from lakesweep.formats.delta import actions, checkpoint, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
@@ -119,7 +121,7 @@ class LogReader:
         return Segment(
             checkpoint=opened,
             commits=tuple(commits),
-            tail=Tail.replay(parsed),
+            tail=await asyncio.to_thread(Tail.replay, parsed),
             protocol=newest_protocol,
             metadata=newest_metadata,
         )
@@ -152,17 +154,25 @@ class LogReader:
     async def overruled(self, segment: Segment, delete_before_ms: int) -> frozenset[str]:
         """Addresses that the checkpoint spells and later commits have removed. Looked up once per checkpoint: what
         is removed later counts as kept, and what is added again is no longer removed."""
-        opened, removed = segment.checkpoint, segment.tail.removed()
-        if opened is None or not removed:
+        opened = segment.checkpoint
+        if opened is None:
+            return frozenset()
+        removed = await asyncio.to_thread(segment.tail.removed)
+        if not len(removed):
             return frozenset()
         if opened.checkpoint not in self._overruled:
             held: set[str] = set()
             for file in opened.files:
                 data = await self._read(file)
-                naming = await asyncio.to_thread(checkpoint.holders, data, self._root, file.path, removed)
-                held |= segment.tail.still_held(removed, naming, delete_before_ms)
-            self._overruled[opened.checkpoint] = removed - held
-        return self._overruled[opened.checkpoint] & removed
+                held.update(await asyncio.to_thread(self._held, segment.tail, removed, file, data, delete_before_ms))
+            self._overruled[opened.checkpoint] = frozenset(removed.to_pylist()) - held
+        return self._overruled[opened.checkpoint].intersection(removed.to_pylist())
+
+    def _held(self, tail: Tail, removed: pa.Array, file: LogFile, data: bytes, delete_before_ms: int) -> list[str]:
+        """Which of the removed addresses one file of the checkpoint keeps all the same."""
+        naming = checkpoint.holders(data, self._root, file.path, removed)
+        held: list[str] = tail.still_held(removed, naming, delete_before_ms).to_pylist()
+        return held
 
     async def _open(self, one: Checkpoint, listing: LogListing) -> OpenedCheckpoint:
         """Read until protocol and metadata are found; parts of a checkpoint have them in no known order."""

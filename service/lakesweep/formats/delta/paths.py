@@ -11,7 +11,6 @@ some tail of that path; so every tail is kept, joined to the root we know.
 from __future__ import annotations
 
 import re
-import uuid
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -21,7 +20,8 @@ from lakesweep.model.location import Location
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_Z85_VALUE = {character: value for value, character in enumerate(_Z85)}
+_NO_DIGIT = 255
+_Z85_DIGITS = bytes(_Z85.index(chr(byte)) if chr(byte) in _Z85 else _NO_DIGIT for byte in range(256))
 _ENCODED_UUID = 20
 _UUID_BYTES = 16
 
@@ -100,7 +100,7 @@ def deletion_vector(descriptor: dict[str, Any], root: Location) -> Place | None:
         case "i":
             return None
         case "u":
-            location = Location(root.scheme, root.authority, root.as_directory().path + _vector_name(text))
+            location = Location(root.scheme, root.authority, root.as_directory().path + vector_name(text))
             return Place(address=location.raw, key=location.match_key)
         case "p":
             return resolve(text, root)
@@ -117,28 +117,27 @@ def deletion_vector_id(descriptor: dict[str, Any] | None) -> str:
     return place if offset is None else f"{place}@{offset}"
 
 
-def _vector_name(text: str) -> str:
-    """`<random prefix><encoded uuid>` is `<prefix>/deletion_vector_<uuid>.bin`."""
+def vector_name(text: str) -> str:
+    """`<random prefix><encoded uuid>` is `<prefix>/deletion_vector_<uuid>.bin` below the root. Raises Malformed."""
     prefix, encoded = text[:-_ENCODED_UUID], text[-_ENCODED_UUID:]
     raw = z85_decode(encoded)
     if len(raw) != _UUID_BYTES:
         raise Malformed(f"{text!r} does not end with an encoded uuid")
-    name = f"deletion_vector_{uuid.UUID(bytes=raw)}.bin"
-    return f"{prefix}/{name}" if prefix else name
+    digits = raw.hex()
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return f"{prefix}/deletion_vector_{uuid}.bin" if prefix else f"deletion_vector_{uuid}.bin"
 
 
 def z85_decode(text: str) -> bytes:
     """Five characters are four bytes. Raises Malformed on anything else."""
-    if len(text) % 5:
+    digits = text.encode(errors="surrogatepass").translate(_Z85_DIGITS)
+    if len(text) % 5 or _NO_DIGIT in digits:
         raise Malformed(f"{text!r} is not Z85 text")
-    out = bytearray()
-    for start in range(0, len(text), 5):
-        value = 0
-        for character in text[start : start + 5]:
-            if character not in _Z85_VALUE:
-                raise Malformed(f"{text!r} is not Z85 text")
-            value = value * 85 + _Z85_VALUE[character]
+    out = b""
+    for start in range(0, len(digits), 5):
+        a, b, c, d, e = digits[start : start + 5]
+        value = (((a * 85 + b) * 85 + c) * 85 + d) * 85 + e
         if value >> 32:
             raise Malformed(f"{text!r} is not Z85 text")
         out += value.to_bytes(4, "big")
-    return bytes(out)
+    return out

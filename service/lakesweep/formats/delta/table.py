@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -122,7 +123,7 @@ class DeltaTable:
         # What a walk of now would release is not called kept, so that a plan made from it outlives a new head.
         free = {file.path for file in (*going, *expire.releasable(native), *sidecars)}
         stays = [file.path for file in native.listing.files if _is_of_the_log(file)]
-        live = tuple(sorted(tail.live()))
+        live = await asyncio.to_thread(tail.live)
         return References(
             retained=(*sorted(newest), *(() if self._lite else live)),
             expired=tuple(file.path for file in (*going, *sidecars)),
@@ -131,7 +132,7 @@ class DeltaTable:
             tolerated=(
                 *(live if self._lite else ()),
                 *(path for path in stays if path not in free and path not in newest),
-                *sorted(tail.tolerated(delete_before_ms)),
+                *await asyncio.to_thread(tail.tolerated, delete_before_ms),
                 *sorted(await self._named_by_iceberg(native)),
             ),
         )

@@ -9,54 +9,63 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lakesweep.formats.delta.actions import Actions, FileAction, FileKey
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.formats.delta import files
+from lakesweep.formats.delta.actions import Actions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tail:
     """The outcome of a replay: what was last said about each file."""
 
-    last: dict[FileKey, FileAction] = field(default_factory=dict)
+    last: pa.Table = field(default_factory=files.none)
+    """Of the schema FILES, each key once."""
 
     @classmethod
     def replay(cls, commits: Iterable[Actions]) -> Tail:
         """Commits in ascending order."""
-        last: dict[FileKey, FileAction] = {}
-        for commit in commits:
-            removes = (action for action in commit.files if action.removed_ms is not None)
-            adds = (action for action in commit.files if action.removed_ms is None)
-            # A valid commit never adds and removes one file; should one do so, the add keeps the file.
-            for action in (*removes, *adds):
-                last[action.key] = action
-        return cls(last=last)
+        said = pa.concat_tables([files.none(), *(commit.files for commit in commits)])
+        keys = said.column("key")
+        if len(pc.unique(keys)) == len(keys):
+            return cls(last=said)
+        counted = pc.value_counts(keys)
+        repeated = pc.is_in(keys, counted.field("values").filter(pc.greater(counted.field("counts"), 1)))
+        numbers = pc.indices_nonzero(repeated)
+        last = dict(zip(keys.take(numbers).to_pylist(), numbers.to_pylist(), strict=True))
+        once = pc.indices_nonzero(pc.invert(repeated))
+        return cls(last=said.take(pa.concat_arrays([once, pa.array(last.values(), once.type)])))
 
-    def live(self) -> frozenset[str]:
-        """Addresses of files that are part of the newest state."""
-        return frozenset(a for action in self.last.values() if action.removed_ms is None for a in action.addresses)
+    def live(self) -> list[str]:
+        """Addresses of files that are part of the newest state, each once, in the order of the log."""
+        return list(dict.fromkeys(self._named(removed=False).to_pylist()))
 
-    def tolerated(self, delete_before_ms: int) -> frozenset[str]:
-        """Addresses to keep that may be absent: what was removed lately, and what outside paths may mean."""
-        kept = [action for action in self.last.values() if protects(action, delete_before_ms)]
-        removed = frozenset(a for action in kept if action.removed_ms is not None for a in action.addresses)
-        return removed | frozenset(alias for action in kept for alias in action.aliases)
+    def tolerated(self, delete_before_ms: int) -> list[str]:
+        """Addresses to keep that may be absent, sorted: what was removed lately, and what outside paths may mean."""
+        kept = self.last.filter(protects(self.last, delete_before_ms))
+        removed = kept.filter(kept.column("removed_ms").is_valid())
+        return sorted({*files.addresses(removed).to_pylist(), *files.aliases(kept).to_pylist()})
 
-    def removed(self) -> frozenset[str]:
-        """Addresses of files that commits removed and did not add again."""
-        gone = (action for action in self.last.values() if action.removed_ms is not None)
-        return frozenset(address for action in gone for address in action.addresses) - self.live()
+    def removed(self) -> pa.Array:
+        """Addresses of files that commits removed and did not add again, each once."""
+        gone = self._named(removed=True)
+        return pc.unique(gone.filter(pc.invert(pc.is_in(gone, self._named(removed=False))))) if len(gone) else gone
 
-    def still_held(self, removed: frozenset[str], checkpoint: Iterable[FileAction], delete_before_ms: int) -> set[str]:
+    def still_held(self, removed: pa.Array, checkpoint: pa.Table, delete_before_ms: int) -> pa.Array:
         """Which of the removed addresses an action of the checkpoint keeps that no commit has overruled: one file of
         deletion vectors serves many data files."""
-        return {
-            address
-            for action in checkpoint
-            if action.key not in self.last and protects(action, delete_before_ms)
-            for address in (*action.addresses, *action.aliases)
-            if address in removed
-        }
+        overruled = pc.is_in(checkpoint.column("key"), self.last.column("key").combine_chunks())
+        holding = checkpoint.filter(pc.and_(pc.invert(overruled), protects(checkpoint, delete_before_ms)))
+        held = pa.concat_arrays([files.addresses(holding), files.aliases(holding)])
+        return removed.filter(files.among(removed, held))
+
+    def _named(self, *, removed: bool) -> pa.Array:
+        """By the adds, or by the removes."""
+        times = self.last.column("removed_ms")
+        return files.addresses(self.last.filter(times.is_valid() if removed else times.is_null()))
 
 
-def protects(action: FileAction, delete_before_ms: int) -> bool:
-    """Does this action keep its files? An add does, and a remove that has not expired."""
-    return action.removed_ms is None or action.removed_ms >= delete_before_ms
+def protects(actions: pa.Table, delete_before_ms: int) -> pa.ChunkedArray:
+    """Which actions keep their files: adds do, and removes that have not expired."""
+    return pc.fill_null(pc.greater_equal(actions.column("removed_ms"), delete_before_ms), True)

@@ -14,19 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog, load_catalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from lakesweep.cleanup.ports import Storage, Writer
-from lakesweep.formats.iceberg import rest
 from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.rest import RestCatalog
 
 Identifier = tuple[str, ...]
 _Result = TypeVar("_Result")
@@ -97,18 +98,15 @@ class IcebergCatalog:
     async def pointer(self, identifier: Identifier) -> Pointer:
         """Which metadata file is current, without reading it."""
         catalog = await self._catalog()
-        ask = _ask_rest if isinstance(catalog, RestCatalog) else self._ask_metastore
+        ask = _ask_rest if _is_rest(catalog) else self._ask_metastore
         return await self._call(f"load {'.'.join(identifier)}", ask, catalog, identifier)
 
     async def commit_style(self) -> CommitStyle:
         """Who would write a commit's metadata."""
-        match await self._catalog():
-            case RestCatalog():
-                return CommitStyle.SERVER
-            case MetastoreCatalog():
-                return CommitStyle.CLIENT
-            case _:
-                return CommitStyle.UNKNOWN
+        catalog = await self._catalog()
+        if _is_rest(catalog):
+            return CommitStyle.SERVER
+        return CommitStyle.CLIENT if isinstance(catalog, MetastoreCatalog) else CommitStyle.UNKNOWN
 
     async def commit(
         self,
@@ -164,7 +162,9 @@ class IcebergCatalog:
                 catalog = load_catalog(self._name, **properties)
         except Exception as exc:
             raise self._describer.connect_error(exc) from exc
-        if isinstance(catalog, RestCatalog):
+        if _is_rest(catalog):
+            from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
+
             rest.limit_time(catalog, self._timeout_seconds)
         return catalog
 
@@ -206,7 +206,18 @@ class IcebergCatalog:
             return await call
 
 
+def _is_rest(catalog: Catalog) -> TypeGuard[RestCatalog]:
+    """Asked last of what it can be: its class brings an HTTP client, which is slow to import."""
+    if isinstance(catalog, MetastoreCatalog):
+        return False
+    from pyiceberg.catalog.rest import RestCatalog  # noqa: PLC0415 - see above
+
+    return isinstance(catalog, RestCatalog)
+
+
 def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
+    from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
+
     answer = rest.load_table(catalog, identifier)
     location = answer.get("metadata-location")
     if not location:

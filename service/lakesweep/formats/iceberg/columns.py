@@ -1,9 +1,8 @@
 """Columns of an Avro container, picked by Iceberg field id and never by name.
 
 The header's schema is rewritten before anything reads the rows: names become ours, attributes and logical types
-go, fields without any bytes (the partition of an unpartitioned table) go, and nested records are laid flat. Avro
-encodes all of these alike, so the rows stay the same, while the fast reader (DataFusion) can skip whatever is not
-asked for. fastavro, which reads the nested form, is the reference and reads small or odd files.
+go, and fields without any bytes (the partition of an unpartitioned table) go. Avro encodes all of these alike, so the
+rows stay the same. The fast reader skips whatever is not asked for; fastavro is the reference, and reads odd files.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakesweep.formats import avro
+from lakesweep.formats.avro_columns import compiled, is_alike
 
 
 class FieldMissing(ValueError):
@@ -32,55 +32,49 @@ def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
     for field_id, field in wanted.items():
         if not field.nullable and field_id not in schema.found:
             raise FieldMissing(f"no field with id {field_id} ({field.name})")
-    blocks = avro.inflate(data, container)
-    table = read_fast(blocks, container.rows, schema) if avro.is_large(blocks) else None
-    if table is None:
-        table = read_slowly(blocks, container.rows, schema)
-    if table.num_rows != container.rows:
-        raise avro.ContainerError(f"{table.num_rows} rows decoded, the block headers promise {container.rows}")
-    return _typed(table, wanted)
+    found = avro.read_fast(data, container, schema.program)
+    if found is None:
+        found = read_slowly(avro.inflate(data, container), container.rows, schema)
+    return _typed(found, container.rows, wanted)
 
 
-def read_fast(blocks: Sequence[bytes], rows: int, schema: Plain) -> pa.Table | None:
-    """By DataFusion; None for what it cannot read, or where a nested record may be null and so cannot be laid flat."""
-    if schema.flat is None:
-        return None
-    wanted = {field.name: field.name for field in schema.found.values()}
-    return avro.decode_columns(blocks, schema.flat, rows, wanted)
-
-
-def read_slowly(blocks: Sequence[bytes], rows: int, schema: Plain) -> pa.Table:
+def read_slowly(blocks: Sequence[bytes], rows: int, schema: Plain) -> dict[str, pa.Array]:
     """By fastavro, row by row."""
     records = avro.decode_rows(blocks, schema.nested, rows, schema.wanted)
-    return pa.table(
-        {
-            field.name: pa.array(avro.values(records, schema.paths[field.name]), field.type)
-            for field in schema.found.values()
-        }
-    )
+    return {
+        field.name: pa.array(avro.values(records, schema.paths[field.name]), field.type)
+        for field in schema.found.values()
+    }
 
 
-def _typed(table: pa.Table, wanted: Mapping[int, pa.Field]) -> pa.Table:
+def _typed(found: Mapping[str, pa.Array], rows: int, wanted: Mapping[int, pa.Field]) -> pa.Table:
     columns = []
     for field in wanted.values():
-        if field.name not in table.column_names:
-            columns.append(pa.nulls(table.num_rows, field.type))
+        if field.name not in found:
+            columns.append(pa.nulls(rows, field.type))
             continue
-        column = table.column(field.name)
+        column = found[field.name]
+        if len(column) != rows:
+            raise avro.ContainerError(f"{len(column)} rows decoded, the block headers promise {rows}")
         if column.null_count and not field.nullable:
             raise avro.ContainerError(f"{column.null_count} rows have no {field.name}")
-        columns.append(column.cast(field.type))
+        if not is_alike(column.type, field.type):
+            raise avro.ContainerError(f"its {field.name} is {column.type}, and not {field.type}")
+        columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.table(columns, schema=pa.schema(list(wanted.values())))
 
 
 @functools.lru_cache(maxsize=64)
 def _plain(schema: bytes, wanted: tuple[tuple[int, pa.Field], ...]) -> Plain:
     """A writer's manifests share their schema, and taking it apart costs as much as decoding ten rows."""
-    return Plain(json.loads(schema), dict(wanted))
+    try:
+        return Plain(json.loads(schema), dict(wanted))
+    except (AttributeError, TypeError) as exc:
+        raise avro.ContainerError(f"its schema is malformed ({type(exc).__name__}: {exc})") from exc
 
 
 class Plain:
-    """A writer's schema, rewritten: `nested` as it was, `flat` with records laid open where that is possible."""
+    """A writer's schema, rewritten, and how to read what was found in it."""
 
     def __init__(self, schema: Any, wanted: Mapping[int, pa.Field]) -> None:
         self._wanted = wanted
@@ -93,9 +87,7 @@ class Plain:
         self.nested: dict[str, Any] = self._record(schema, ())
         self.wanted = _pruned(self.nested, self.paths)
         """The nested form with only what was found."""
-        flat = _flatten(self.nested)
-        names = {field["name"] for field in flat["fields"]}
-        self.flat = flat if all(name in names for name in self.paths) else None
+        self.program = compiled(self.nested, self.paths)
 
     def _record(self, schema: dict[str, Any], path: tuple[str, ...] | None) -> dict[str, Any]:
         """`path` is None inside lists and maps: no field there has one value per row."""
@@ -108,7 +100,9 @@ class Plain:
         return {"type": "record", "name": schema.get("name") or f"record_{self._unused}", "fields": fields}
 
     def _name(self, field_id: Any, path: tuple[str, ...] | None) -> str:
-        if path is not None and field_id in self._wanted and field_id not in self.found:
+        if path is not None and type(field_id) is int and field_id in self._wanted:
+            if field_id in self.found:
+                raise avro.ContainerError(f"two fields have the id {field_id}")
             field = self._wanted[field_id]
             self.found[field_id] = field
             self.paths[field.name] = (*path, field.name)
@@ -160,14 +154,3 @@ def _has_fields(schema: Any) -> bool:
     if isinstance(schema, list):
         return any(_has_fields(branch) for branch in schema)
     return isinstance(schema, dict) and bool(schema.get("fields"))
-
-
-def _flatten(record: dict[str, Any]) -> dict[str, Any]:
-    fields: list[dict[str, Any]] = []
-    for field in record["fields"]:
-        inner = field["type"]
-        if isinstance(inner, dict) and inner["type"] == "record":
-            fields.extend(_flatten(inner)["fields"])
-        else:
-            fields.append(field)
-    return {"type": "record", "name": record["name"], "fields": fields}

@@ -25,7 +25,7 @@ _STATUS = pa.field("status", pa.int32(), nullable=False)
 _PATH = pa.field("path", pa.string(), nullable=False)
 _ENTRY_FIELDS = {0: _STATUS, 100: _PATH}
 _DELETED = 2
-_STATUSES = pa.array([0, 1, _DELETED], pa.int32())
+_STATUSES = frozenset((0, 1, _DELETED))
 
 _LIST_FIELDS = {
     500: pa.field("path", pa.string(), nullable=False),
@@ -85,14 +85,13 @@ def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
     entries = _read(address, data, _ENTRY_FIELDS)
     if source.entries is not None and entries.num_rows != source.entries:
         raise Unreadable(address, f"it has {entries.num_rows} entries, its manifest list records {source.entries}")
-    status = entries.column("status")
-    if not pc.all(pc.is_in(status, _STATUSES), min_count=0).as_py():
+    status, live = entries.column("status"), entries.column("path")
+    statuses = set(status.unique().to_pylist())
+    if not statuses <= _STATUSES:
         raise Unreadable(address, "an entry has a status other than existing, added or deleted")
-    live = entries.column("path").filter(pc.not_equal(status, _DELETED))
-    paths = pc.unique(live)
-    if isinstance(paths, pa.ChunkedArray):
-        paths = paths.combine_chunks()
-    return pa.RecordBatch.from_arrays([paths], schema=REFERENCE_SCHEMA)
+    if _DELETED in statuses:
+        live = live.filter(pc.not_equal(status, pa.scalar(_DELETED, status.type)))
+    return pa.RecordBatch.from_arrays([live.unique()], schema=REFERENCE_SCHEMA)
 
 
 def decode_list(address: str, data: bytes, summary: Mapping[str, str]) -> tuple[ManifestRow, ...]:
@@ -111,7 +110,7 @@ def decode_list(address: str, data: bytes, summary: Mapping[str, str]) -> tuple[
 def _read(address: str, data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
     try:
         return columns.read(data, wanted)
-    except (avro.ContainerError, columns.FieldMissing, pa.ArrowInvalid) as exc:
+    except (avro.ContainerError, columns.FieldMissing, pa.ArrowException) as exc:
         raise Unreadable(address, str(exc)) from exc
 
 

@@ -61,7 +61,8 @@ class IcebergLayout:
     def classify(self, path: str) -> FileKind:
         """Judged by name and place only, and asked only about objects that nothing refers to."""
         if path.startswith(self.home):
-            return self._kind(_segments(path[len(self.home) :]))
+            relative = path[len(self.home) :]
+            return _DATA if _is_plain_data(relative) else self._kind(_segments(relative))
         for outpost in self.outposts:
             if path.startswith(outpost):
                 segments = _segments(path[len(outpost) :])
@@ -69,15 +70,12 @@ class IcebergLayout:
         return _FOREIGN
 
     def _kind(self, segments: list[str]) -> FileKind:
-        hidden = next((index for index, segment in enumerate(segments) if self._is_hidden(segment)), None)
-        if hidden is not None:
-            return _OTHER_LOG if segments[hidden] in OTHER_LOGS else _HIDDEN
-        if is_paimon_log("/".join(segments)):
+        for segment in segments:
+            if segment.startswith(("_", ".")) and not segment.startswith(self.plain_prefixes):
+                return _OTHER_LOG if segment in OTHER_LOGS else _HIDDEN
+        if len(segments) > 1 and segments[-2].endswith(("snapshot", "schema")) and is_paimon_log("/".join(segments)):
             return _OTHER_LOG
-        return _kind_of_name(segments[-1]) if segments else _FOREIGN
-
-    def _is_hidden(self, segment: str) -> bool:
-        return segment.startswith(("_", ".")) and not segment.startswith(self.plain_prefixes)
+        return _kind_of_name(segments[-1])
 
     def _is_ours(self, directories: list[str]) -> bool:
         """Below a shared path only places that this table's writers use: hashes, our context, partitions."""
@@ -165,10 +163,26 @@ def _parse_file(text: str) -> Location | None:
         return None
 
 
+def _is_plain_data(relative: str) -> bool:
+    """The quick answer for most files: a data file in no directory that could mean anything, and no deletes or
+    statistics."""
+    return (
+        relative.endswith(".parquet")
+        and "/_" not in relative
+        and "/." not in relative
+        and not relative.startswith(("_", "."))
+        and "-deletes." not in relative
+        and "partition-stats-" not in relative
+    )
+
+
 def _segments(relative: str) -> list[str]:
     """An empty last segment (a directory marker) stays, so that it is no file name."""
-    *directories, name = relative.split("/")
-    return [*(segment for segment in directories if segment), name]
+    segments = relative.split("/")
+    if "" in segments:
+        *directories, name = segments
+        return [*filter(None, directories), name]
+    return segments
 
 
 def _kind_of_name(name: str) -> FileKind:
@@ -179,7 +193,7 @@ def _kind_of_name(name: str) -> FileKind:
         kind = _METADATA
     elif name.startswith("snap-") and name.endswith(".avro"):
         kind = _MANIFEST_LIST
-    elif _MANIFEST_NAME.search(name):
+    elif name.endswith(".avro") and _MANIFEST_NAME.search(name):
         kind = _MANIFEST
     elif name.endswith(".stats") or name.startswith("partition-stats-"):
         kind = _STATISTICS

@@ -21,7 +21,7 @@ from lakesweep.formats.paimon import manifests, merge, shapes
 from lakesweep.formats.paimon.draft import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
-from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.shapes import Shape
@@ -89,7 +89,7 @@ class Committer:
     ) -> PaimonSnapshot | None:
         """Publish the snapshot after `latest`. Raises CommitConflict if somebody else was first, CommitUnknown if
         nobody can tell. Returns None when there is nothing to publish: no change, and no manifest to merge."""
-        before = await self._lists.manifests_of(latest)
+        before = await self._lists.records_of(latest)
         plan = await self._plan_merge(before, options)
         if not changes.delta and plan.empty:
             return None
@@ -110,7 +110,7 @@ class Committer:
         await self._write_hint(published.id)
         return published
 
-    async def _plan_merge(self, before: Sequence[ManifestMeta], options: CommitOptions) -> MergePlan:
+    async def _plan_merge(self, before: Sequence[ManifestRecord], options: CommitOptions) -> MergePlan:
         rules = options.rules
         if merge.wants_full(before, rules):
             deleted: set[bytes] = set()
@@ -150,7 +150,7 @@ class Committer:
             del document["statistics"]
         return document
 
-    async def _merge(self, draft: Draft, group: Sequence[ManifestMeta], rules: MergeRules) -> list[dict[str, Any]]:
+    async def _merge(self, draft: Draft, group: Sequence[ManifestRecord], rules: MergeRules) -> list[dict[str, Any]]:
         """The list records that stand for one group afterwards."""
         if len(group) == 1:
             return [dict(group[0].document)]

@@ -21,6 +21,10 @@ table has no changelog producer."""
 INDEX = "index"
 """An index manifest."""
 
+_ADD = pa.scalar(manifests.ADD, pa.int32())
+_NO_NAMES = pa.array([], pa.string())
+_APPENDED = pa.scalar(manifests.APPENDED, pa.int32())
+
 
 def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
     """The names of the files that one source adds. What is taken back elsewhere is the liveness module's business.
@@ -50,24 +54,26 @@ def _index_names(data: bytes) -> pa.Array:
 def _added_names(source: ReferenceSource, data: bytes) -> pa.Array:
     columns = ["kind", "name", "extra", "external", *(["source"] if source.kind == APPENDED else [])]
     table = manifests.read_columns(data, columns, expected=source.entries)
-    counted = pc.equal(table.column("kind"), manifests.ADD)
+    counted = pc.equal(table.column("kind"), _ADD)
     if source.kind == APPENDED:
         # Writers before 0.9 do not say where a file came from: it counts.
-        appended = pc.equal(table.column("source"), manifests.APPENDED)
+        appended = pc.equal(table.column("source"), _APPENDED)
         counted = pc.and_(counted, pc.fill_null(appended, pa.scalar(value=True)))
-    table = table.filter(counted).combine_chunks()
+    if not pc.all(counted, min_count=0).as_py():
+        table = table.filter(counted)
     if table.column("name").null_count:
         raise ValueError("an entry without a file name")
     if table.column("external").null_count < table.num_rows:
         return pa.array([name for row in table.to_pylist() for name in _addresses(row)], pa.string())
-    found = pa.concat_arrays([*table.column("name").chunks, *_flat(table.column("extra")), pa.array([], pa.string())])
+    found = pa.concat_arrays([*table.column("name").chunks, *_flat(table.column("extra")), _NO_NAMES])
     if pc.any(pc.starts_with(found, "compacted-changelog-")).as_py():
         found = pa.array([names.stored_name(name) for name in found.to_pylist()], pa.string())
     return found
 
 
 def _flat(lists: pa.ChunkedArray) -> list[pa.Array]:
-    return [pc.list_flatten(chunk.drop_null()).drop_null() for chunk in lists.chunks]
+    """What is in the lists; a null, whether a list or a name, is nothing."""
+    return [chunk.flatten().drop_null() for chunk in lists.chunks]
 
 
 def _addresses(row: dict[str, Any]) -> list[str]:

@@ -27,6 +27,7 @@ SNAPSHOT_STAGE = 10
 _LAST_STAGE = 2**31 - 1
 _BUCKET = re.compile(r"^bucket-(\d+|postpone)$")
 _OTHER_TABLE = re.compile(r"(schema/schema|snapshot/snapshot)-\d+")
+_LOGS = ("schema", "snapshot")
 _HINTS = ("EARLIEST", "LATEST")
 
 _RESERVED = FileKind(kind="reserved", reserved=True)
@@ -108,9 +109,12 @@ class PaimonLayout:
         *directories, name = inside.split("/")
         if index_at_top and not directories and name.endswith(".index"):
             return _INDEX
-        if not directories or not all("=" in level for level in directories[:-1]):
+        if not directories:
             return _ELSEWHERE
-        if len(directories) > 1 and _OTHER_TABLE.fullmatch(f"{directories[-1]}/{name}"):
+        for level in directories[:-1]:
+            if "=" not in level:
+                return _ELSEWHERE
+        if len(directories) > 1 and directories[-1] in _LOGS and _OTHER_TABLE.fullmatch(f"{directories[-1]}/{name}"):
             return _OTHER_LOG
         if len(directories) != self.partition_levels + 1 or not _BUCKET.match(directories[-1]):
             return _ELSEWHERE

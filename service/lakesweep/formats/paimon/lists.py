@@ -8,7 +8,9 @@ table is looked at again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +19,12 @@ from lakesweep.formats import avro
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import manifests
 from lakesweep.formats.paimon.files import TableFiles, unreadable
-from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.location import Location
 
+T = TypeVar("T")
 DECODERS = 2
 """Manifests decoded at one time besides what the engine does."""
 
@@ -36,6 +39,7 @@ class ListReader:
     def __init__(self, files: TableFiles) -> None:
         self._files = files
         self._lists: dict[str, tuple[ManifestMeta, ...]] = {}
+        self._known: manifests.Known = {}
         self._unmeasured: set[str] = set()
         self._net_rows: dict[str, int] = {}
 
@@ -46,12 +50,19 @@ class ListReader:
         await self._check_rows(snapshot, found)
         return found
 
+    async def records_of(self, snapshot: PaimonSnapshot) -> tuple[ManifestRecord, ...]:
+        """The same with their whole records. Nothing of it is remembered."""
+        found: list[ManifestRecord] = []
+        for name in (snapshot.base_list, snapshot.delta_list):
+            with _needed_by(snapshot):
+                found += await self._parsed(name, snapshot.sizes.get(name), manifests.read_list_records)
+        await self._check_rows(snapshot, found)
+        return tuple(found)
+
     async def manifest_list(self, snapshot: PaimonSnapshot, name: str) -> tuple[ManifestMeta, ...]:
         """A list that must be readable as long as its snapshot stands."""
-        try:
+        with _needed_by(snapshot):
             return await self._read(name, snapshot.sizes.get(name))
-        except NotFound as exc:
-            raise Vanished(exc.address, f"{exc.why}, but {snapshot.label} needs it") from exc
 
     async def list_if_there(self, name: str | None) -> tuple[ManifestMeta, ...]:
         """A list that may be gone. If it is there, it must be readable all the same."""
@@ -106,23 +117,26 @@ class ListReader:
         return data
 
     async def _read(self, name: str, size: int | None) -> tuple[ManifestMeta, ...]:
-        if name in self._lists:
-            return self._lists[name]
+        if name not in self._lists:
+            found = await self._parsed(name, size, lambda data: manifests.read_list(data, self._known))
+            self._lists[name] = tuple(found)
+        return self._lists[name]
+
+    async def _parsed(self, name: str, size: int | None, parse: Callable[[bytes], list[T]]) -> list[T]:
         location = self._files.manifest(name)
         try:
             data = await self._files.read(location)
             if size is not None and len(data) != size:
                 raise Unreadable(location.raw, f"it has {len(data)} bytes, but {size} are recorded")
-            found = tuple(manifests.read_list(data))
+            found = parse(data)
         except NotFound:
             raise
-        except (StorageError, ValueError, KeyError, TypeError) as exc:
+        except (StorageError, ValueError, KeyError, TypeError, pa.ArrowException) as exc:
             raise unreadable(location, exc) from exc
         if size is None and data[:4] == avro.MAGIC:
             self._unmeasured.add(name)
         else:
             self._unmeasured.discard(name)
-        self._lists[name] = found
         return found
 
     async def _check_rows(self, snapshot: PaimonSnapshot, found: Sequence[ManifestMeta]) -> None:
@@ -143,3 +157,11 @@ class ListReader:
         table = await self.table(meta, ("kind", "rows"))
         signs = pc.if_else(pc.equal(table.column("kind"), manifests.ADD), 1, -1)
         return meta.name, pc.sum(pc.multiply(table.column("rows"), signs)).as_py() or 0
+
+
+@contextmanager
+def _needed_by(snapshot: PaimonSnapshot) -> Iterator[None]:
+    try:
+        yield
+    except NotFound as exc:
+        raise Vanished(exc.address, f"{exc.why}, but {snapshot.label} needs it") from exc

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import orc, parquet
 
 from lakesweep.formats import avro
+from lakesweep.formats.avro_columns import is_alike
 from lakesweep.model.errors import Refused
 
 ADD, DELETE = 0, 1
@@ -63,21 +64,49 @@ _TYPES = {
 }
 
 
+_LIST_COLUMNS: Mapping[str, Sequence[str]] = {
+    "version": ("_VERSION",),
+    "name": ("_FILE_NAME",),
+    "size": ("_FILE_SIZE",),
+    "added": ("_NUM_ADDED_FILES",),
+    "deleted": ("_NUM_DELETED_FILES",),
+    "sidecars": ("_EXTRA_FILES",),
+}
+_LIST_TYPES = {
+    "version": pa.int32(),
+    "name": pa.string(),
+    "size": pa.int64(),
+    "added": pa.int64(),
+    "deleted": pa.int64(),
+    "sidecars": pa.list_(pa.string()),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestMeta:
-    """One manifest as its list describes it. `document` is the whole record, to be carried along."""
+    """One manifest as its list describes it."""
 
     name: str
     size_bytes: int
     added: int
     deleted: int
     sidecars: tuple[str, ...]
-    document: Mapping[str, Any]
 
     @property
     def entries(self) -> int:
         """How many entries the manifest must have."""
         return self.added + self.deleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRecord(ManifestMeta):
+    """The same with its whole record, to be carried along into the next list."""
+
+    document: Mapping[str, Any]
+
+
+Known = dict[tuple[Any, ...], ManifestMeta]
+"""Manifests that were read before, by all that is known of each: lists share most of theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +118,45 @@ class IndexEntry:
     document: Mapping[str, Any]
 
 
-def read_list(data: bytes) -> list[ManifestMeta]:
+def read_list(data: bytes, known: Known | None = None) -> list[ManifestMeta]:
     """The manifests of one list, in order: the order decides which ADD a DELETE takes back."""
-    metas = []
-    for record in read_records(data):
-        check_version(record.get("_VERSION"), MANIFEST_VERSION)
-        metas.append(
-            ManifestMeta(
-                name=_text(record, "_FILE_NAME"),
-                size_bytes=_number(record, "_FILE_SIZE"),
-                added=_number(record, "_NUM_ADDED_FILES"),
-                deleted=_number(record, "_NUM_DELETED_FILES"),
-                sidecars=tuple(record.get("_EXTRA_FILES") or ()),
-                document=record,
-            )
+    table = _read_table(data, _LIST_COLUMNS, _LIST_TYPES)
+    _check_versions(table)
+    for name in ("name", "size", "added", "deleted"):
+        if table.column(name).null_count:
+            raise ValueError(f"an entry without {_LIST_COLUMNS[name][0]}")
+    sidecars = [tuple(names or ()) for names in table.column("sidecars").to_pylist()]
+    numbers = (table.column(name).to_pylist() for name in ("size", "added", "deleted"))
+    known = {} if known is None else known
+    return [
+        known.get(row) or known.setdefault(row, _meta(*row))
+        for row in zip(table.column("name").to_pylist(), *numbers, sidecars, strict=True)
+    ]
+
+
+def _meta(name: str, size: int, added: int, deleted: int, sidecars: tuple[str | None, ...]) -> ManifestMeta:
+    if not name:
+        raise ValueError("an entry without _FILE_NAME")
+    named = tuple(sidecar for sidecar in sidecars if sidecar)
+    if len(named) != len(sidecars):
+        raise ValueError("an extra file without a name")
+    return ManifestMeta(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=named)
+
+
+def read_list_records(data: bytes) -> list[ManifestRecord]:
+    """The same, each with all that the list says of it."""
+    metas = read_list(data)
+    return [
+        ManifestRecord(
+            name=meta.name,
+            size_bytes=meta.size_bytes,
+            added=meta.added,
+            deleted=meta.deleted,
+            sidecars=meta.sidecars,
+            document=record,
         )
-    return metas
+        for meta, record in zip(metas, read_records(data), strict=True)
+    ]
 
 
 def read_index(data: bytes) -> list[IndexEntry]:
@@ -132,15 +184,27 @@ def read_entries(data: bytes, *, expected: int | None = None) -> list[dict[str, 
 def read_columns(data: bytes, columns: Sequence[str], *, expected: int | None = None) -> pa.Table:
     """Some columns of a manifest, fast. Version and kind of every entry are always checked."""
     wanted = {name: COLUMNS[name] for name in dict.fromkeys(("version", "kind", *columns))}
-    table = avro.read_columns(data, wanted) if data[:4] == avro.MAGIC else _dig_columns(_columnar(data), wanted)
+    table = _read_table(data, wanted, _TYPES)
     _check_count(table.num_rows, expected)
-    table = table.cast(pa.schema([(name, _TYPES[name]) for name in wanted]))
-    for version in pc.unique(table.column("version")).to_pylist():
-        check_version(version, MANIFEST_VERSION)
-    for kind in pc.unique(table.column("kind")).to_pylist():
+    _check_versions(table)
+    for kind in table.column("kind").unique().to_pylist():
         if kind not in (ADD, DELETE):
             raise ValueError(f"an entry of unknown kind {kind!r}")
     return table.select(list(columns))
+
+
+def _read_table(data: bytes, wanted: Mapping[str, Sequence[str]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    table = avro.read_columns(data, wanted) if data[:4] == avro.MAGIC else _dig_columns(_columnar(data), wanted)
+    schema = pa.schema([(name, types[name]) for name in wanted])
+    for field, asked in zip(table.schema, schema, strict=True):
+        if not is_alike(field.type, asked.type):
+            raise ValueError(f"its {'.'.join(wanted[field.name])} is {field.type}, and not {asked.type}")
+    return table if table.schema == schema else table.cast(schema)
+
+
+def _check_versions(table: pa.Table) -> None:
+    for version in table.column("version").unique().to_pylist():
+        check_version(version, MANIFEST_VERSION)
 
 
 def read_records(data: bytes) -> list[dict[str, Any]]:
@@ -189,11 +253,4 @@ def _text(record: Mapping[str, Any], name: str) -> str:
     value = record.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"an entry without {name}")
-    return value
-
-
-def _number(record: Mapping[str, Any], name: str) -> int:
-    value = record.get(name)
-    if not isinstance(value, int):
-        raise ValueError(f"an entry without {name}")  # noqa: TRY004 - damage is a ValueError here
     return value

@@ -17,7 +17,7 @@ from typing import Any
 
 from lakesweep.formats.paimon import manifests
 from lakesweep.formats.paimon.binaryrow import decode_row, sort_key
-from lakesweep.formats.paimon.manifests import ManifestMeta
+from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.schema import FieldType
 
 Entry = dict[str, Any]
@@ -40,7 +40,7 @@ class MergeRules:
 class MergePlan:
     """The manifests of a new base list: each group in order, a single one is kept as it is."""
 
-    groups: tuple[tuple[ManifestMeta, ...], ...]
+    groups: tuple[tuple[ManifestRecord, ...], ...]
 
     @property
     def empty(self) -> bool:
@@ -59,7 +59,7 @@ def wants_full(metas: Sequence[ManifestMeta], rules: MergeRules) -> bool:
 
 
 def plan_full(
-    metas: Sequence[ManifestMeta],
+    metas: Sequence[ManifestRecord],
     rules: MergeRules,
     deleted_partitions: Iterable[bytes],
     types: Sequence[FieldType],
@@ -76,10 +76,10 @@ def plan_full(
     return MergePlan(groups=(*((meta,) for meta in untouched), merged))
 
 
-def plan_minor(metas: Sequence[ManifestMeta], rules: MergeRules) -> MergePlan:
+def plan_minor(metas: Sequence[ManifestRecord], rules: MergeRules) -> MergePlan:
     """Neighbours up to the target size, and the remainder if there are enough of them."""
-    groups: list[tuple[ManifestMeta, ...]] = []
-    waiting: list[ManifestMeta] = []
+    groups: list[tuple[ManifestRecord, ...]] = []
+    waiting: list[ManifestRecord] = []
     size = 0
     for meta in metas:
         waiting.append(meta)
@@ -135,7 +135,7 @@ class Standing:
         return known.get(identity(entry)) == (manifest, index)
 
 
-def _partition_filter(deleted: Sequence[bytes], types: Sequence[FieldType]) -> Callable[[ManifestMeta], bool]:
+def _partition_filter(deleted: Sequence[bytes], types: Sequence[FieldType]) -> Callable[[ManifestRecord], bool]:
     """May a manifest hold a file of one of these partitions? By its statistics; doubt means yes."""
     if not deleted:
         return lambda _: False
@@ -144,7 +144,7 @@ def _partition_filter(deleted: Sequence[bytes], types: Sequence[FieldType]) -> C
     except ValueError:
         return lambda _: True
 
-    def may_hold(meta: ManifestMeta) -> bool:
+    def may_hold(meta: ManifestRecord) -> bool:
         stats = meta.document.get("_PARTITION_STATS") or {}
         try:
             low, high = decode_row(stats["_MIN_VALUES"], types), decode_row(stats["_MAX_VALUES"], types)

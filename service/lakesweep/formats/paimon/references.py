@@ -57,6 +57,8 @@ class _Gathered:
     tolerated: dict[str, None] = field(default_factory=dict)
     expired: dict[str, None] = field(default_factory=dict)
     sources: dict[tuple[str, str], ReferenceSource] = field(default_factory=dict)
+    done: dict[bool, set[tuple[str, tuple[str, ...]]]] = field(default_factory=lambda: {True: set(), False: set()})
+    """Manifests (with their sidecars) that were added in full, as retained or as expired: snapshots share most."""
 
 
 class ReferenceReader:
@@ -167,7 +169,11 @@ class ReferenceReader:
         if parts.itself:
             names[snapshot.location.raw] = None
         names.update(dict.fromkeys(self._files.manifest(name).raw for name in parts.lists))
+        done = gathered.done[retained]
         for meta in (*parts.data, *parts.changelog):
+            if (meta.name, meta.sidecars) in done:
+                continue
+            done.add((meta.name, meta.sidecars))
             names.update(dict.fromkeys(self._own_names(meta)))
             self._add_source(gathered, meta, decode.MANIFEST, retained=retained)
         if parts.whole and snapshot.statistics:

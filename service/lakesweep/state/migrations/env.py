@@ -1,4 +1,4 @@
-"""Alembic's entry point. Always inside the transaction and under the lock that `database.migrate` holds."""
+"""Alembic's entry point. Always inside the transaction and under the lock that `upgrade.py` holds."""
 
 from __future__ import annotations
 

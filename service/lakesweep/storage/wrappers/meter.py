@@ -93,10 +93,11 @@ class MeteredDeleter:
     async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """Count objects by fate."""
         self._stats.calls["delete"] += 1
-        fates = await self._inner.delete(paths)
-        self._stats.objects_deleted += sum(one.fate is Fate.DELETED for one in fates)
-        self._stats.deletes_failed += sum(one.fate is Fate.FAILED for one in fates)
-        return fates
+        answers = await self._inner.delete(paths)
+        fates = [one.fate for one in answers]
+        self._stats.objects_deleted += fates.count(Fate.DELETED)
+        self._stats.deletes_failed += fates.count(Fate.FAILED)
+        return answers
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Count the call."""

@@ -1,0 +1,167 @@
+"""Segments of the audit trail: how records are written down and chained, and where that is kept. Pure.
+
+A table has one chain of segments, numbered from 1 without a gap, since a table has one worker at a time. A segment
+is a small object of JSON lines: a head, records, a seal. The head holds the digest of the segment before, the seal
+that of the lines above it. So a changed, missing or exchanged segment shows; the state store remembers the newest
+digest of each table, so a cut end shows too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, unquote
+
+from lakesweep.cleanup.report import iso_utc
+from lakesweep.model.location import Location
+
+VERSION = 1
+"""Of the format. A field may be added, never renamed or removed."""
+
+Record = dict[str, Any]
+"""One line. `record` says what it tells."""
+
+
+class Broken(ValueError):
+    """These bytes are not a segment as it was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The place of one segment in a table's chain."""
+
+    table: str
+    number: int
+    previous: str | None
+    """Digest of the segment before; None only for the first."""
+    run_id: str
+    at: datetime
+
+    def sealed(self, records: bytes) -> tuple[bytes, str]:
+        """A segment's bytes, for ever, from the lines of its records; and the digest of these bytes."""
+        head = {
+            "record": "segment",
+            "version": VERSION,
+            "table": self.table,
+            "number": self.number,
+            "previous": self.previous,
+            "run_id": self.run_id,
+            "at": iso_utc(self.at),
+        }
+        body = _line(head) + records
+        hashed = hashlib.sha256(body)
+        seal = _seal(hashed.hexdigest())
+        hashed.update(seal)
+        return body + seal, hashed.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment(Link):
+    """One link of a table's chain with what it tells."""
+
+    records: tuple[Record, ...]
+
+    def encode(self) -> bytes:
+        """Its bytes."""
+        return self.sealed(lines(self.records))[0]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Segment:
+        """Read a segment back, or raise Broken."""
+        cut = data.rfind(b"\n", 0, -1) + 1
+        body, seal = data[:cut], data[cut:]
+        if not body or seal != _seal(digest(body)):
+            raise Broken("its seal does not match: it was changed or cut")
+        try:
+            head, *records = map(json.loads, body.splitlines())
+            if head["version"] != VERSION:
+                raise Broken(f"it is of version {head['version']}, this program knows {VERSION}")
+            return cls(
+                table=head["table"],
+                number=head["number"],
+                previous=head["previous"],
+                run_id=head["run_id"],
+                at=datetime.fromisoformat(head["at"]),
+                records=tuple(records),
+            )
+        except (KeyError, TypeError, ValueError) as exc:
+            raise Broken(f"it is not a segment: {exc}") from exc
+
+
+def digest(segment: bytes) -> str:
+    """What the next segment and the state store remember of this one."""
+    return hashlib.sha256(segment).hexdigest()
+
+
+def lines(records: Iterable[Record]) -> bytes:
+    """Records, each on its line."""
+    return b"".join(map(_line, records))
+
+
+def _seal(sha256: str) -> bytes:
+    return _line({"record": "seal", "sha256": sha256})
+
+
+def _line(record: Record) -> bytes:
+    # Plain ASCII: an object's key that is not UTF-8 survives too.
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+# Where it is kept
+
+_SUFFIX = ".jsonl"
+_LONGEST_NAME = 200
+"""Of a directory, in characters; file systems allow 255 bytes."""
+_NOTHING = "%"
+"""Stands for an empty part; quoting never writes a lone percent sign."""
+
+
+def directory(artifacts: Location, table: str) -> Location:
+    """`<artifacts>/audit/<tenant>/<dataset>/<table>`, each part quoted; a bare location has no tenant or dataset."""
+    return artifacts.join("audit", *map(_quoted, _parts(table)))
+
+
+def segment_place(artifacts: Location, table: str, number: int) -> Location:
+    """Where a segment is. The name is its number alone, so that two writers cannot both have it."""
+    return directory(artifacts, table).join(segment_name(number))
+
+
+def segment_name(number: int) -> str:
+    """Sorts by number."""
+    return f"{number:010}{_SUFFIX}"
+
+
+def segment_number(name: str) -> int | None:
+    """The number that an object's name spells, if it is a segment's."""
+    stem = name.removesuffix(_SUFFIX)
+    return int(stem) if name.endswith(_SUFFIX) and stem.isdecimal() and stem.isascii() else None
+
+
+def table_at(artifacts: Location, place: Location) -> str:
+    """The table whose directory this is, as far as the name tells: a very long one is cut."""
+    below = place.path.removeprefix(artifacts.join("audit").as_directory().path)
+    return "/".join(unquote(part) for part in below.split("/") if part != _NOTHING)
+
+
+def tenant_of(table: str) -> str:
+    """The tenant in a table's label; empty for a bare location."""
+    return _parts(table)[0]
+
+
+def _parts(table: str) -> Sequence[str]:
+    # The label of a bare location is its address: nothing stands between its first two slashes.
+    parts = table.split("/", 2)
+    return parts if len(parts) == 3 and all(parts[:2]) else ("", "", table)
+
+
+def _quoted(part: str) -> str:
+    text = quote(part, safe=" =@+,", errors="surrogatepass").replace("~", "%7E") or _NOTHING
+    if set(text) == {"."}:
+        return text.replace(".", "%2E")
+    if len(text) > _LONGEST_NAME:
+        return f"{text[:100]}~{hashlib.sha256(part.encode(errors='surrogatepass')).hexdigest()}"
+    return text

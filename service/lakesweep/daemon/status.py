@@ -1,0 +1,37 @@
+"""What is known of a table without looking at its files. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lakesweep.cleanup.records import StateStore
+from lakesweep.daemon.targets import Work
+from lakesweep.model.errors import LakesweepError
+from lakesweep.model.table import TableRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """One line of `lakesweep tables`."""
+
+    ref: TableRef
+    location: str | None
+    problem: str | None
+    last_run: dict[str, Any] | None
+
+
+async def of(work: Work, state: StateStore) -> TableStatus:
+    """Where a table is, or why it cannot be opened, and its last run."""
+    runs = await state.list_runs(table=work.ref.label, limit=1)
+    location, problem = await _place(work)
+    return TableStatus(ref=work.ref, location=location, problem=problem, last_run=runs[0] if runs else None)
+
+
+async def _place(work: Work) -> tuple[str | None, str | None]:
+    if work.table is None:
+        return None, str(work.problem)
+    try:
+        return (await work.table.load()).location.raw, None
+    except LakesweepError as exc:
+        return None, str(exc)

@@ -1,0 +1,35 @@
+"""The nested document that environment variables give. Names are judged by `load.py`, values by the schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as EnvironmentFault
+
+from lakesweep.model.errors import SettingsError
+from lakesweep.settings.schema import Settings
+
+
+class _Environment(Settings, BaseSettings):
+    """Only says how variables are named; it is never built."""
+
+    model_config = SettingsConfigDict(env_nested_delimiter="__", env_ignore_empty=True)
+
+
+def read(prefix: str) -> tuple[dict[str, Any], list[str]]:
+    """The document, and the variables whose text is not the JSON that their section needs."""
+    told: list[str] = []
+    source = EnvSettingsSource(_Environment, env_prefix=prefix)
+    while True:
+        try:
+            return source(), told
+        except EnvironmentFault as exc:
+            text = getattr(exc.__cause__, "doc", None)
+            wrong = {
+                name for name, value in source.env_vars.items() if value == text and name.startswith(prefix.lower())
+            }
+            if not wrong:
+                raise SettingsError(f"environment: {exc}") from exc
+            told += [f"environment variable {name.upper()}: must be JSON: {exc.__cause__}" for name in sorted(wrong)]
+            source.env_vars = {name: value for name, value in source.env_vars.items() if name not in wrong}

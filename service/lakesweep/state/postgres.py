@@ -1,0 +1,79 @@
+"""Open a PostgreSQL database as a state store: a small pool, and the server's own clock.
+
+No message or name here ever holds a password.
+"""
+
+from __future__ import annotations
+
+import functools
+from urllib.parse import urlsplit
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from lakesweep.model.errors import SettingsError
+from lakesweep.state.database import Database, T, Work, sentence
+
+CONNECT_SECONDS = 5.0
+"""A server that does not take a connection in this time is out of reach."""
+STATEMENT_SECONDS = 15.0
+"""No statement here is long: one that takes this long waits for somebody else, and a lease is not much longer."""
+POOL_SIZE = 5
+"""Connections per replica. All transactions are short, so waiting for one is short as well."""
+
+
+async def open_postgres(url: str) -> Database:
+    """Open a PostgreSQL database by any address that libpq understands."""
+    return await Database.open(_Pool(_engine(url)), public_name(url), None)
+
+
+class _Pool:
+    """Implements Driver."""
+
+    errors = (asyncpg.PostgresError, asyncpg.InterfaceError)
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    def insert(self, table: sa.Table) -> postgresql.Insert:
+        return postgresql.insert(table)
+
+    async def run(self, work: Work[T]) -> T:
+        async with self._engine.begin() as connection:
+            return await work(connection)
+
+    async def aclose(self) -> None:
+        await self._engine.dispose()
+
+
+def public_name(url: str) -> str:
+    """The address without password and options, for messages."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{login.partition(':')[0]}{at}{host}{parts.path}"
+
+
+def _engine(url: str) -> AsyncEngine:
+    if url.count("@") != urlsplit(url).netloc.count("@") or url.count("@") > 1:
+        # Parsed as it stands, parts of the password would become a host name and turn up in messages.
+        raise SettingsError(
+            "state.url: an @ / ? or # inside a user name, password or option is written %40 %2F %3F %23"
+        )
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=functools.partial(_connect, url),
+        pool_size=POOL_SIZE,
+        max_overflow=0,
+        pool_timeout=STATEMENT_SECONDS,
+        pool_pre_ping=True,  # a server that was restarted costs nothing but a new connection
+    )
+
+
+async def _connect(url: str) -> asyncpg.Connection:
+    # The driver reads the address itself, so everything libpq knows (sslmode, several hosts, sockets) works.
+    try:
+        return await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
+    except (ValueError, OverflowError) as exc:
+        raise SettingsError(f"state.url: {public_name(url)} is not a PostgreSQL address: {sentence(exc)}") from exc

@@ -1,0 +1,151 @@
+"""Open a SQLite file as a state store: one connection, which takes the write lock at BEGIN, so there is one writer.
+
+A transaction runs as a whole in the one thread that owns the connection: handing every statement to it and waiting
+for the answer costs several times what SQLite itself does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+
+from lakesweep.cleanup.ports import Clock
+from lakesweep.state.database import Database, T, Work, unusable
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+P = ParamSpec("P")
+
+BUSY_SECONDS = 15.0
+"""No transaction here is long: one that takes this long waits for somebody else, and a lease is not much longer."""
+
+
+async def open_sqlite(path: str, clock: Clock) -> Database:
+    """Open or create a SQLite file, with its directory."""
+    name = f"sqlite:///{path}"
+    try:
+        await asyncio.to_thread(_prepare_file, path)
+    except (sqlite3.Error, OSError) as exc:
+        raise unusable(name, exc) from exc
+    return await Database.open(_File(_engine(path)), name, clock)
+
+
+class _File:
+    """Implements Driver. Its thread ends with it."""
+
+    errors = (sqlite3.Error,)
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
+
+    def insert(self, table: sa.Table) -> sqlite.Insert:
+        return sqlite.insert(table)
+
+    async def run(self, work: Work[T]) -> T:
+        until = time.monotonic() + BUSY_SECONDS
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transaction, work, until)
+
+    async def aclose(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
+
+    def _transaction(self, work: Work[T], until: float) -> T:
+        if time.monotonic() > until:
+            # While somebody else holds the file, those who queue here must not wait one after the other.
+            raise TimeoutError(f"no turn in {BUSY_SECONDS:.0f} s")
+        with self._engine.begin() as connection:
+            here = cast("AsyncConnection", _Here(connection))  # as much of one as the store uses
+            steps = work(here)
+            try:
+                steps.send(None)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            steps.close()
+            raise RuntimeError("a transaction on SQLite waits for something else than its database")
+
+
+class _Here:
+    """A connection that answers at once, in the thread that asks."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self.dialect = connection.dialect
+
+    async def execute(
+        self, statement: sa.Executable, parameters: Mapping[str, Any] | None = None
+    ) -> sa.CursorResult[Any]:
+        return self._connection.execute(statement, parameters)
+
+    async def exec_driver_sql(self, statement: str) -> sa.CursorResult[Any]:
+        return self._connection.exec_driver_sql(statement)
+
+    async def run_sync(self, work: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(self._connection, *args, **kwargs)
+
+    @asynccontextmanager
+    async def stream(self, statement: sa.Executable) -> AsyncIterator[_Rows]:
+        yield _Rows(self._connection.execute(statement).mappings())
+
+
+class _Rows:
+    """A result that is read in parts."""
+
+    def __init__(self, rows: sa.MappingResult) -> None:
+        self._rows = rows
+
+    def mappings(self) -> _Rows:
+        return self
+
+    async def partitions(self, size: int) -> AsyncIterator[Sequence[sa.RowMapping]]:
+        for part in self._rows.partitions(size):
+            yield part
+
+
+def _prepare_file(path: str) -> None:
+    """Make the file ready for the engine, or say why not, before the driver starts a thread on it."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")  # a property of the file from now on
+            except sqlite3.OperationalError as exc:
+                # Of several processes that switch a new file over, all but one are told so without any wait.
+                if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+
+def _engine(path: str) -> sa.Engine:
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=path), poolclass=sa.StaticPool, connect_args={"timeout": BUSY_SECONDS}
+    )
+    sa.event.listen(engine, "connect", _prepare_connection)
+    sa.event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _prepare_connection(connection: Any, _: object) -> None:
+    connection.isolation_level = None  # we begin transactions, not the driver
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous = FULL")  # an intent is on disk before the batch it announces
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _begin_immediate(connection: sa.Connection) -> None:
+    # Read now, write later would fail at once, without any wait, if somebody else wrote in between.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,76 @@
+"""Bring a database's schema to the newest version, one program at a time, all of it or nothing.
+
+A store that is up to date, which nearly every one is, costs one question, and a new one is made as `schema.py`
+describes it. Only an older one goes through the steps in `migrations`: the library that takes them is slow to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from lakesweep.model.errors import StateError
+from lakesweep.state import schema
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+MIGRATION_LOCK = 0x6C616B65
+"""The advisory lock that replicas queue on before they migrate; an arbitrary number of our own."""
+
+_one_migration = threading.Lock()
+
+
+@asynccontextmanager
+async def one_at_a_time() -> AsyncIterator[None]:
+    """Alembic keeps its context in module globals, so one process migrates one database at a time."""
+    # An asyncio lock would belong to one event loop; the wait is rare and short.
+    while not _one_migration.acquire(blocking=False):  # noqa: ASYNC110  # see above
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        _one_migration.release()
+
+
+async def to_newest(connection: AsyncConnection, name: str) -> None:
+    """Create or migrate, inside one transaction. `name` is what the database is called in messages."""
+    if connection.dialect.name == "postgresql":  # on SQLite the BEGIN is the lock between processes
+        await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+    await connection.run_sync(_to_newest, name)
+
+
+def _to_newest(connection: sa.Connection, name: str) -> None:
+    found = _version(connection)
+    if found is None:
+        schema.metadata.create_all(connection, checkfirst=False)
+        connection.execute(sa.insert(schema.version).values(version_num=schema.NEWEST))
+    elif found > schema.NEWEST:
+        raise StateError(
+            f"the state store {name} was written by a newer Lakesweep (its schema is {found}, "
+            f"this version knows up to {schema.NEWEST}): run that version, or name another database"
+        )
+    elif found < schema.NEWEST:
+        _migrate(connection)
+
+
+def _version(connection: sa.Connection) -> str | None:
+    """The step that the schema is at, or None in a database without one."""
+    if not sa.inspect(connection).has_table(schema.version.name):
+        return None
+    return connection.execute(sa.select(schema.version.c.version_num)).scalar_one_or_none()
+
+
+def _migrate(connection: sa.Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - heavy, and rarely needed
+    from alembic.config import Config  # noqa: PLC0415 - likewise
+
+    config = Config()
+    config.set_main_option("script_location", "lakesweep.state:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,135 @@
+"""The fast reader against fastavro, on rows of random schemas, whole and damaged.
+
+Where the fast reader gives values they are fastavro's, block by block, to the last byte. It may refuse what fastavro
+takes (the caller then asks fastavro); it never takes what fastavro refuses. One thing is left out of the comparison:
+whether text that nobody asked for is UTF-8. The fast reader does not look, so fastavro is told that it is bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.builders import avro_rows
+
+from lakesweep.formats import avro
+from lakesweep.formats.avro_columns import Program, compiled
+
+Blocks = list[tuple[bytes, int]]
+Places = dict[str, tuple[str, ...]]
+
+damages = st.lists(
+    st.one_of(
+        st.tuples(st.just("change"), st.integers(0, 10**6), st.integers(0, 255)),
+        st.tuples(st.just("cut"), st.integers(0, 10**6), st.integers(1, 3)),
+        st.tuples(st.just("insert"), st.integers(0, 10**6), st.integers(0, 255)),
+        st.tuples(st.just("rows"), st.integers(0, 10**6), st.sampled_from([-1, 1, 2**40])),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def damaged(blocks: Blocks, damage: list[tuple[str, int, int]]) -> Blocks:
+    for how, at, what in damage:
+        index = at % len(blocks)
+        block, rows = blocks[index]
+        place = at // len(blocks) % (len(block) + 1)
+        match how:
+            case "change":
+                changed = block[:place] + bytes([what]) + block[place + 1 :], rows
+            case "cut":
+                changed = block[:place] + block[place + what :], rows
+            case "insert":
+                changed = block[:place] + bytes([what]) + block[place:], rows
+            case _:
+                changed = block, max(0, rows + what)
+        blocks = [*blocks[:index], changed, *blocks[index + 1 :]]
+    return blocks
+
+
+def untexted(schema: Any, wanted: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Any:
+    """The same bytes, with all text that is not wanted called bytes."""
+    if path in wanted:
+        return schema
+    if isinstance(schema, list):
+        return [untexted(branch, wanted, path) for branch in schema]
+    if schema == "string":
+        return "bytes"
+    if not isinstance(schema, dict):
+        return schema
+    match schema["type"]:
+        case "record":
+            fields = [
+                {**field, "type": untexted(field["type"], wanted, (*path, field["name"]))} for field in schema["fields"]
+            ]
+            return {**schema, "fields": fields}
+        case "array":
+            return {**schema, "items": untexted(schema["items"], wanted, (*path, "[]"))}
+        case "map":
+            value = untexted(schema["values"], wanted, (*path, "[]"))
+            fields = [{"name": "key", "type": "bytes"}, {"name": "value", "type": value}]
+            return {"type": "array", "items": {"type": "record", "name": f"pair{id(schema)}", "fields": fields}}
+        case _:
+            return schema
+
+
+def by_fastavro(schema: Any, places: Places, blocks: Blocks) -> dict[str, list[Any]] | None:
+    plain = untexted(schema, set(places.values()))
+    records = []
+    try:
+        for block, rows in blocks:
+            records += avro.decode_rows([block], plain, rows)
+    except avro.ContainerError:
+        return None
+    return {name: avro.values(records, path) for name, path in places.items()}
+
+
+def fast(program: Program, blocks: Blocks) -> dict[str, list[Any]] | None:
+    found = program.read(blocks)
+    return None if found is None else {name: column.to_pylist() for name, column in found.items()}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Any, Places, Program, Blocks]:
+    schema = draw(avro_rows.schemas)
+    found = avro_rows.places(schema)
+    assume(found)
+    chosen = draw(st.lists(st.sampled_from(found), min_size=1, max_size=4, unique=True))
+    places = {f"c{index}": path for index, path in enumerate(chosen)}
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    counts = draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))
+    blocks = [(b"".join(avro_rows.encoded(schema, dice) for _ in range(rows)), rows) for rows in counts]
+    program = compiled(schema, places)
+    assert program is not None
+    return schema, places, program, blocks
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_whole_rows_are_read_as_fastavro_reads_them(case):
+    schema, places, program, blocks = case
+    expected = by_fastavro(schema, places, blocks)
+    assert expected is not None
+    assert fast(program, blocks) == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), damages)
+def test_damaged_rows_are_refused_or_read_as_fastavro_reads_them(case, damage):
+    schema, places, program, whole = case
+    blocks = damaged(whole, damage)
+    found = fast(program, blocks)
+    if found is not None:
+        assert found == by_fastavro(schema, places, blocks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.binary(max_size=60), st.integers(0, 5))
+def test_noise_is_refused_or_read_as_fastavro_reads_it(case, noise, rows):
+    schema, places, program, _ = case
+    found = fast(program, [(noise, rows)])
+    if found is not None:
+        assert found == by_fastavro(schema, places, [(noise, rows)])
