@@ -104,7 +104,9 @@ def test_what_is_malformed_is_unreadable_and_says_where(changes: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b"null", document()[:-1], gzip.compress(document())[:-9], b"\x1f\x8bxx"]
+    "data",
+    [b"", b"{", b"[]", b"null", document()[:-1], gzip.compress(document())[:-9], b"\x1f\x8bxx"],
+    ids=["empty", "brace", "list", "null", "cut", "cut gzip", "no gzip"],
 )
 def test_half_a_file_is_unreadable(data: bytes):
     with pytest.raises(Unreadable):
