@@ -8,11 +8,13 @@ whether text that nobody asked for is UTF-8. The fast reader does not look, so f
 from __future__ import annotations
 
 import random
+import zlib
 from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.builders import avro_rows
+from zlib_ng import zlib_ng
 
 from lakesweep.formats import avro
 from lakesweep.formats.avro_columns import Program, compiled
@@ -133,3 +135,28 @@ def test_noise_is_refused_or_read_as_fastavro_reads_it(case, noise, rows):
     found = fast(program, [(noise, rows)])
     if found is not None:
         assert found == by_fastavro(schema, places, [(noise, rows)])
+
+
+def by_zlib(stream: bytes) -> bytes | None:
+    try:
+        return zlib.decompress(stream, wbits=-15)
+    except zlib.error:
+        return None
+
+
+def inflated(stream: bytes) -> bytes | None:
+    try:
+        return avro._decompress(stream, "deflate")
+    except zlib_ng.error:
+        return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=40), st.integers(1, 60), st.sampled_from([0, 1, 6, 9]), damages, st.integers(0, 4))
+def test_a_damaged_stream_is_refused_or_inflated_as_zlib_does_it(text, times, level, damage, strategy):
+    """Blocks have no checksum: what zlib refuses must not become rows."""
+    packer = zlib.compressobj(level, wbits=-15, strategy=strategy)
+    whole = packer.compress(text * times) + packer.flush()
+    assert inflated(whole) == text * times
+    ((stream, _),) = damaged([(whole, 1)], damage)
+    assert inflated(stream) == by_zlib(stream)

@@ -20,6 +20,7 @@ from typing import Any, cast
 import cramjam
 import fastavro
 import pyarrow as pa
+from zlib_ng import zlib_ng
 
 from lakesweep.formats import _avro
 from lakesweep.formats._avro import Block, read_long
@@ -206,7 +207,7 @@ def _decompress(data: bytes, codec: str) -> bytes:
         case "null":
             return data
         case "deflate":
-            return zlib.decompress(data, wbits=-15, bufsize=_ROOM_BYTES)
+            return zlib_ng.decompress(data, wbits=-15, bufsize=_ROOM_BYTES)
         case "zstandard":
             return bytes(cramjam.zstd.decompress(data))
         case "snappy":

@@ -7,11 +7,12 @@ import os
 import shutil
 import tempfile
 import threading
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.unit.storage.limits import unprivileged
 
 from lakesweep.cleanup.deleter import Fate
 from lakesweep.model.errors import AlreadyThere, Denied
@@ -111,19 +112,6 @@ async def test_names_that_are_not_utf8_are_skipped_and_counted(tree):
     with capture_logs() as logs:
         assert await names(tree / "table") == ["data/a", "data/p=1/b"]
     assert [(entry["event"], entry["skipped"]) for entry in logs] == [("names_not_utf8_skipped", 2)]
-
-
-@contextmanager
-def unprivileged():
-    """Root may read everything, so the question only arises for others."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 async def test_a_directory_that_may_not_be_read_is_an_error_and_not_a_shorter_listing():

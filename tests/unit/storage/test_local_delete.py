@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.unit.storage.handles import handles_left, open_files
+from tests.unit.storage.limits import handles_left, open_files
 
 from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.model.location import Location

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, chdir, closing, contextmanager
+from contextlib import aclosing, chdir, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from tests.unit.storage.handles import handles_left, open_files
+from tests.unit.storage.limits import handles_left, open_files, unprivileged
 
 from lakesweep.cleanup.ports import LISTING_SCHEMA
 from lakesweep.model.errors import Denied, Unavailable
@@ -298,19 +298,6 @@ def test_nothing_outside_is_ever_listed_while_links_and_directories_change_place
 
 
 # Errors, and the ways a walk ends
-
-
-@contextmanager
-def unprivileged():
-    """Root may read everything, so the question only arises for others."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.fixture
