@@ -55,7 +55,7 @@ def scratch(directory: Path) -> Path:
     environment.mkdir(parents=True)
     for name in ("Makefile", ".ci", "config", "deploy", "dist.toml"):
         (directory / name).symlink_to(ROOT / name)
-    for name in ("requirements.lock", "pyproject.toml"):
+    for name in ("requirements.lock", "build.lock", "pyproject.toml"):
         shutil.copyfile(ROOT / name, directory / name)
     for name in ("bin", "lib"):
         (environment / name).symlink_to(Path(sys.prefix) / name)
