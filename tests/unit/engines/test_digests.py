@@ -41,22 +41,27 @@ def lake():
     return ListLake()
 
 
+async def planned(lake, folder, cache):
+    """A plan of the lake by a fresh engine with this cache."""
+    engine = InProcessEngine(
+        storage=MemoryStorage(),
+        decoder=decoder,
+        cache=cache,
+        scratch_dir=folder / "scratch",
+        memory_limit="256MB",
+        threads=2,
+    )
+    async with contextlib.aclosing(engine):
+        return await engine.find_orphans(lake.job(folder / "plan"))
+
+
 @pytest.fixture
 def plan(lake, tmp_path):
     """Plan the lake with a cache that is kept between calls; gives the plan, its paths and what was loaded in full."""
 
     async def plan():
         cache = Watched(tmp_path / "cache")
-        engine = InProcessEngine(
-            storage=MemoryStorage(),
-            decoder=decoder,
-            cache=cache,
-            scratch_dir=tmp_path / "scratch",
-            memory_limit="256MB",
-            threads=2,
-        )
-        async with contextlib.aclosing(engine):
-            made = await engine.find_orphans(lake.job(tmp_path / "plan"))
+        made = await planned(lake, tmp_path, cache)
         rows = [row.path for batch in planfile.read_batches(made.rows_path) for row in batch]
         return made, rows, cache.in_full
 
@@ -306,20 +311,11 @@ def test_a_plan_with_a_used_cache_is_the_plan_without_one(cycles, tmp_path_facto
     files = [lake.put(f"s3://b/t/{number}.data") for number in range(8)]
     every = [lake.source([*files[number : number + 3], "s3://b/t//6.data", "s3://b/t/gone"]) for number in range(6)]
 
-    async def plan(cache):
-        engine = InProcessEngine(
-            storage=MemoryStorage(),
-            decoder=decoder,
-            cache=cache,
-            scratch_dir=folder / "scratch",
-            memory_limit="256MB",
-            threads=1,
-        )
-        async with contextlib.aclosing(engine):
-            return replace(await engine.find_orphans(lake.job(folder / "plan")), timings={})
+    def plan(cache):
+        return replace(asyncio.run(planned(lake, folder, cache)), timings={})
 
     for retained, expired, released in cycles:
         lake.sources = [replace(every[number], retained=number in retained) for number in retained | expired]
         lake.released = [files[number] for number in released]
         cache = DigestCache(folder / "cache", limit_bytes=10**8)
-        assert asyncio.run(plan(cache)) == asyncio.run(plan(None))
+        assert plan(cache) == plan(None)

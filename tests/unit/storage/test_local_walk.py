@@ -373,11 +373,17 @@ def test_a_walk_without_a_handle_is_an_error_and_never_a_short_listing(tmp_path,
     assert open_files() == before
 
 
-def test_a_stopped_walk_ends_for_threads_that_wait_for_others(tmp_path):
-    with_files(tmp_path, *(f"f{number}" for number in range(5)))
-    walk = Walk(str(tmp_path), batch_rows=1)
+def begun(root):
+    """A walk over a single directory, which is being read, and its first reader."""
+    with_files(root, *(f"f{number}" for number in range(5)))
+    walk = Walk(str(root), batch_rows=1)
     first = walk.batches()
     next(first)
+    return walk, first
+
+
+def test_a_stopped_walk_ends_for_threads_that_wait_for_others(tmp_path):
+    walk, first = begun(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         # The only directory is being read, so there is nothing for a second reader but it might yet come.
         waiting = pool.submit(list, walk.batches())
@@ -389,10 +395,7 @@ def test_a_stopped_walk_ends_for_threads_that_wait_for_others(tmp_path):
 
 
 def test_a_reader_that_gives_up_lets_no_other_wait_for_ever(tmp_path):
-    with_files(tmp_path, *(f"f{number}" for number in range(5)))
-    walk = Walk(str(tmp_path), batch_rows=1)
-    first = walk.batches()
-    next(first)
+    walk, first = begun(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(list, walk.batches())
         first.close()
