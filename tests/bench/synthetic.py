@@ -31,16 +31,8 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 from tests.builders.iceberg_metadata import Entry, entry_record, entry_schema
 
-from lakesweep.cleanup.ports import (
-    LISTING_SCHEMA,
-    REFERENCE_SCHEMA,
-    Marked,
-    OrphanJob,
-    Part,
-    References,
-    ReferenceSource,
-    TableState,
-)
+from lakesweep.cleanup.ports import REFERENCE_SCHEMA, Marked, OrphanJob, References, ReferenceSource, TableState
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.formats import avro

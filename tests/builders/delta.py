@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from tests.builders.cycles import Bench, SetClock
 
 from lakesweep.cleanup import planfile
-from lakesweep.cleanup.ports import Clock, References, Storage, TableState
+from lakesweep.cleanup.ports import Clock, References, TableState
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.formats.delta.decode import decode
 from lakesweep.formats.delta.options import DeltaOptions

@@ -14,7 +14,7 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.location import Location
 from lakesweep.storage.memory import Held, bucket
 

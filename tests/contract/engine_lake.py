@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from lakesweep.cleanup.ports import (
-    LISTING_SCHEMA,
     REFERENCE_SCHEMA,
     FileKind,
     Inventory,
@@ -23,6 +22,7 @@ from lakesweep.cleanup.ports import (
     Shortlist,
     TableState,
 )
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import OutOfOrder, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId

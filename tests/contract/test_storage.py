@@ -18,7 +18,7 @@ import pytest
 from tests.servers.s3_stub import s3_stub
 
 from lakesweep.cleanup.deleter import Deleter, Fate
-from lakesweep.cleanup.ports import LISTING_SCHEMA, Storage, Writer
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Storage, Writer
 from lakesweep.model.errors import AlreadyThere, NotFound, SettingsError
 from lakesweep.model.location import Location
 from lakesweep.storage import memory

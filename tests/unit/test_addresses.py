@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.ports import LISTING_SCHEMA, MatchBy
+from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Indeterminate
 from lakesweep.model.location import Location
 

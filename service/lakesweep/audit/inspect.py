@@ -11,9 +11,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from lakesweep.cleanup import segments
-from lakesweep.cleanup.ports import Storage
 from lakesweep.cleanup.records import AuditHeader, StateStore
 from lakesweep.cleanup.segments import Broken, Record, Segment
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound, UnknownTable, Unreadable
 from lakesweep.model.location import Location
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from lakesweep.cleanup import audit, segments
 from lakesweep.cleanup.audit import Circumstances
-from lakesweep.cleanup.ports import Clock, Storage, Writer
+from lakesweep.cleanup.ports import Clock
 from lakesweep.cleanup.records import AuditHeader, BatchRecord, StateStore
 from lakesweep.cleanup.segments import Link
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.model.run import CleanupRun

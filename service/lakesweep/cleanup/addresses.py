@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA, MatchBy
+from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Indeterminate
 from lakesweep.model.location import SCHEME_ALIASES, Location
 

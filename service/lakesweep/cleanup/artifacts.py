@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.model.location import Location
 
 PART_BYTES = 16 * 1024**2

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
-from lakesweep.cleanup.ports import Layout, References, Storage, TableState
+from lakesweep.cleanup.ports import Layout, References, TableState
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
 

@@ -31,7 +31,6 @@ from lakesweep.cleanup.ports import (
     OrphanJob,
     Progress,
     ReportProgress,
-    Storage,
     Table,
     TableState,
 )
@@ -39,6 +38,7 @@ from lakesweep.cleanup.recheck import Recheck
 from lakesweep.cleanup.records import PlanHeader, StateStore
 from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.stopping import STOPPED, unless_stopped
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import Indeterminate, Interrupted, LakesweepError, Refused, StateError
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakesweep.cleanup import addresses, guards, verdict
-from lakesweep.cleanup.ports import Clock, Engine, MatchBy, References, Storage, Table, TableState
+from lakesweep.cleanup.ports import Clock, Engine, MatchBy, References, Table, TableState
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound, Refused
 from lakesweep.model.files import StoredObject, Verdict
 from lakesweep.model.location import Location

@@ -27,8 +27,9 @@ import structlog
 
 from lakesweep.cleanup import planfile, rowmatch
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.ports import LISTING_SCHEMA, Fence
+from lakesweep.cleanup.ports import Fence
 from lakesweep.cleanup.records import LedgerHeader, StateStore
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import EngineFailed, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome

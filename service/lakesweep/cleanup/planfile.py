@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakesweep.cleanup import coltext
-from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Indeterminate, Unreadable
 from lakesweep.model.files import Candidate, Reason
 

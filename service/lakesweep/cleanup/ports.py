@@ -5,7 +5,7 @@ The power to delete is not here: it lives in `cleanup.deleter`, and only the swe
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,21 +13,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lakesweep.model.files import OrphanPlan, StoredObject
+from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 from lakesweep.model.table import FormatName, TableRef
-
-LISTING_SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),  # raw full address, exactly as listed
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("modified_at", pa.timestamp("ms", tz="UTC")),  # null = unknown = keep
-        pa.field("etag", pa.string()),
-    ]
-)
-"""One row per stored object, as every Storage lists it."""
 
 REFERENCE_SCHEMA = pa.schema([pa.field("path", pa.string(), nullable=False)])
 """What a decoder returns: addresses (or bare names, see MatchBy) as the metadata spells them."""
@@ -42,86 +32,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A part of what is below a root, as its store has divided it. Picklable: any process can list it."""
-
-    root: Location
-    prefix: str
-    """Only paths that begin so."""
-    flat: bool = False
-    """Only what is right there, nothing below a further slash."""
-    after: str | None = None
-    """Only what follows this path in the store's own order."""
-    first: tuple[str, ...] = ()
-    """It begins with the first of these that comes by; without any, at once."""
-    until: tuple[str, ...] = ()
-    """It ends before the first of these that comes by; without any, at the end."""
-
-
-class Storage(Protocol):
-    """Reading. Deliberately without any way to delete or overwrite.
-
-    Errors: NotFound, Denied, Unavailable. Paths are raw; keys are never URL-parsed.
-    """
-
-    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All objects below `root` (as a directory: `t1` never lists `t10/`), in batches of LISTING_SCHEMA.
-
-        No order is promised. A root that does not exist lists nothing. Any error raises: a partial
-        listing never looks complete.
-        """
-        ...
-
-    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Divide what is below `root` into about so many parts, of sizes that nobody knows, at a small cost.
-
-        Together they hold what `list` lists, each object in exactly one. A small or indivisible root is one part.
-        """
-        ...
-
-    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The same as `list`, for one part. Raises OutOfOrder if the store's order does not allow such parts."""
-        ...
-
-    async def directories(self, root: Location) -> Sequence[str]:
-        """The names of the directories right below `root`, in order; nothing deeper is looked at.
-
-        On an object store a directory is a name that objects share up to a slash. A root that does not exist has
-        none. Any error raises.
-        """
-        ...
-
-    async def read(self, location: Location) -> bytes:
-        """The whole object."""
-        ...
-
-    async def stat(self, location: Location) -> StoredObject:
-        """One object's size, time and etag, or NotFound."""
-        ...
-
-    async def now(self) -> datetime:
-        """The store's own clock, by which object ages are judged."""
-        ...
-
-    async def aclose(self) -> None:
-        """Give back connections and threads."""
-        ...
-
-
-class Writer(Protocol):
-    """Writing whole objects: commits, artefacts. Kept apart from reading, and without any way to delete."""
-
-    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
-        """Write atomically: readers see nothing or all of it. With `create_only` exactly one of several racing
-        writers wins and the others get AlreadyThere."""
-        ...
-
-    async def aclose(self) -> None:
-        """Give back connections and threads."""
         ...
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound
 from lakesweep.model.files import Candidate, StoredObject
 from lakesweep.model.location import Location

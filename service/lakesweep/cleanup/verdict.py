@@ -22,7 +22,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA, FileKind, Layout
+from lakesweep.cleanup.ports import FileKind, Layout
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.files import Reason, Verdict
 
 UNREFERENCED_SCHEMA = pa.schema(

@@ -10,7 +10,8 @@ from typing import Any
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
-from lakesweep.cleanup.ports import Clock, Engine, Storage, Table, TableFormat, TableState, Writer
+from lakesweep.cleanup.ports import Clock, Engine, Table, TableFormat, TableState
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.daemon.limits import LimitedEngine, Limits
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.engines import registry as engines

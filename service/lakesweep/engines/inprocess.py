@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import INVENTORY_SCHEMA
-from lakesweep.cleanup.ports import Decode, MatchBy, OrphanJob, ReferenceSource, Storage
+from lakesweep.cleanup.ports import Decode, MatchBy, OrphanJob, ReferenceSource
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.detection import SEEN_SCHEMA, Detection

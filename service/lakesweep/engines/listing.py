@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA, Inventory, OrphanJob, Part, Shortlist, Storage
+from lakesweep.cleanup.ports import Inventory, OrphanJob, Shortlist
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part, Storage
 from lakesweep.engines.inventory import lists, rows
 from lakesweep.engines.inventory.lists import DataFile, FileList
 from lakesweep.model.errors import NotFound, Refused, Unreadable

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakesweep.cleanup.ports import Decode, Storage
+from lakesweep.cleanup.ports import Decode
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.sizing import Estimate

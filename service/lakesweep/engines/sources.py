@@ -18,7 +18,8 @@ from typing import TypeVar
 import pyarrow as pa
 import structlog
 
-from lakesweep.cleanup.ports import Decode, ReferenceSource, Storage
+from lakesweep.cleanup.ports import Decode, ReferenceSource
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.engines.cache import DigestCache
 from lakesweep.model.errors import Indeterminate, StorageError, Unreadable
 from lakesweep.model.table import FormatName

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.ports import TOLERATED, Marked, MatchBy, OrphanJob, References, ReferenceSource, Storage
+from lakesweep.cleanup.ports import TOLERATED, Marked, MatchBy, OrphanJob, References, ReferenceSource
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Verdict
 from lakesweep.model.location import Location

@@ -9,7 +9,8 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import assert_never
 
-from lakesweep.cleanup.ports import Clock, Decode, Storage, Table, TableFormat, Writer
+from lakesweep.cleanup.ports import Clock, Decode, Table, TableFormat
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
 from lakesweep.formats.spec import DatasetSpec

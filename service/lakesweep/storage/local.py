@@ -19,7 +19,7 @@ from pathlib import Path
 import aiofiles
 import pyarrow as pa
 
-from lakesweep.cleanup.ports import Part
+from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location

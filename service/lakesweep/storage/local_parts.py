@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakesweep.cleanup.ports import Part
+from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.location import Location
 from lakesweep.storage.local_walk import Walk, directories
 

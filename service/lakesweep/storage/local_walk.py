@@ -16,7 +16,7 @@ from collections.abc import Generator
 import pyarrow as pa
 import structlog
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Denied, StorageError, Unavailable
 from lakesweep.storage._walk import Reader, Rows, Tree, open_directory
 

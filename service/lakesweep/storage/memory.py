@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.cleanup.deleter import Deleted, Fate
-from lakesweep.cleanup.ports import LISTING_SCHEMA, Part
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
 from lakesweep.model.errors import AlreadyThere, NotFound, StorageError
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from botocore.exceptions import ClientError
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA, Part
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
 from lakesweep.model.errors import AlreadyThere, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location

@@ -24,7 +24,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import Part
+from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import OutOfOrder, StorageError
 from lakesweep.storage.key_ranges import midpoint
 from lakesweep.storage.s3_errors import BrokenOff

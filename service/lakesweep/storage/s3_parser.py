@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 
 _END = b"</ListBucketResult>"
 _ERROR = re.compile(rb"\s*(<\?xml[^>]*\?>\s*)?<Error[\s>]")

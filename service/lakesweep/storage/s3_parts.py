@@ -17,7 +17,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import Part
+from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.location import Location
 from lakesweep.storage.key_ranges import midpoint
 from lakesweep.storage.s3_listing import FetchPage, persistently

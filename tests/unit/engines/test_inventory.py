@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.builders import inventories
 from tests.builders.inventories import HOME, VERSION_COLUMNS, csv_file, parquet_file, plain_file, put, s3_inventory
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA, Inventory
+from lakesweep.cleanup.ports import Inventory
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.engines import listing
 from lakesweep.engines.inventory import lists
 from lakesweep.engines.listing import InventoryShard, RootShard

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.unit.storage.limits import handles_left, open_files, unprivileged
 
-from lakesweep.cleanup.ports import LISTING_SCHEMA
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Denied, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage import local

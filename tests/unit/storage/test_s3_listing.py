@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.cleanup.ports import Part
+from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage.s3_errors import BrokenOff

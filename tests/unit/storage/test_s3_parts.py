@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.test_s3_listing import KEY, Store, listed
 
-from lakesweep.cleanup.ports import Part
+from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import OutOfOrder, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage.s3_parts import MOST_PER_WANTED, Division

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakesweep.cleanup.deleter import Deleter
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage import memory, registry

@@ -16,7 +16,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from lakesweep.cleanup.ports import Inventory, Storage
+from lakesweep.cleanup.ports import Inventory
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 

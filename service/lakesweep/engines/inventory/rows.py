@@ -18,7 +18,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
-from lakesweep.cleanup.ports import LISTING_SCHEMA, MatchBy
+from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.engines.inventory.lists import DataFile, FileList, Kind, md5
 from lakesweep.model.errors import Indeterminate, Unreadable
 from lakesweep.model.location import Location

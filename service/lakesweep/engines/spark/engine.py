@@ -24,7 +24,8 @@ import structlog
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import OrphanJob, References, ReferenceSource, Storage
+from lakesweep.cleanup.ports import OrphanJob, References, ReferenceSource
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.engines import steps
 from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.detection import SEEN_SCHEMA

@@ -23,7 +23,8 @@ import pyarrow as pa
 import lakesweep
 from lakesweep.cleanup import addresses, verdict
 from lakesweep.cleanup.addresses import PLACED_SCHEMA
-from lakesweep.cleanup.ports import Decode, Layout, MatchBy, ReferenceSource, Storage
+from lakesweep.cleanup.ports import Decode, Layout, MatchBy, ReferenceSource
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.engines import steps
 from lakesweep.engines.listing import Shard
 from lakesweep.engines.sources import SourceReader

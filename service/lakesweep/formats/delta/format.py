@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from lakesweep.cleanup.ports import Clock, Storage, Table
+from lakesweep.cleanup.ports import Clock, Table
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind

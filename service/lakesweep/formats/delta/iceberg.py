@@ -18,7 +18,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats import avro
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.delta import paths

@@ -18,7 +18,8 @@ from contextlib import aclosing
 import pyarrow.compute as pc
 import structlog
 
-from lakesweep.cleanup.ports import Shortlist, Storage
+from lakesweep.cleanup.ports import Shortlist
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.delta import files, iceberg, names
 from lakesweep.formats.delta.load import LogReader

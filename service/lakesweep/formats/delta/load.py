@@ -15,7 +15,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.delta import actions, checkpoint, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing

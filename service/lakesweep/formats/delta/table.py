@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Shortlist, Storage, TableState
+from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Shortlist, TableState
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.delta import decode, expire, lite, log, names, retention
 from lakesweep.formats.delta.iceberg import IcebergNeighbour
 from lakesweep.formats.delta.layout import DeltaLayout

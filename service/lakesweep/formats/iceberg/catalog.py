@@ -21,7 +21,7 @@ from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, No
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable

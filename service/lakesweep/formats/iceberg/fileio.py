@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.location import Location
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.iceberg import layout, metadata
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, Identity, TableMetadata
 from lakesweep.model.errors import NotFound, StorageError, Unreadable

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
 from lakesweep.formats.iceberg.source import CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable

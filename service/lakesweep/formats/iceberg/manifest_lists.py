@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.iceberg import decode
 from lakesweep.formats.iceberg.decode import ManifestRow
 from lakesweep.formats.iceberg.metadata import SnapshotEntry

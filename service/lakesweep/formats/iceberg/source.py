@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.iceberg import rewrite
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog, Identifier, Pointer
 from lakesweep.formats.iceberg.layout import VERSION_HINT

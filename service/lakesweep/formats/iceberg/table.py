@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Fence, References, Storage, TableState
+from lakesweep.cleanup.ports import Fence, References, TableState
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.iceberg import expire, explain, foreign, history, layout, metadata, references, retention, state
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import TableMetadata

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from lakesweep.cleanup.ports import Writer
+from lakesweep.cleanup.storage_ports import Writer
 from lakesweep.formats.paimon import manifests, merge, shapes
 from lakesweep.formats.paimon.draft import Draft
 from lakesweep.formats.paimon.files import TableFiles

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from lakesweep.cleanup.ports import Writer
+from lakesweep.cleanup.storage_ports import Writer
 from lakesweep.formats.paimon import shapes, stats
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.merge import Entry

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Storage
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import StorageError, Unreadable
 from lakesweep.model.location import Location
 

@@ -16,7 +16,8 @@ from typing import cast
 
 import structlog
 
-from lakesweep.cleanup.ports import Fence, References, Storage, TableState, Writer
+from lakesweep.cleanup.ports import Fence, References, TableState
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.paimon import directories, drop, expiry, load, reader
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Storage, Writer
+from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.spec import DatasetSpec

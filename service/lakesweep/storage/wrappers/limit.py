@@ -13,7 +13,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.ports import Part, Storage
+from lakesweep.cleanup.storage_ports import Part, Storage
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 

@@ -11,7 +11,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
-from lakesweep.cleanup.ports import Part, Storage, Writer
+from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from lakesweep.cleanup.ports import Part, Storage, Writer
+from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.errors import Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
