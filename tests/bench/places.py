@@ -43,6 +43,10 @@ class Place(Protocol):
         """Files with content."""
         ...
 
+    def get(self, name: str) -> bytes:
+        """What a file holds."""
+        ...
+
     def remove(self, names: Iterable[str]) -> None:
         """Delete some files."""
         ...
@@ -77,6 +81,9 @@ class LocalPlace:
             path = self._path(name, known)
             Path(path).write_bytes(data)
             os.utime(path, (past, past))
+
+    def get(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -128,6 +135,11 @@ class S3Place:
         with ThreadPoolExecutor(_UPLOADS) as pool:
             for _ in pool.map(upload, files):
                 pass
+
+    def get(self, name: str) -> bytes:
+        answer = self.server.client().get_object(Bucket=self.bucket, Key=f"{self.prefix}/{name}")
+        data: bytes = answer["Body"].read()
+        return data
 
     def remove(self, names: Iterable[str]) -> None:
         client = self.server.client()

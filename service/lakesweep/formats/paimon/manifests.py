@@ -6,6 +6,7 @@ name, so that files of older and newer writers read alike. Lengths and counts th
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,14 +73,16 @@ _LIST_COLUMNS: Mapping[str, Sequence[str]] = {
     "deleted": ("_NUM_DELETED_FILES",),
     "sidecars": ("_EXTRA_FILES",),
 }
-_LIST_TYPES = {
-    "version": pa.int32(),
-    "name": pa.string(),
-    "size": pa.int64(),
-    "added": pa.int64(),
-    "deleted": pa.int64(),
-    "sidecars": pa.list_(pa.string()),
-}
+_LIST_SCHEMA = pa.schema(
+    {
+        "version": pa.int32(),
+        "name": pa.string(),
+        "size": pa.int64(),
+        "added": pa.int64(),
+        "deleted": pa.int64(),
+        "sidecars": pa.list_(pa.string()),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,7 @@ class IndexEntry:
 
 def read_list(data: bytes, known: Known | None = None) -> list[ManifestMeta]:
     """The manifests of one list, in order: the order decides which ADD a DELETE takes back."""
-    table = _read_table(data, _LIST_COLUMNS, _LIST_TYPES)
+    table = _read_table(data, _LIST_COLUMNS, _LIST_SCHEMA)
     _check_versions(table)
     for name in ("name", "size", "added", "deleted"):
         if table.column(name).null_count:
@@ -183,8 +186,7 @@ def read_entries(data: bytes, *, expected: int | None = None) -> list[dict[str, 
 
 def read_columns(data: bytes, columns: Sequence[str], *, expected: int | None = None) -> pa.Table:
     """Some columns of a manifest, fast. Version and kind of every entry are always checked."""
-    wanted = {name: COLUMNS[name] for name in dict.fromkeys(("version", "kind", *columns))}
-    table = _read_table(data, wanted, _TYPES)
+    table = _read_table(data, *_asked(tuple(columns)))
     _check_count(table.num_rows, expected)
     _check_versions(table)
     for kind in table.column("kind").unique().to_pylist():
@@ -193,13 +195,21 @@ def read_columns(data: bytes, columns: Sequence[str], *, expected: int | None = 
     return table.select(list(columns))
 
 
-def _read_table(data: bytes, wanted: Mapping[str, Sequence[str]], types: Mapping[str, pa.DataType]) -> pa.Table:
+@functools.cache
+def _asked(columns: tuple[str, ...]) -> tuple[Mapping[str, Sequence[str]], pa.Schema]:
+    """Where these columns of a manifest are and what they hold; making that up costs as much as reading ten rows."""
+    names = tuple(dict.fromkeys(("version", "kind", *columns)))
+    return {name: COLUMNS[name] for name in names}, pa.schema([(name, _TYPES[name]) for name in names])
+
+
+def _read_table(data: bytes, wanted: Mapping[str, Sequence[str]], schema: pa.Schema) -> pa.Table:
     table = avro.read_columns(data, wanted) if data[:4] == avro.MAGIC else _dig_columns(_columnar(data), wanted)
-    schema = pa.schema([(name, types[name]) for name in wanted])
+    if table.schema == schema:
+        return table
     for field, asked in zip(table.schema, schema, strict=True):
         if not is_alike(field.type, asked.type):
             raise ValueError(f"its {'.'.join(wanted[field.name])} is {field.type}, and not {asked.type}")
-    return table if table.schema == schema else table.cast(schema)
+    return table.cast(schema)
 
 
 def _check_versions(table: pa.Table) -> None:
