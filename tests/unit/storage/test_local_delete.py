@@ -162,15 +162,16 @@ def test_nothing_is_deleted_outside_while_links_and_directories_change_places(tr
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    fates = set()
+    fates, rounds, both = set(), 0, {Fate.FAILED, Fate.ALREADY_GONE}
     try:
-        for _ in range(300):
+        while rounds < 300 or (fates != both and rounds < 100_000):  # on a busy machine the two may miss each other
             fates |= {answer.fate for answer in delete(*(place / name for name in names))}
+            rounds += 1
     finally:
         over.set()
         swapping.join()
     assert sorted(path.name for path in outside.iterdir() if path.is_file()) == [*names, "a", "b", "c"]
-    assert fates == {Fate.FAILED, Fate.ALREADY_GONE}
+    assert fates == both
     shutil.rmtree(place)
 
 
