@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.builders import paimon_model
 from tests.builders.paimon_model import STRING, DataFile
 from tests.unit.paimon.conftest import NOW, World
 
-from lakesweep.formats.paimon import drop
+from lakesweep.formats.paimon import drop, merge
 from lakesweep.formats.paimon.binaryrow import encode_row
-from lakesweep.formats.paimon.manifests import read_entries, read_list
+from lakesweep.formats.paimon.manifests import ADD, read_entries, read_list
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.errors import CommitConflict, CommitUnknown, Indeterminate, LeaseLost, Refused, Unavailable
 from lakesweep.model.policy import CleanupPolicy
@@ -49,6 +52,23 @@ def manifests(world: World) -> set[str]:
 def latest(world: World) -> dict[str, Any]:
     numbers = [int(key.rpartition("-")[2]) for key in world.table.stored() if key.startswith("snapshot/snapshot-")]
     return json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-{max(numbers)}"].data)
+
+
+def files(count: int) -> list[DataFile]:
+    return [DataFile(name=f"data-{uuid.uuid4()}-0.orc", partition="2026-04-30") for _ in range(count)]
+
+
+async def live(world: World) -> set[str]:
+    """Names of the latest snapshot's files: of all changes of a file the last one counts."""
+    handle = world.handle()
+    found: dict[Any, str] = {}
+    for meta in await handle._lists.manifests_of((await handle.load()).native.latest):
+        for entry in read_entries(await handle._lists.read_manifest(meta)):
+            if entry["_KIND"] == ADD:
+                found[merge.identity(entry)] = entry["_FILE"]["_FILE_NAME"]
+            else:
+                del found[merge.identity(entry)]
+    return set(found.values())
 
 
 def failing(operation: str, part: str, *, times: int = 1) -> Callable[[str, str], None]:
@@ -227,9 +247,11 @@ async def test_index_entries_of_other_partitions_stay_and_watermark_and_properti
     history(world)
     world.table.index()
     document = dict(world.table.lines["main"].snapshot or {})
-    world.table.put_json("snapshot/snapshot-5", document | {"watermark": 77, "properties": {"a": "b"}, "nextRowId": 9})
+    more = {"watermark": 77, "properties": {"a": "b"}, "nextRowId": 9, "logOffsets": {"0": 5}}
+    world.table.put_json("snapshot/snapshot-5", document | more)
     await drop_old(world)
     dropped = latest(world)
+    assert dropped["logOffsets"] == {"0": 5}
     assert (dropped["watermark"], dropped["nextRowId"], dropped["indexManifest"]) == (77, 9, document["indexManifest"])
     assert "properties" not in dropped
     compacted = await world.handle().compact_manifests(NOW, Ours())
@@ -246,6 +268,24 @@ async def test_a_latest_snapshot_with_fields_we_do_not_know_is_not_committed_on(
     plan = handle.plan_expiry(state, CleanupPolicy(), NOW)
     assert plan.partitions == ()
     assert "unheardOf" in (plan.skipped or "")
+    for commit in (drop_old(world), world.handle().compact_manifests(NOW, Ours())):
+        with pytest.raises(Refused, match="unheardOf"):
+            await commit
+    assert latest(world)["id"] == 4
+
+
+async def test_statistics_that_cannot_be_looked_at_stop_a_commit_rather_than_get_lost(world: World) -> None:
+    history(world)
+    document = dict(world.table.lines["main"].snapshot or {})
+    world.table.put_json("snapshot/snapshot-4", document | {"statistics": "stat-1"})
+    world.table.put_json("statistics/stat-1", {"schemaId": 0})
+    before = manifests(world)
+    world.bucket.faults = failing("read", "statistics/")
+    with pytest.raises(Unavailable):
+        await drop_old(world)
+    assert manifests(world) == before
+    await drop_old(world)
+    assert latest(world)["statistics"] == "stat-1"
 
 
 async def test_a_duplicate_add_stops_a_merge(world: World) -> None:
@@ -257,6 +297,45 @@ async def test_a_duplicate_add_stops_a_merge(world: World) -> None:
     with pytest.raises(Indeterminate, match="added twice"):
         await world.handle().compact_manifests(NOW, Ours())
     assert manifests(world) == before
+
+
+async def test_a_file_that_was_added_again_is_never_put_before_its_delete(world: World) -> None:
+    """A large manifest may stay as it is when its neighbours are merged, but then not in front of them."""
+    history(world, **{"manifest.target-file-size": "2400 b"})
+    back = DataFile(name="data-back.orc", partition="2026-04-30")
+    world.table.commit("main", adds=[back, *files(40)])
+    world.table.commit("main", deletes=[back], kind="OVERWRITE")
+    world.table.commit("main", adds=[back, *files(40)])
+    before = await live(world)
+    await drop_old(world)
+    old = {file.name for file in world.table.files if file.partition == "2020-01-01"}
+    assert await live(world) == before - old
+    assert back.name in before
+
+
+@pytest.mark.parametrize("extra", [{"_EXTRA_FILES": None}, {}])
+async def test_entries_without_a_word_on_extra_files_outlive_a_merge(
+    extra: dict[str, None], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = copy.deepcopy(paimon_model.MANIFEST_SCHEMA)
+    fields = [field for field in schema["fields"][-1]["type"]["fields"] if field["name"] != "_EXTRA_FILES"]
+    fields += [{"name": name, "type": ["null", {"type": "array", "items": "string"}]} for name in extra]
+    schema["fields"][-1]["type"]["fields"] = fields
+    monkeypatch.setattr(paimon_model, "MANIFEST_SCHEMA", schema)
+    described = DataFile.entry
+
+    def entry(file: DataFile, kind: int) -> dict[str, Any]:
+        whole = described(file, kind)
+        rest = {name: value for name, value in whole["_FILE"].items() if name != "_EXTRA_FILES"}
+        return whole | {"_FILE": rest | extra}
+
+    monkeypatch.setattr(DataFile, "entry", entry)
+    for _ in range(5):
+        world.table.append("a")
+    before = await live(world)
+    assert await world.handle().compact_manifests(NOW, Ours()) is not None
+    assert await live(world) == before
+    assert len(before) == 5
 
 
 async def test_a_commit_merges_manifests_as_the_options_say(world: World) -> None:

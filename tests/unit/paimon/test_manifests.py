@@ -388,6 +388,34 @@ def test_a_merge_means_the_same_to_every_reader(steps: list[tuple[int, int]]) ->
         assert merged == plain
 
 
+@given(st.lists(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=4), max_size=5))
+def test_a_manifest_that_a_merge_leaves_whole_may_stand_in_front(groups: list[list[tuple[int, int]]]) -> None:
+    for before in (set(), {"f0", "f1"}):
+        plain, standing = set(before), Standing()
+        whole: list[dict[str, Any]] = []
+        rest: list[dict[str, Any]] = []
+        made: list[list[dict[str, Any]]] = []
+        for steps in groups:
+            made.append([])
+            for kind, number in steps:
+                if (kind == manifests.DELETE) == (f"f{number}" in plain):
+                    plain ^= {f"f{number}"}
+                    made[-1].append(DataFile(name=f"f{number}", partition="a").entry(kind))
+            standing.feed(str(len(made)), [(row["_KIND"], merge.identity(row)) for row in made[-1]])
+        for number, rows in enumerate(made, start=1):
+            adds = sum(row["_KIND"] == manifests.ADD for row in rows)
+            if adds == len(rows) and standing.leaves_whole(meta(str(number), 500, added=adds)):
+                whole += rows
+            else:
+                rest += [row for index, row in enumerate(rows) if standing.keeps(str(number), index, row)]
+        read = set(before)
+        for row in (*whole, *rest):
+            name = {row["_FILE"]["_FILE_NAME"]}
+            read = read | name if row["_KIND"] == manifests.ADD else read - name
+        assert read == plain
+        assert len(standing) == len(whole) + len(rest)
+
+
 # Statistics and shapes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,6 +14,7 @@ from tests.builders.paimon_model import LIST_SCHEMA
 from tests.unit.paimon.conftest import NOW, World
 
 from lakesweep.formats import avro
+from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.paimon.warehouse import PaimonFormat
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.errors import SettingsError, UnknownTable
@@ -414,6 +416,24 @@ async def test_an_id_that_is_used_again_after_a_rollback_is_another_snapshot(wor
     assert world.table.address + "/snapshot/snapshot-5" in references.expired
 
 
+async def test_a_rollback_to_a_snapshot_that_is_about_to_go_takes_it_back(world: World) -> None:
+    class RolledBack(PaimonTable):
+        """Another process goes back to snapshot 3 when nothing of it is deleted yet."""
+
+        async def commit_expiry(self, *args: Any) -> Any:
+            committed = await super().commit_expiry(*args)
+            world.table.rollback(4)
+            return committed
+
+    history(world)
+    handle = RolledBack(**vars_of(world.handle()))
+    run = await world.clean(handle=handle)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.deletion.deleted.files > 0
+    assert world.table.standing() == ["snapshot/snapshot-3"]
+    assert world.table.lost() == set()
+
+
 async def test_a_gap_in_the_ids_does_not_stop_expiry(world: World) -> None:
     history(world)
     world.table._remove("snapshot/snapshot-3")
@@ -434,6 +454,10 @@ async def test_ten_expirers_at_once_do_not_hurt_each_other(world: World) -> None
     assert world.table.lost() == set()
     assert (await world.clean()).outcome is Outcome.DONE
     assert world.table.lost() == set()
+
+
+def vars_of(handle: PaimonTable) -> dict[str, Any]:
+    return {one.name: getattr(handle, one.name) for one in dataclasses.fields(handle)}
 
 
 # Changelogs
@@ -462,6 +486,22 @@ async def test_expired_snapshots_leave_their_changelogs_behind_where_those_live_
     assert world.table.lost() == set()
     again = await world.clean()
     assert (again.outcome, again.deletion.deleted.files) == (Outcome.DONE, 0)
+
+
+async def test_a_list_that_may_be_gone_must_be_whole_if_it_is_there(world: World) -> None:
+    """Cut right behind its header it is a sound list of nothing, and only the recorded length tells."""
+    world.table.changelog("a")
+    world.table.branch("dev")
+    world.table.append("a")
+    document = json.loads(world.bucket.objects[f"{world.table.place}/branch/branch-dev/snapshot/snapshot-1"].data)
+    key = f"{world.table.place}/manifest/{document['changelogManifestList']}"
+    data = world.bucket.objects[key].data
+    world.bucket.objects[key] = Held(data=data[: avro.walk(data).body], modified_at=NOW - timedelta(days=3))
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "indeterminate"
+    assert world.bucket.objects == before
 
 
 async def test_without_a_producer_what_was_appended_is_the_changelog(world: World) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -27,17 +27,25 @@ from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.shapes import Shape
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
 from lakesweep.formats.tidy import Tidy
-from lakesweep.model.errors import AlreadyThere, CommitConflict, CommitUnknown, Indeterminate, NotFound, StorageError
+from lakesweep.model.errors import (
+    AlreadyThere,
+    CommitConflict,
+    CommitUnknown,
+    Indeterminate,
+    NotFound,
+    Refused,
+    StorageError,
+)
 
 _log = structlog.get_logger(__name__)
 
 BATCH_IDENTIFIER = 2**63 - 1
 """The commit identifier of commits that belong to no stream."""
 
-_CARRIED = ("indexManifest", "watermark", "statistics", "nextRowId")
+_CARRIED = ("indexManifest", "watermark", "statistics", "nextRowId", "logOffsets")
 KNOWN_FIELDS = frozenset(
     [
-        *("version", "id", "schemaId", "commitUser", "commitIdentifier", "commitKind", "timeMillis", "logOffsets"),
+        *("version", "id", "schemaId", "commitUser", "commitIdentifier", "commitKind", "timeMillis"),
         *("baseManifestList", "baseManifestListSize", "deltaManifestList", "deltaManifestListSize"),
         *("changelogManifestList", "changelogManifestListSize", "totalRecordCount", "deltaRecordCount"),
         *("changelogRecordCount", "properties", "uuid", "writerVersion", "operation"),
@@ -89,6 +97,12 @@ class Committer:
     ) -> PaimonSnapshot | None:
         """Publish the snapshot after `latest`. Raises CommitConflict if somebody else was first, CommitUnknown if
         nobody can tell. Returns None when there is nothing to publish: no change, and no manifest to merge."""
+        if unknown := latest.document.keys() - KNOWN_FIELDS:
+            fields = ", ".join(sorted(unknown))
+            raise Refused(
+                "unknown_snapshot_version",
+                f"{latest.label} has fields we do not know ({fields}): a commit on top of it would lose them",
+            )
         before = await self._lists.records_of(latest)
         plan = await self._plan_merge(before, options)
         if not changes.delta and plan.empty:
@@ -165,13 +179,24 @@ class Committer:
             shape = shapes.joined(found)
         except ValueError as exc:
             raise Indeterminate(f"manifests of {self._files.location} cannot be merged: {exc}") from exc
-        whole = [
-            meta for meta in group if not merge.must_change(meta, rules) and standing.left_of(meta.name) == meta.added
-        ]
+        whole = [meta for meta in group if not merge.must_change(meta, rules) and standing.leaves_whole(meta)]
         rewritten = [meta for meta in group if meta not in whole]
         size = sum(meta.size_bytes for meta in rewritten) / max(1, sum(meta.entries for meta in rewritten))
         merged = await draft.write_manifests(shape, self._left(rewritten, standing), bytes_per_entry=size)
+        self._check_all_there(standing, whole, merged)
         return [*(dict(meta.document) for meta in whole), *merged]
+
+    def _check_all_there(
+        self, standing: Standing, whole: Sequence[ManifestMeta], merged: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """An entry that got lost on the way would be a live file that nobody knows any more."""
+        written = sum(record["_NUM_ADDED_FILES"] + record["_NUM_DELETED_FILES"] for record in merged)
+        found = written + sum(meta.added for meta in whole)
+        if found != len(standing):
+            raise Indeterminate(
+                f"manifests of {self._files.location} cannot be merged: {len(standing)} entries are left of them, but "
+                f"{found} were written"
+            )
 
     async def _left(self, metas: Sequence[ManifestMeta], standing: Standing) -> AsyncIterator[Entry]:
         for meta in metas:
@@ -189,7 +214,7 @@ class Committer:
         """Statistics of another schema are not those of the new snapshot."""
         try:
             document = json.loads(await self._files.read(self._files.at("statistics", name)))
-        except (StorageError, ValueError):
+        except (NotFound, ValueError):
             return False
         return isinstance(document, dict) and document.get("schemaId") == schema.id
 
@@ -244,8 +269,9 @@ def _new_document(
 
 
 def _change(row: dict[str, Any]) -> tuple[int, merge.Identity]:
-    values = (row[column] for column in manifests.IDENTITY)
-    return row["kind"], tuple(tuple(value) if isinstance(value, list) else value for value in values)
+    """With the identity that `merge.identity` gives the whole entry: null and empty are both no extra files."""
+    row["extra"] = tuple(row["extra"] or ())
+    return row["kind"], tuple(row[column] for column in manifests.IDENTITY)
 
 
 async def _stream(entries: Sequence[Entry]) -> AsyncIterator[Entry]:

@@ -64,10 +64,10 @@ class ListReader:
         with _needed_by(snapshot):
             return await self._read(name, snapshot.sizes.get(name))
 
-    async def list_if_there(self, name: str | None) -> tuple[ManifestMeta, ...]:
-        """A list that may be gone. If it is there, it must be readable all the same."""
+    async def list_if_there(self, snapshot: PaimonSnapshot, name: str | None) -> tuple[ManifestMeta, ...]:
+        """A list that may be gone. If it is there, it must be whole all the same."""
         try:
-            return await self._read(name, None) if name else ()
+            return await self._read(name, snapshot.sizes.get(name)) if name else ()
         except NotFound:
             return ()
 

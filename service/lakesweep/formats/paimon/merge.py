@@ -125,9 +125,15 @@ class Standing:
             elif self._added.pop(key, None) is None:
                 self._deleted.setdefault(key, (manifest, index))
 
-    def left_of(self, manifest: str) -> int:
-        """How many files that this manifest adds are left."""
-        return sum(origin == manifest for origin, _ in self._added.values())
+    def __len__(self) -> int:
+        """How many entries are left."""
+        return len(self._added) + len(self._deleted)
+
+    def leaves_whole(self, meta: ManifestMeta) -> bool:
+        """May this manifest go in front of all others as it is? Only if every file that it adds is left, and none of
+        them was added again after a DELETE that is left as well: in front of that DELETE it would be a deleted file."""
+        left = [key for key, (origin, _) in self._added.items() if origin == meta.name]
+        return len(left) == meta.added and self._deleted.keys().isdisjoint(left)
 
     def keeps(self, manifest: str, index: int, entry: Entry) -> bool:
         """Is the entry at this place left?"""

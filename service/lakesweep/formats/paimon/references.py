@@ -124,11 +124,11 @@ class ReferenceReader:
             whole=need.data is Presence.REQUIRED,
             data=data,
             changelog=changelog,
-            optional_changelog=await self._lists.there(await self._lists.list_if_there(loose)),
+            optional_changelog=await self._lists.there(await self._lists.list_if_there(snapshot, loose)),
             appended=await self._lists.there(
-                await self._lists.list_if_there(snapshot.delta_list if need.appended else None)
+                await self._lists.list_if_there(snapshot, snapshot.delta_list if need.appended else None)
             ),
-            shadow=await self._lists.list_if_there(snapshot.base_list if need.appended else None),
+            shadow=await self._lists.list_if_there(snapshot, snapshot.base_list if need.appended else None),
             lists=tuple(required),
             optional_lists=tuple(optional),
         )
@@ -139,7 +139,7 @@ class ReferenceReader:
         found: dict[str, Metas] = {}
         for name in lists:
             try:
-                found[name] = await self._lists.list_if_there(name)
+                found[name] = await self._lists.list_if_there(snapshot, name)
             except LakesweepError as exc:
                 _log.warning("expired_list_skipped", list=name, why=str(exc))
         return _Parts(

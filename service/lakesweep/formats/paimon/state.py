@@ -51,9 +51,9 @@ class PaimonState:
     def _standing(self, snapshots: Iterable[PaimonSnapshot]) -> Iterable[PaimonSnapshot]:
         lowest = min(self.log.consumers.values(), default=None)
         for snapshot in snapshots:
-            # A consumer that appeared meanwhile takes its snapshots back.
+            # A consumer that appeared meanwhile takes its snapshots back, and a rollback the one it went back to.
             wanted = lowest is not None and lowest <= snapshot.id and not self._consumers_read_changelogs
-            if wanted or snapshot.key not in self.given_up:
+            if wanted or snapshot is self.latest or snapshot.key not in self.given_up:
                 yield snapshot
 
 
