@@ -14,6 +14,7 @@ from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, Lake, later
 
 from lakesweep.cleanup.ports import Table
+from lakesweep.formats import avro
 from lakesweep.formats import registry as formats
 from lakesweep.formats.delta import table as ours
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
@@ -232,3 +233,16 @@ async def test_what_delta_has_removed_and_iceberg_still_names_stays(tmp_path, mo
         path.unlink()
     await clean()
     assert not both.exists()
+
+
+@pytest.mark.parametrize("pattern", ["snap-*.avro", "*-m0.avro"])
+async def test_iceberg_metadata_that_was_cut_behind_a_block_stops_the_table(tmp_path, pattern):
+    """It reads like a whole file with fewer entries; only what is recorded of it tells."""
+    shared = Shared(tmp_path)
+    cut = shared.iceberg(pattern)[-1]
+    cut.write_bytes(cut.read_bytes()[: avro.walk(cut.read_bytes()).body])
+    before = shared.files()
+    run = await shared.clean()
+    assert run.refusal.code == "indeterminate"
+    assert cut.name in run.reason
+    assert shared.files() == before

@@ -63,14 +63,18 @@ async def test_a_clock_set_back_in_between_loses_no_snapshots_files(lake, tmp_pa
         assert str(first) in run.expired_snapshots
 
 
-class NeverCommits:
-    """A table whose expiry never comes to pass, for whatever reason, while everything else works."""
+class Wrapped:
+    """A table, and what goes another way."""
 
     def __init__(self, inner):
         self._inner = inner
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
+
+
+class NeverCommits(Wrapped):
+    """A table whose expiry never comes to pass, for whatever reason, while everything else works."""
 
     async def commit_expiry(self, state, policy, now, fence):
         return state, self._inner.plan_expiry(state, CleanupPolicy(max_snapshot_age=timedelta(days=9999)), now)
@@ -88,6 +92,56 @@ async def test_an_expiry_that_was_planned_but_not_committed_frees_nothing(lake, 
     assert run.spared == run.plan.candidates.files
     assert lake.files() == before
     assert table.rows(first) == [{"id": 1, "name": "n1"}]
+
+
+class Meanwhile(Wrapped):
+    """Something happens right behind the expiry, when nothing is deleted yet."""
+
+    def __init__(self, inner, happens):
+        super().__init__(inner)
+        self._happens = happens
+
+    async def commit_expiry(self, *args):
+        committed = await self._inner.commit_expiry(*args)
+        self._happens()
+        return committed
+
+
+async def test_an_expiry_that_somebody_takes_back_frees_nothing(lake, bench):
+    table = lake.create()
+    first = table.append(1)
+    table.overwrite(2)
+    before = table.refresh().metadata_location
+    files = lake.files()
+
+    def point_back():
+        lake.catalog.drop_table("db.t")
+        lake.catalog.register_table("db.t", before)
+
+    ours = lake.format(storage=bench.storage, writer=bench.writer)
+    opened = Meanwhile(await ours.open((await table.open()).ref), point_back)
+    run = await bench.run(opened, CleanupPolicy(max_snapshot_age=timedelta(days=1)))
+    assert str(first) in run.expired_snapshots
+    assert run.spared == run.plan.candidates.files > 0
+    assert files <= lake.files()
+    assert table.rows(first) == [{"id": 1, "name": "n1"}]
+
+
+async def test_a_file_that_is_committed_late_under_another_name_of_the_lake_stays(lake, bench, tmp_path):
+    table = lake.create()
+    table.append(1)
+    table.overwrite(2)
+    late = plant(table, "data/late.parquet")
+    pq.write_table(pa.table({"id": pa.array([7], pa.int64()), "name": ["n7"]}), late)
+    (tmp_path / "mount").symlink_to(tmp_path / "lake")
+    elsewhere = tmp_path / "mount" / late.relative_to(tmp_path / "lake")
+    ours = lake.format(storage=bench.storage, writer=bench.writer)
+    opened = await ours.open((await table.open()).ref)
+    opened = Meanwhile(opened, lambda: table.refresh().add_files([f"file://{elsewhere}"]))
+    run = await bench.run(opened, CleanupPolicy(max_snapshot_age=timedelta(days=1)))
+    assert run.outcome is Outcome.DONE
+    assert run.spared == 1
+    assert [row["id"] for row in table.rows()] == [2, 7]
 
 
 async def test_a_catalog_entry_left_behind_by_a_migration_cleans_nothing(lake, bench):

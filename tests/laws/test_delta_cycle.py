@@ -103,10 +103,10 @@ class World:
         return await sweep(self.place, execute=True, policy=POLICY, bench=bench, options=options)
 
     def waits(self, name: str) -> bool:
-        """Is it a checkpoint inside the log's retention? One that was written long after its commit goes with it, but
-        if a run ends between the two, it waits for its own time."""
+        """Is it a log file inside the log's retention? A checkpoint that was written long after its commit goes with
+        it, but if a run ends between the two, it waits for its own time."""
         written = datetime.fromtimestamp((self.place.path / name).stat().st_mtime, UTC)
-        return name.startswith("_delta_log/") and ".checkpoint" in name and written > _midnight(NOW - LOG_RETENTION)
+        return name.startswith("_delta_log/") and written > _midnight(NOW - LOG_RETENTION)
 
     # --- laws
 

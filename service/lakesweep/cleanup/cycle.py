@@ -308,11 +308,14 @@ class Cycle:
         return run
 
     def _check_roots_stayed(self, listed: TableState, marked: TableState) -> Refusal | None:
-        if listed.roots == marked.roots and listed.table_uuid == marked.table_uuid:
+        if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:
+            what = "moved or was replaced"
+        elif listed.minimum_age < marked.minimum_age:
+            what = "began to keep unreferenced files longer"
+        else:
             return None
         return Refusal(
-            code="table_changed",
-            reason="the table moved or was replaced while it was being listed: the next cycle sees it whole",
+            code="table_changed", reason=f"the table {what} while it was being listed: the next cycle sees it whole"
         )
 
     async def _save(self, plan: OrphanPlan) -> None:

@@ -6,14 +6,18 @@ for an expiring snapshot does: a concurrent tag or a lost commit may have kept t
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from lakesweep.cleanup import addresses
+from lakesweep.cleanup.addresses import Role
 from lakesweep.cleanup.ports import Engine, Marked, References, Table
 from lakesweep.model.errors import Refused
 from lakesweep.model.snapshot import ExpiryPlan
 
 
 class Revalidator:
-    """Callable: the match keys of everything referenced since the plan. Cheap while the head stands still.
+    """Callable: the match keys of everything referenced since the plan, and bare names where every object of that name
+    is meant. Cheap while the head stands still.
 
     `planned` and `expiring` are what the plan was made for; `committed` is the expiry that really came to pass. A
     snapshot that was to go and did not is retained, so its files are read and spared even if nobody else committed.
@@ -26,8 +30,9 @@ class Revalidator:
         self._engine = engine
         self._planned = planned
         self._committed = committed
-        as_planned = set(expiring.expire) <= set(committed.expire)
-        self._head = planned.state.head if as_planned else None
+        # Where something expires, the plan's own head may be one on which it did not: that has to be looked at.
+        expires = expiring.expire or committed.expire
+        self._head = None if expires else planned.state.head
         self._read = _retained_sources(planned.references)
         self._named = frozenset(planned.references.kept)
         self._referenced: frozenset[str] = frozenset()
@@ -40,6 +45,8 @@ class Revalidator:
         state = await self._table.load()
         if state.table_uuid != self._planned.state.table_uuid:
             raise Refused("table_changed", "the table was dropped and created anew since the plan was made")
+        if state.minimum_age > self._planned.state.minimum_age:
+            raise Refused("table_changed", "the table keeps unreferenced files longer than when the plan was made")
         references = await self._table.references(state, self._committed)
         self._referenced |= await self._new_keys(references)
         self._read |= _retained_sources(references)
@@ -49,14 +56,21 @@ class Revalidator:
     async def _new_keys(self, references: References) -> frozenset[str]:
         match_by = self._planned.state.layout.match_by
         direct = [path for path in references.kept if path not in self._named]
-        keys = set(addresses.match_key_list(direct, match_by))
+        keys = self._kept_by(pa.array(direct, pa.string()), Role.NAMED)
         released = set(addresses.match_key_list(references.released, match_by)) - keys
         # What the log had released at the plan's head and no longer does is alive again.
         keys |= set(addresses.match_key_list(self._planned.references.released, match_by)) - released
         fresh = [source for source in references.sources if source.retained and source.cache_key not in self._read]
         async for _, batch in self._engine.read_references(fresh):
-            keys |= set(addresses.match_keys(batch.column("path"), match_by).to_pylist()) - released
+            keys |= self._kept_by(batch.column("path"), Role.READ) - released
         return frozenset(keys)
+
+    def _kept_by(self, paths: pa.Array, role: Role) -> set[str]:
+        """Match keys, and the names that are guarded: as in a plan, a reference that storage cannot confirm where we
+        look keeps every object of its name."""
+        state = self._planned.state
+        placed = addresses.place(paths, role, state.layout.match_by, state.roots)
+        return {*addresses.placed_keys(placed).to_pylist(), *placed.column("guarded_name").drop_null().to_pylist()}
 
 
 def _retained_sources(references: References) -> frozenset[str]:

@@ -28,7 +28,8 @@ from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tall
 from lakesweep.model.policy import CleanupPolicy
 
 Revalidate = Callable[[], Awaitable[frozenset[str]]]
-"""Match keys of everything that became referenced after the plan was made. Raises when the table must be left."""
+"""Match keys of everything that became referenced after the plan was made; a bare name stands for every object that
+is called so. Raises when the table must be left."""
 
 
 _TASKS_HELD = 1000
@@ -123,8 +124,9 @@ class Sweep:
         referenced = await self.revalidate()
         if not referenced:
             return batch, batch.slice(0, 0)
-        keys = addresses.match_keys(batch.column("path"), self.match_by).to_pylist()
-        return _parted(batch, referenced, keys)
+        paths = batch.column("path")
+        keys, names = (addresses.match_keys(paths, by).to_pylist() for by in (self.match_by, MatchBy.NAME))
+        return _parted(batch, referenced, keys, names)
 
     async def _look_again(self, going: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, frozenset[str]]:
         """What goes, what is another object by now, and which of those that go have gone already."""
@@ -235,11 +237,13 @@ async def _finish(running: set[asyncio.Task[None]]) -> None:
             raise outcome
 
 
-def _parted(rows: pa.RecordBatch, chosen: frozenset[str], keys: Sequence[str]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Rows whose key is not among the chosen, and rows whose key is."""
-    if chosen.isdisjoint(keys):
+def _parted(
+    rows: pa.RecordBatch, chosen: frozenset[str], *keys: Sequence[str]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Rows that have no key among the chosen, and rows that have one."""
+    if all(map(chosen.isdisjoint, keys)):
         return rows, rows.slice(0, 0)
-    taken = pa.array([key in chosen for key in keys], pa.bool_())
+    taken = pa.array([not chosen.isdisjoint(row) for row in zip(*keys, strict=True)], pa.bool_())
     return rows.filter(pc.invert(taken)), rows.filter(taken)
 
 

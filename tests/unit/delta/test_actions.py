@@ -157,6 +157,12 @@ def test_times_beyond_every_date_stay_beyond_every_date():
     assert times == [2**63 - 1, -(2**63), 5, -6]
 
 
+@pytest.mark.parametrize("time", ["NaN", '"1"', "[1]"])
+def test_a_remove_whose_time_is_no_number_is_damage_and_was_not_long_ago(time):
+    with pytest.raises(Unreadable):
+        actions.parse(b'{"remove":{"path":"a","deletionTimestamp":%b}}' % time.encode(), ROOT, "x.json")
+
+
 _PATHS = st.sampled_from(
     [
         *("a", "b", "a%20b", "a b", "x//a", "/a", "s3://lake/t/a", "s3://else/t/a", "%", "", "ü", None, 3),

@@ -147,6 +147,17 @@ async def test_a_commit_that_cannot_be_read_frees_nothing(place):
     assert not (await sweep(place, options=LITE)).data
 
 
+async def test_a_commit_frees_its_file_in_its_own_time_though_a_checkpoint_has_forgotten_the_removal(place):
+    """A writer with a shorter retention, or one that keeps no tombstones, wrote the checkpoint."""
+    writer = _writer(place)
+    writer.add("a.parquet", "b.parquet", at=days_ago(39))
+    writer.remove("a.parquet", at=days_ago(38))
+    writer.remove("b.parquet", at=days_ago(1))
+    writer.tombstones.clear()
+    writer.checkpoint(at=days_ago(1))
+    assert (await sweep(place, options=LITE)).data == {"a.parquet"}
+
+
 async def test_a_candidate_that_storage_does_not_answer_for_stops_the_plan(place):
     writer = _writer(place)
     writer.add("a.parquet", at=days_ago(39))

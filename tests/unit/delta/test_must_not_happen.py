@@ -179,6 +179,44 @@ async def test_a_feature_that_arrives_after_the_plan_stops_the_sweep(place):
     assert before <= place.names()
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("delta.enableExpiredLogCleanup", "false"), ("delta.logRetentionDuration", "interval 365 days")],
+)
+async def test_a_log_that_its_owner_wants_to_keep_from_now_on_is_kept(place, key, value):
+    writer = _old_table(place)
+    writer.checkpoint(at=days_ago(60))
+    before = place.names()
+    run = await _raced(place, lambda: _set(writer, key, value))
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.spared > 0
+    assert before <= place.names()
+
+
+class _RacedEarly(_Raced):
+    """It happens while the table is being listed."""
+
+    async def load(self):
+        state = await super().load()
+        self._happen()
+        return state
+
+
+@pytest.mark.parametrize("kind", [_Raced, _RacedEarly])
+async def test_a_longer_retention_counts_as_soon_as_the_table_has_it(place, kind):
+    writer = _old_table(place)
+    place.put("uncommitted.parquet", b"", days_ago(10))
+    key = "delta.deletedFileRetentionDuration"
+    run = await _raced(place, lambda: _set(writer, key, "interval 30 days"), kind)
+    assert run.refusal.code == "table_changed"
+    assert "uncommitted.parquet" in place.names()
+
+
+def _set(writer: DeltaWriter, key: str, value: str) -> None:
+    writer.configuration = {**writer.configuration, key: value}
+    writer.commit([{"metaData": writer.metadata()}])
+
+
 async def test_a_table_created_anew_after_the_plan_is_not_touched(place):
     writer = _old_table(place)
     place.put("orphan.parquet", b"", days_ago(50))

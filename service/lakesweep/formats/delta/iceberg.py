@@ -23,6 +23,8 @@ from lakesweep.formats import avro
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
+from lakesweep.formats.iceberg import decode
+from lakesweep.formats.iceberg.decode import ManifestRow
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
@@ -47,22 +49,24 @@ class IcebergNeighbour:
 
     async def named(self) -> frozenset[str]:
         """Addresses below the root that Iceberg metadata names. Raises Unreadable."""
-        lists: set[str] = set()
-        manifests: set[str] = set()
+        lists: dict[str, dict[str, str]] = {}
+        manifests: dict[str, ManifestRow] = {}
         statistics: set[str] = set()
         newest = await self._newest()
         for place, document in zip(newest, await gather_bounded(newest, self._metadata), strict=True):
             try:
                 for snapshot in document.get("snapshots") or ():
-                    manifests.update(snapshot.get("manifests") or ())
-                    lists.update([snapshot["manifest-list"]] if "manifest-list" in snapshot else ())
+                    manifests |= {path: _unrecorded(path) for path in snapshot.get("manifests") or ()}
+                    if "manifest-list" in snapshot:
+                        lists[snapshot["manifest-list"]] = _counts(snapshot)
                 statistics.update(one["statistics-path"] for kind in _STATISTICS for one in document.get(kind) or ())
             except (AttributeError, KeyError, TypeError) as exc:
                 raise Unreadable(place.raw, f"Iceberg metadata of an unknown shape: {exc!r}") from exc
-        for found in await gather_bounded(sorted(lists), self._manifests_in):
-            manifests.update(found)
-        fresh = sorted(manifests - self._known.keys())
-        self._known.update(zip(fresh, await gather_bounded(fresh, self._data_files_in), strict=True))
+        for found in await gather_bounded(sorted(lists.items()), self._manifests_in):
+            manifests |= {row.path: row for row in found}
+        fresh = [row for path, row in sorted(manifests.items()) if path not in self._known]
+        read = await gather_bounded(fresh, self._data_files_in)
+        self._known.update(zip((row.path for row in fresh), read, strict=True))
         return self._addresses(statistics).union(*(self._known[manifest] for manifest in manifests))
 
     async def _newest(self) -> list[Location]:
@@ -97,30 +101,32 @@ class IcebergNeighbour:
             raise Unreadable(place.raw, "not Iceberg metadata of a version that is known")
         return document
 
-    async def _manifests_in(self, manifest_list: str) -> list[str]:
-        return await self._column(manifest_list, "manifest_path")
+    async def _manifests_in(self, of_snapshot: tuple[str, dict[str, str]]) -> tuple[ManifestRow, ...]:
+        """The manifests of one list; none if the file is gone."""
+        address, counts = of_snapshot
+        data = await self._read(address)
+        return () if data is None else await asyncio.to_thread(decode.decode_list, address, data, counts)
 
-    async def _data_files_in(self, manifest: str) -> frozenset[str]:
-        return self._addresses(await self._column(manifest, "data_file", "file_path"))
+    async def _data_files_in(self, manifest: ManifestRow) -> frozenset[str]:
+        """Everything that a manifest spells; nothing if the file is gone."""
+        data = await self._read(manifest.path)
+        if data is None:
+            return frozenset()
+        if manifest.length not in (None, len(data)):
+            raise Unreadable(manifest.path, f"{len(data)} bytes instead of {manifest.length}")
+        try:
+            table = await asyncio.to_thread(avro.read_columns, data, {"path": ("data_file", "file_path")})
+        except ValueError as exc:
+            raise Unreadable(manifest.path, f"not an Iceberg manifest: {exc}") from exc
+        spelled: list[str] = table.column("path").to_pylist()
+        if manifest.entries not in (None, len(spelled)) or not all(spelled):
+            raise Unreadable(manifest.path, "it has not the entries that its list counts, or one without its path")
+        return self._addresses(spelled)
 
     def _addresses(self, spelled: Iterable[str]) -> frozenset[str]:
         """Where these may be below the root."""
         places = [paths.place(path, self._root) for path in spelled]
         return frozenset(address for place in places for address in (*place_addresses(place), *place.aliases))
-
-    async def _column(self, address: str, *field: str) -> list[str]:
-        """One column of a manifest list or of a manifest; nothing if the file is gone."""
-        data = await self._read(address)
-        if data is None:
-            return []
-        try:
-            table = await asyncio.to_thread(avro.read_columns, data, {"value": field})
-        except ValueError as exc:
-            raise Unreadable(address, f"not an Iceberg manifest: {exc}") from exc
-        values: list[str] = table.column("value").to_pylist()
-        if not all(values):
-            raise Unreadable(address, f"an entry without its {field[-1]}")
-        return values
 
     async def _read(self, address: str) -> bytes | None:
         """A file that Iceberg spells; None if it is gone. Outside the root it is looked for below the root first: it
@@ -133,6 +139,16 @@ class IcebergNeighbour:
             except ValueError as exc:
                 raise Unreadable(address, f"not an address: {exc}") from exc
         return None
+
+
+def _unrecorded(path: str) -> ManifestRow:
+    """A manifest that the metadata names itself, as that of version 1 may: nothing counts its entries."""
+    return ManifestRow(path, None, 0, None, None, None)
+
+
+def _counts(snapshot: dict[str, Any]) -> dict[str, str]:
+    """What a snapshot says of its manifest list: one that was cut off falls short of it."""
+    return {name: str(value) for name, value in (snapshot.get("summary") or {}).items()}
 
 
 def _version(name: str) -> tuple[int, int] | None:

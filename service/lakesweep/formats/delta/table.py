@@ -118,11 +118,13 @@ class DeltaTable:
         tail, delete_before_ms = native.segment.tail, native.delete_before_ms
         boundary = expire.boundary_of(native, expiring)
         self._stands_on = boundary.checkpoint if boundary else self._stands_on
-        going = expire.released(native, boundary)
+        # The table's properties may have changed since the plan: what a walk of now would not release stays. What it
+        # would is not called kept, so that a plan made from it outlives a new head.
+        releasable = frozenset(expire.releasable(native))
+        going = [file for file in expire.released(native, boundary) if file in releasable]
         sidecars = await self._free_sidecars(native, going)
         newest = frozenset(file.path for file in native.segment.files)
-        # What a walk of now would release is not called kept, so that a plan made from it outlives a new head.
-        free = {file.path for file in (*going, *expire.releasable(native), *sidecars)}
+        free = {file.path for file in (*releasable, *sidecars)}
         stays = [file.path for file in native.listing.files if _is_of_the_log(file)]
         live = await asyncio.to_thread(tail.live)
         return References(

@@ -35,6 +35,8 @@ class IcebergTable:
         self._lists = ManifestLists(storage)
         self._no_expiry: tuple[int | None, str | None] = (None, None)
         """The answer, and the hash of the metadata file that it holds for: finding out means parsing all of it."""
+        self._committed_away: frozenset[int] = frozenset()
+        """Snapshots that this handle has expired. One that is in the table again was put back, and is live."""
 
     async def head(self) -> str:
         """The address of the current metadata file; costs one question to the catalog and no file."""
@@ -104,15 +106,16 @@ class IcebergTable:
             read=self._read,
             fence=fence,
         )
-        return await commit.run(state)
+        after, committed = await commit.run(state)
+        self._committed_away |= _ids(committed)
+        return after, committed
 
     async def references(self, state: TableState, expiring: ExpiryPlan, before: TableState | None = None) -> References:
         """Raises CommitConflict when the table has moved on and took a manifest list along: load and ask again."""
         current = _native(state).metadata
         earlier = await self._verified(current, _native(before).metadata) if before else None
-        ids = {int(snapshot.id) for snapshot in expiring.expire}
         try:
-            return await references.collect(self._lists, current, ids, earlier)
+            return await references.collect(self._lists, current, _ids(expiring) - self._committed_away, earlier)
         except NotFound as exc:
             if await self.head() != state.head:
                 raise CommitConflict(f"{self.ref} was committed to while its manifest lists were read") from exc
@@ -150,6 +153,10 @@ def _address(text: str) -> str:
         return Location.parse(text).raw
     except ValueError as exc:
         raise Unreadable(text, f"the catalog's pointer is {exc}") from exc
+
+
+def _ids(plan: ExpiryPlan) -> frozenset[int]:
+    return frozenset(int(snapshot.id) for snapshot in plan.expire)
 
 
 def _native(state: TableState) -> IcebergState:
