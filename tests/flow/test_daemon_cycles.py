@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from tests.builders.small_lake import LONG_AGO, LocalLake
 
-from lakesweep.cleanup.records import BatchState
+from lakesweep.cleanup.records import BatchState, Hold
 from lakesweep.daemon.app import App
 from lakesweep.model.errors import Refused, StateError, UnknownRun
 from lakesweep.model.files import Verdict
@@ -75,6 +75,20 @@ async def stand(tmp_path):
     yield made
     await made.end()
     lake.check_live()
+
+
+async def test_a_hold_that_comes_while_a_table_is_planned_is_asked_for_before_anything_changes(stand):
+    await stand.start()
+    save_plan = stand.app.state.save_plan
+
+    async def saved_then_held(header):
+        await save_plan(header)
+        await stand.app.state.set_hold(Hold(scope="acme", since=NOON, by="a test"))
+
+    stand.app.state.save_plan = saved_then_held
+    run = await stand.run()
+    assert (run.outcome, run.refusal.code, run.plan.candidates.files) == (Outcome.REFUSED, "held", 6)
+    assert len(stand.lake.orphans_left(TABLE)) == 6
 
 
 # Approval

@@ -58,6 +58,8 @@ def _bind(listen: str, setting: str) -> socket.socket:
         family, _, _, _, address = found[0]
         bound = socket.create_server(address[:2], family=family, backlog=128)
     except OSError as exc:
-        raise SettingsError(f"{setting}: cannot listen on {listen}: {exc.strerror or exc}") from exc
+        # Python adds the address once more, in brackets.
+        why = (exc.strerror or str(exc)).partition(" (while attempting")[0]
+        raise SettingsError(f"{setting}: cannot listen on {listen}: {why}") from exc
     bound.setblocking(False)
     return bound

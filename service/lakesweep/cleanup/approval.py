@@ -39,7 +39,7 @@ class Approvals:
         still be what they were."""
         run, header = await self.state.get_run(run_id), await self.state.get_plan(run_id)
         if run is None:
-            raise UnknownRun(f"there is no run {run_id}")
+            raise UnknownRun(f"there is no run {run_id!r}: `lakesweep runs` shows them")
         refused = run["refused"]
         if header is None or refused is None or not refused["code"].startswith(CEILING):
             why = f"it was refused for another reason ({refused['code']})" if refused else "it was not refused"

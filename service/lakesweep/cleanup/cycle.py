@@ -10,7 +10,7 @@ damaged table or a plan above its ceiling also keeps its snapshots. Between plan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -52,6 +52,10 @@ def _silent(_: Progress) -> None:
     """Nobody is watching."""
 
 
+async def _nothing_new(_: TableState) -> None:
+    """Nobody objects."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
     """What the changing half of a cycle takes over from the planning half."""
@@ -85,6 +89,9 @@ class Cycle:
     neighbours: Mapping[TableRef, tuple[Location, ...]]
     neighbours_problem: str | None = None
     """Why the places of the tables next door are not known, if they are not."""
+    ask_again: Callable[[TableState], Awaitable[None]] = _nothing_new
+    """Asked before the first change, since planning may have taken hours: raises Refused if a person holds the table
+    back by now, or another table has come into its place."""
     inventory: Location | None = None
     """A ready file list to read instead of listing."""
     artifacts: Artifacts | None = None
@@ -191,6 +198,7 @@ class Cycle:
             raise Refused("plan_only", _PLAN_ONLY)
         if self.stop.is_set():
             raise Interrupted(STOPPED)
+        await self.ask_again(self._planned.marked.state)
         await self.audit.begin(run)
         run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)
         run = self._note(run, phase=Phase.SWEEPING)

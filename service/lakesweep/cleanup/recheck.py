@@ -27,7 +27,6 @@ _PRECISION = timedelta(seconds=1)
 class Standing:
     """Candidates by what storage says of them now, each in the order asked."""
 
-    same: tuple[Candidate, ...]
     changed: tuple[Candidate, ...]
     gone: tuple[Candidate, ...]
 
@@ -56,7 +55,6 @@ class Recheck:
             raise failures.exceptions[0] from failures
         found = [(row, task.result()) for row, task in zip(rows, asked, strict=True)]
         return Standing(
-            same=tuple(row for row, stored in found if stored is not None and unchanged(row, stored)),
             changed=tuple(row for row, stored in found if stored is not None and not unchanged(row, stored)),
             gone=tuple(row for row, stored in found if stored is None),
         )

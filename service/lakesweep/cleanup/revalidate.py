@@ -6,6 +6,8 @@ for an expiring snapshot does: a concurrent tag or a lost commit may have kept t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from lakesweep.cleanup import addresses
@@ -35,6 +37,7 @@ class Revalidator:
         self._head = None if expires else planned.state.head
         self._read = _retained_sources(planned.references)
         self._named = frozenset(planned.references.kept)
+        self._released = frozenset(self._keys(planned.references.released))
         self._referenced: frozenset[str] = frozenset()
 
     async def __call__(self) -> frozenset[str]:
@@ -54,16 +57,20 @@ class Revalidator:
         return self._referenced
 
     async def _new_keys(self, references: References) -> frozenset[str]:
-        match_by = self._planned.state.layout.match_by
         direct = [path for path in references.kept if path not in self._named]
         keys = self._kept_by(pa.array(direct, pa.string()), Role.NAMED)
-        released = set(addresses.match_key_list(references.released, match_by)) - keys
-        # What the log had released at the plan's head and no longer does is alive again.
-        keys |= set(addresses.match_key_list(self._planned.references.released, match_by)) - released
+        released = self._keys(references.released) - keys
+        # What the log had released at the plan's head or since, and no longer does, is alive again: sources that were
+        # read meanwhile spell it and are not read a second time.
+        keys |= self._released - released
+        self._released |= released
         fresh = [source for source in references.sources if source.retained and source.cache_key not in self._read]
         async for _, batch in self._engine.read_references(fresh):
             keys |= self._kept_by(batch.column("path"), Role.READ) - released
         return frozenset(keys)
+
+    def _keys(self, paths: Sequence[str]) -> set[str]:
+        return set(addresses.match_key_list(paths, self._planned.state.layout.match_by))
 
     def _kept_by(self, paths: pa.Array, role: Role) -> set[str]:
         """Match keys, and the names that are guarded: as in a plan, a reference that storage cannot confirm where we

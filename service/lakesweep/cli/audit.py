@@ -44,7 +44,17 @@ def verify(
             with documents.array("tables", sys.stdout) as written:
                 return await _each(inspector, table, lambda found: written.add(_document(found)))
         console = screen.output()
-        return await _each(inspector, table, lambda found: _show_findings(console, found))
+        tables = 0
+
+        def show_one(found: Findings) -> None:
+            nonlocal tables
+            tables += 1
+            _show_findings(console, found)
+
+        code = await _each(inspector, table, show_one)
+        if not tables:
+            console.print(screen.text("there are no audit records yet"))
+        return code
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
 

@@ -8,6 +8,7 @@ import typer
 
 from lakesweep.cli import options, screen, session
 from lakesweep.cli.exits import ExitCode
+from lakesweep.model.errors import SettingsError
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
@@ -57,8 +58,11 @@ def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug 
     """
 
     async def body(opened: Session) -> ExitCode:
-        lifted = await opened.app.state.clear_hold(scope)
-        screen.output().print(screen.text(f"{scope}: {'the hold is lifted' if lifted else 'there was no hold'}"))
-        return ExitCode.DONE if lifted else ExitCode.USAGE
+        state = opened.app.state
+        if not await state.clear_hold(scope):
+            held = ", ".join(repr(hold.scope) for hold in await state.holds())
+            raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))
+        screen.output().print(screen.text(f"{scope}: the hold is lifted"))
+        return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))

@@ -25,6 +25,8 @@ def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
     for status in tables:
         last = status.last_run or {}
         outcome = screen.text(status.problem, "red") if status.problem else _outcome(last.get("outcome"))
+        if status.paused:
+            outcome = Text.assemble(outcome, ", ", screen.text("paused", "yellow"))
         shown.add_row(
             screen.text(status.ref.label),
             status.ref.format.value,
@@ -35,8 +37,8 @@ def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
     console.print(shown if shown.row_count else screen.text("no tables"))
 
 
-def show_runs(console: Console, runs: Iterable[dict[str, Any]]) -> None:
-    """One row a run, newest first."""
+def show_runs(console: Console, runs: Iterable[dict[str, Any]], table: str | None = None) -> None:
+    """One row a run, newest first; of one table, if that was asked for."""
     shown = screen.table(
         console, "run", "table", "started", "outcome", "deleted", "size", "reason",
         numbers=("deleted", "size"), paths=("run", "table", "reason"),
@@ -52,7 +54,8 @@ def show_runs(console: Console, runs: Iterable[dict[str, Any]]) -> None:
             screen.size(deleted["bytes"]),
             screen.text(run["reason"] or ""),
         )
-    console.print(shown if shown.row_count else screen.text("no runs"))
+    nothing = f"no runs of {table}" if table else "no runs"
+    console.print(shown if shown.row_count else screen.text(nothing))
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:

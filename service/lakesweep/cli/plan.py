@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakesweep.cli import documents, exits, options, progress, render, screen, session
+from lakesweep.cli import documents, exits, options, render, screen, session
 from lakesweep.cli.targets import Targets
 from lakesweep.model.files import Candidate
 from lakesweep.model.run import CleanupRun
@@ -57,20 +57,14 @@ def plan(
 
 async def _as_document(app: App, wanted: Targets) -> None:
     with documents.array("tables", sys.stdout) as tables:
-        async for work in wanted.works():
-            with progress.watching(work.ref.label) as report:
-                run = await app.plan(work, progress=report)
-            wanted.codes.append(exits.of_run(run))
+        async for run in wanted.runs(execute=False):
             await tables.add_plan(run, app.plan_rows(run))
 
 
 async def _as_text(app: App, wanted: Targets, files: int) -> None:
     console = screen.output()
     runs: list[CleanupRun] = []
-    async for work in wanted.works():
-        with progress.watching(work.ref.label) as report:
-            run = await app.plan(work, progress=report)
-        wanted.codes.append(exits.of_run(run))
+    async for run in wanted.runs(execute=False):
         runs.append(run)
         render.show_plan(console, run, await _first(app, run, files))
         console.print()

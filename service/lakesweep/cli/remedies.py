@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_ABOVE_A_CEILING = "`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go."
+
 _REMEDIES = {
     "indeterminate": "Nothing of this table is deleted while something that must be kept cannot be read. "
     "Mend or restore the named object, or wait if the store was out of reach, and plan again.",
@@ -14,13 +16,14 @@ _REMEDIES = {
     "short_live_set": "Read the table with another engine before anything else.",
     "foreign_table": "Give each table a place of its own, and configure the catalog that is really used.",
     "table_changed": "Plan it again.",
-    "ceiling_files": "`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go.",
-    "ceiling_bytes": "`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go.",
-    "ceiling_share": "`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go.",
+    "ceiling_files": _ABOVE_A_CEILING,
+    "ceiling_bytes": _ABOVE_A_CEILING,
+    "ceiling_share": _ABOVE_A_CEILING,
     "busy": "Look at `lakesweep runs`, and try again when the other run has ended.",
 }
 
 
-def remedy(code: str) -> str | None:
-    """Advice for a refusal's code, if there is more to say than its reason."""
-    return _REMEDIES.get(code)
+def remedy(code: str, run_id: str) -> str | None:
+    """Advice for the refusal of a run, if there is more to say than its reason."""
+    advice = _REMEDIES.get(code)
+    return advice and advice.replace("RUN", run_id)

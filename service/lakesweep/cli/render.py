@@ -217,7 +217,7 @@ def show_trouble(console: Console, run: CleanupRun) -> None:
     lines = [run.reason or "no reason was given"]
     if run.refusal is not None:
         title = f"{title}: {run.refusal.code}"
-        lines = [run.refusal.reason, *([advice] if (advice := remedy(run.refusal.code)) else [])]
+        lines = [run.refusal.reason, *([advice] if (advice := remedy(run.refusal.code, run.id)) else [])]
     if console.is_terminal:
         body = Text("\n\n").join(screen.text(line) for line in lines)
         console.print(Panel(body, title=Text(title), border_style="red", title_align="left"))

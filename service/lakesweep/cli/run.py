@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakesweep.cleanup import report as reports
-from lakesweep.cli import documents, exits, options, progress, render, screen, session
+from lakesweep.cli import documents, exits, options, render, screen, session
 from lakesweep.cli.targets import Targets
 from lakesweep.model.run import CleanupRun
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
-    from lakesweep.daemon.app import App
 
 
 def run(
@@ -49,30 +47,20 @@ def run(
         wanted = Targets(opened, targets, table_format=table_format, root=root)
         if as_json:
             with documents.array("tables", sys.stdout) as tables:
-                await _each(opened.app, wanted, lambda done: tables.add(reports.run_document(done)), execute=execute)
+                async for done in wanted.runs(execute=execute):
+                    tables.add(reports.run_document(done))
         else:
-            await _as_text(opened.app, wanted, execute=execute)
+            await _as_text(wanted, execute=execute)
         return exits.gravest(wanted.codes)
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
 
 
-async def _each(app: App, wanted: Targets, show: Callable[[CleanupRun], None], *, execute: bool) -> None:
-    async for work in wanted.works():
-        with progress.watching(work.ref.label) as report:
-            done = await app.run(work, execute=execute, progress=report)
-        wanted.codes.append(exits.of_run(done))
-        show(done)
-
-
-async def _as_text(app: App, wanted: Targets, *, execute: bool) -> None:
+async def _as_text(wanted: Targets, *, execute: bool) -> None:
     console = screen.output()
     runs: list[CleanupRun] = []
-
-    def show(done: CleanupRun) -> None:
+    async for done in wanted.runs(execute=execute):
         runs.append(done)
         render.show_run(console, done, execute=execute)
         console.print()
-
-    await _each(app, wanted, show, execute=execute)
     render.show_sum(console, runs)

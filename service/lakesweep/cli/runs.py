@@ -37,7 +37,7 @@ def runs(
                 for one in found:
                     written.add(one)
         else:
-            lists.show_runs(screen.output(), found)
+            lists.show_runs(screen.output(), found, table)
         return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +13,7 @@ from lakesweep.cli.exits import ExitCode
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
+    from lakesweep.daemon.status import TableStatus
 
 
 def tables(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
@@ -34,10 +36,21 @@ def tables(as_json: options.Json = False, config: options.Config = None, debug: 
                             "location": status.location,
                             "problem": status.problem,
                             "last_run": status.last_run,
+                            "paused": status.paused,
                         }
                     )
         else:
             lists.show_tables(screen.output(), found)
+        _tell_empty(opened, found)
         return exits.gravest(ExitCode.FAILED for status in found if status.problem)
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+def _tell_empty(opened: Session, found: Sequence[TableStatus]) -> None:
+    """A dataset without tables may be new, or a slip in its address: silence would hide the second."""
+    seen = {(status.ref.tenant, status.ref.dataset) for status in found}
+    for tenant, dataset in opened.app.discovery.datasets():
+        if (tenant.id, dataset.id) not in seen:
+            place = dataset.location or dataset.warehouse or "its catalog"
+            screen.complain(f"{tenant.id}/{dataset.id}: no tables found in {place}")

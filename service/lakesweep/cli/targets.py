@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from lakesweep.cli import exits, screen
+from lakesweep.cli import exits, progress, screen
 from lakesweep.cli.exits import ExitCode
 from lakesweep.model.errors import LakesweepError, SettingsError
+from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName
 
 if TYPE_CHECKING:
@@ -45,3 +46,16 @@ class Targets:
                 if work.ref not in seen:
                     seen.add(work.ref)
                     yield work
+
+    async def runs(self, *, execute: bool) -> AsyncIterator[CleanupRun]:
+        """What became of each table. One whose settings are at fault is told and counted, and the others go on."""
+        async for work in self.works():
+            try:
+                with progress.watching(work.ref.label) as report:
+                    done = await self._app.run(work, execute=execute, progress=report)
+            except SettingsError as exc:
+                screen.complain(f"{work.ref.label}: {exits.sentence(exc)}")
+                self.codes.append(exits.of_error(exc))
+                continue
+            self.codes.append(exits.of_run(done))
+            yield done

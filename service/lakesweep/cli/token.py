@@ -114,6 +114,7 @@ def revoke(
     async def body(opened: Session) -> ExitCode:
         if not await opened.app.state.revoke_token(token_id, opened.app.clock.now()):
             raise SettingsError(f"there is no token {token_id!r}: `lakesweep token list` shows them")
+        screen.output().print(screen.text(f"{token_id}: revoked"))
         return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))

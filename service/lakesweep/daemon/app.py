@@ -13,24 +13,25 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from lakesweep.cleanup import planfile
+from lakesweep.cleanup import guards, planfile
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.confirming import Confirming
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explainer, Explanation
-from lakesweep.cleanup.ports import Clock, MergesManifests, ReportProgress
+from lakesweep.cleanup.ports import Clock, MergesManifests, ReportProgress, TableState
 from lakesweep.cleanup.records import Approval, DueTime, StateStore
 from lakesweep.daemon import endings, holds, status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.limits import Limits
-from lakesweep.daemon.neighbours import Neighbours
+from lakesweep.daemon.neighbours import Neighbours, without_itself
 from lakesweep.daemon.status import TableStatus
 from lakesweep.daemon.targets import Work
 from lakesweep.daemon.trails import Trails
@@ -70,7 +71,7 @@ class App:
         self._adapters = Adapters(settings, clock, self._limits)
         self.artifacts = self._adapters.artifacts()
         self.neighbours = Neighbours(self._adapters, clock)
-        self.discovery = Discovery(settings, self._adapters)
+        self.discovery = Discovery(settings, self._adapters, self.neighbours)
         self._closing = AsyncExitStack()
 
     @classmethod
@@ -110,7 +111,8 @@ class App:
 
     async def tables(self) -> list[TableStatus]:
         """Every configured table with its place and its last run."""
-        return [await status.of(work, self.state) for work in await self.resolve(None)]
+        held = await self.state.holds()
+        return [await status.of(work, self.state, held) for work in await self.resolve(None)]
 
     async def plan(self, work: Work, *, progress: ReportProgress | None = None) -> CleanupRun:
         """What a run would do; changes nothing."""
@@ -173,7 +175,7 @@ class App:
         if work.table is None:
             raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
         if not isinstance(work.table, MergesManifests):
-            raise Refused("unsupported", f"{work.ref} is a {work.ref.format} table: only Paimon's manifests are merged")
+            raise Refused("unsupported", f"only Paimon's manifests are merged, not those of {work.ref.format}")
         await holds.refuse_held(self.state, work.ref.label)
         async with self.claimed(work.ref, new_run_id()) as held:
             return await work.table.compact_manifests(self.clock.now(), held) is not None
@@ -244,13 +246,23 @@ class App:
             rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
             neighbours=await self._neighbours_of(work),
             neighbours_problem=self.neighbours.problem(work.tenant, work.ref.dataset),
+            ask_again=partial(self._ask_again, work),
             inventory=self._inventory_of(work),
             artifacts=self.artifacts,
             places=self._limits.deletions,
         )
 
+    async def _ask_again(self, work: Work, state: TableState) -> None:
+        """What only others can tell, as they tell it now."""
+        await holds.refuse_held(self.state, work.ref.label)
+        refusal = guards.check_overlap(state, await self._neighbours_of(work))
+        if refusal:
+            raise Refused(refusal.code, refusal.reason)
+
     async def _owner_of(self, location: Location, target: str | None) -> Work:
         """The table whose roots contain a path."""
+        if target is None and not self.discovery.datasets():
+            raise UnknownTable("no dataset is configured: give the table as --target, or a file with --config")
         works = await self.resolve(target)
         for work in works:
             places = (await self._neighbours_of(work)).get(work.ref, ())
@@ -265,11 +277,7 @@ class App:
         if tenant is None:
             return {}
         places = await self.neighbours.of(tenant)
-        if not work.bare:
-            return places
-        # A bare location may be one of the configured tables under another name; that is no neighbour.
-        own = work.ref.name.rstrip("/")
-        return {ref: found for ref, found in places.items() if own not in {one.raw.rstrip("/") for one in found}}
+        return without_itself(places, work.ref) if work.bare else places
 
     def _inventory_of(self, work: Work) -> Location | None:
         """The ready file list of a configured table's dataset, if it has one."""

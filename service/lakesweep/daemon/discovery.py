@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from lakesweep.daemon import targets
 from lakesweep.daemon.adapters import Adapters
+from lakesweep.daemon.neighbours import Neighbours, is_of_no_dataset
 from lakesweep.daemon.targets import Work
-from lakesweep.model.errors import LakesweepError, UnknownTable
+from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.settings.schema import Settings
@@ -20,30 +21,42 @@ class Discovery:
 
     settings: Settings
     adapters: Adapters
+    neighbours: Neighbours
 
     async def resolve(
         self, target: str | None, *, format: FormatName | None = None, root: str | None = None
     ) -> list[Work]:
-        """The tables a target names. A dataset that cannot be read becomes a Work with its problem."""
-        location = targets.as_location(target) if target else None
+        """The tables a target names, or all that are configured where it is None.
+
+        A dataset that cannot be read becomes a Work with its problem. An empty target is a variable that somebody
+        forgot to set: it names nothing, and certainly not every table.
+        """
+        location = None if target is None else targets.as_location(target)
         if location:
-            return [await self._bare(location, format, targets.root_location(root) if root else None)]
-        pattern = target or "*"
+            return [await self._bare(location, format, None if root is None else targets.root_location(root))]
+        if format is not None or root is not None:
+            raise SettingsError("--format and --root are for a location: of a configured table the settings say both")
+        pattern = "*" if target is None else target
         works: list[Work] = []
         for tenant, dataset in self.datasets():
             if targets.may_match(pattern, tenant.id, dataset.id):
                 works += await self.discover(tenant, dataset, pattern)
         if not works:
-            known = ", ".join(sorted(f"{tenant.id}/{dataset.id}" for tenant, dataset in self.datasets()))
-            raise UnknownTable(
-                f"no configured table matches {pattern!r}; "
-                + (
-                    f"configured datasets: {known}"
-                    if known
-                    else "no dataset is configured: give --config FILE or a location"
-                )
-            )
+            raise UnknownTable(self._no_match(target))
         return works
+
+    def _no_match(self, target: str | None) -> str:
+        if target == "":
+            return "an empty target names no table; every configured table is '*'"
+        told = f"no configured table matches {target!r}, and it is no location: " if target else ""
+        if not self.datasets():
+            return f"{told}no dataset is configured; name a settings file with --config or LAKESWEEP_CONFIG"
+        pattern = target or "*"
+        near = [names for names in self.datasets() if targets.may_match(pattern, *(part.id for part in names))]
+        where = ", ".join(sorted(f"{tenant.id}/{dataset.id}" for tenant, dataset in near or self.datasets()))
+        if not near:
+            return f"{told}configured datasets: {where}"
+        return f"{told}looked in {where}; `lakesweep tables` lists what is there" if target else f"no tables in {where}"
 
     async def discover(self, tenant: TenantSettings, dataset: DatasetSettings, pattern: str = "*") -> list[Work]:
         """The tables of one dataset as its catalog or warehouse shows them now, or one Work with its problem."""
@@ -74,8 +87,22 @@ class Discovery:
 
     async def _bare(self, location: Location, format: FormatName | None, root: Location | None) -> Work:
         """A location inside a configured tenant's root is that tenant's: its S3, its root and its dry_run hold."""
-        owner = next((t for t in self.settings.tenants if Location.parse(t.root).overlaps(location)), None)
+        here = targets.real(location)
+        owner = next((t for t in self.settings.tenants if targets.real(Location.parse(t.root)).overlaps(here)), None)
+        configured = await self._configured_at(here, format, owner) if owner else None
+        if configured:
+            return configured if root is None else replace(configured, tenant_root=root)
         if root is None:
             root = Location.parse(owner.root) if owner else location
         table = await self.adapters.bare_table(location, format, root, owner.id if owner else "")
         return Work(ref=table.ref, tenant_root=root, table=table, bare=True, bare_tenant=owner.id if owner else "")
+
+    async def _configured_at(self, here: Location, format: FormatName | None, tenant: TenantSettings) -> Work | None:
+        """A configured table by its place: its settings, lease and holds hold however somebody names it."""
+        for ref, places in (await self.neighbours.of(tenant)).items():
+            dataset = tenant.dataset(ref.dataset)
+            is_here = here.as_directory() in {targets.real(place).as_directory() for place in places}
+            if is_here and dataset and format in (None, ref.format) and not is_of_no_dataset(ref):
+                table = await self.adapters.format(tenant, dataset).open(ref)
+                return Work(ref=ref, tenant_root=Location.parse(tenant.root), table=table)
+        return None

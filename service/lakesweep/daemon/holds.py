@@ -28,7 +28,7 @@ async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
     known = [(tenant.id, dataset.id) for tenant in settings.tenants for dataset in tenant.datasets]
     bare = fnmatchcase(BARE_TENANT, hold.scope.partition("/")[0])
     if not bare and not any(targets.may_match(hold.scope, *names) for names in known):
-        raise UnknownTable(f"{hold.scope} holds nothing back: no such tenant or dataset is configured")
+        raise UnknownTable(f"nothing to hold back: no tenant or dataset is configured that {hold.scope!r} names")
     await state.set_hold(hold)
 
 

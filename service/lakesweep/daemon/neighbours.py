@@ -7,7 +7,7 @@ change. Tenant roots never overlap, so other tenants need not be asked.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -18,12 +18,15 @@ from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
-from lakesweep.settings.tenants import TenantSettings
+from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
 
 KEPT_FOR = timedelta(hours=1)
 """A table that is moved to another place without a new name is noticed after this at the latest."""
+
+_OUTSIDE = "/"
+"""Begins the name of a table that is outside of its dataset's namespace."""
 
 Places = Mapping[TableRef, tuple[Location, ...]]
 
@@ -37,6 +40,8 @@ class Neighbours:
         self._known: dict[str, tuple[datetime, Places]] = {}
         self._last: dict[tuple[str, str], dict[TableRef, tuple[Location, ...]]] = {}
         self._problems: dict[tuple[str, str], str] = {}
+        self._changes: Counter[str] = Counter()
+        """How often a tenant's tables have changed: an answer that was asked for before may not know the newest."""
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, tenant: TenantSettings) -> Places:
@@ -45,9 +50,10 @@ class Neighbours:
             found = self._known.get(tenant.id)
             now = self._clock.now()
             if found is None or not found[0] <= now < found[0] + KEPT_FOR:
+                changes = self._changes[tenant.id]
                 places, complete = await self._ask(tenant)
                 found = (now, places)
-                if complete:
+                if complete and changes == self._changes[tenant.id]:
                     self._known[tenant.id] = found
             return found[1]
 
@@ -58,10 +64,11 @@ class Neighbours:
     def forget(self, tenant: str) -> None:
         """Ask again next time: the tenant has other tables now."""
         self._known.pop(tenant, None)
+        self._changes[tenant] += 1
 
     async def _ask(self, tenant: TenantSettings) -> tuple[Places, bool]:
         """The places, and whether every dataset answered."""
-        places: dict[TableRef, tuple[Location, ...]] = {}
+        told: dict[str, Places] = {}
         complete = True
         for dataset in tenant.datasets:
             try:
@@ -74,5 +81,42 @@ class Neighbours:
                 found, complete = self._last.get((tenant.id, dataset.id), {}), False
             else:
                 self._problems.pop((tenant.id, dataset.id), None)
-            places |= found
-        return places, complete
+            told[dataset.id] = found
+        return _without_repeated(tenant, told), complete
+
+
+def without_itself(places: Places, bare: TableRef) -> Places:
+    """The neighbours of a bare location: it may be a table of a catalog that is in no dataset."""
+    own = bare.name.rstrip("/")
+    return {
+        ref: where
+        for ref, where in places.items()
+        if not (is_of_no_dataset(ref) and ref.format is bare.format and own in {one.raw.rstrip("/") for one in where})
+    }
+
+
+def is_of_no_dataset(ref: TableRef) -> bool:
+    """Is it a table that a dataset's catalog tells besides those of the dataset?"""
+    return ref.name.startswith(_OUTSIDE)
+
+
+def _without_repeated(tenant: TenantSettings, told: Mapping[str, Places]) -> Places:
+    """A catalog with several datasets tells the tables of each to all of them. What its own dataset tells, too, is no
+    second table, if it is certainly the same catalog: by its own name, since what its settings leave out is looked up
+    by that."""
+    own = {dataset.id: _own_names(dataset, told[dataset.id]) for dataset in tenant.datasets}
+    places: dict[TableRef, tuple[Location, ...]] = {}
+    for dataset in tenant.datasets:
+        named = bool((dataset.catalog or {}).get("name"))
+        same = [one.id for one in tenant.datasets if named and one.id != dataset.id and one.catalog == dataset.catalog]
+        for ref, where in told[dataset.id].items():
+            name = ref.name.removeprefix(_OUTSIDE)
+            if not is_of_no_dataset(ref) or not any(name in own[other] for other in same):
+                places[ref] = where
+    return places
+
+
+def _own_names(dataset: DatasetSettings, told: Places) -> set[str]:
+    """The dataset's tables, as their catalog calls them."""
+    before = f"{dataset.namespace}." if dataset.namespace else ""
+    return {f"{before}{ref.name}" for ref in told if not is_of_no_dataset(ref)}

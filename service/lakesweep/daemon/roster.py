@@ -29,6 +29,7 @@ LOOK_SECONDS = 300
 """A catalog that has not told its tables after this counts as out of reach."""
 LOOKS_AT_ONCE = 4
 FIRST_RETRY = timedelta(seconds=10)
+TABLES_AT_A_TIME = 1000
 
 DatasetKey = tuple[str, str]
 
@@ -54,6 +55,9 @@ class _Dataset:
     next_look: datetime
     failures: int = 0
     looking: bool = False
+    looked: bool = False
+    """At least once, under the present settings."""
+    empty: bool = False
     labels: set[str] = field(default_factory=set)
 
 
@@ -83,6 +87,12 @@ class Roster:
                 known.looking = True
                 yield tenant, dataset
 
+    def not_looked_yet(self, ref: TableRef) -> bool:
+        """May the table's dataset still turn out to have it, under the present settings?"""
+        tenant = self.app.settings.tenant(ref.tenant)
+        known = self._datasets.get((ref.tenant, ref.dataset))
+        return tenant is not None and tenant.dataset(ref.dataset) is not None and not (known and known.looked)
+
     def next_look(self) -> datetime | None:
         """When a dataset is next due to be looked at."""
         return min((known.next_look for known in self._datasets.values() if not known.looking), default=None)
@@ -92,16 +102,19 @@ class Roster:
         app, key = self.app, (tenant.id, dataset.id)
         try:
             works = await self._works(app, tenant, dataset)
+            problem = next((work.problem for work in works if work.problem), None)
+            entries = {} if problem else await _entries(app, dataset, key, works)
         finally:
             # Cancelled or not: whoever comes next may look.
             if key in self._datasets:
                 self._datasets[key].looking = False
         if app is not self.app:
-            return
+            return  # other settings hold since then, and these entries are of the old ones
         now = app.clock.now()
-        problem = next((work.problem for work in works if work.problem), None)
+        self._datasets[key].looked = True
         if problem is None:
-            await self._enter(app, dataset, key, works)
+            self._enter(app, key, entries)
+            self._tell_if_empty(app, tenant, dataset)
             self._datasets[key].failures = 0
             self._datasets[key].next_look = now + self._interval
         else:
@@ -128,21 +141,8 @@ class Roster:
                 why = CatalogUnavailable(f"unexpected {type(exc).__name__}: {exc}")
             return [app.discovery.unreadable(tenant, dataset, why)]
 
-    async def _enter(self, app: App, dataset: DatasetSettings, key: DatasetKey, works: list[Work]) -> None:
+    def _enter(self, app: App, key: DatasetKey, found: dict[str, Entry]) -> None:
         self.problems.pop(_name(key), None)
-        usual = cleanup_for(app.settings, *key)
-        found: dict[str, Entry] = {}
-        for number, work in enumerate(works):
-            special = dataset.table(work.ref.name)
-            cleanup = cleanup_for(app.settings, *key, work.ref.name) if special else usual
-            entry = Entry(work=work, app=app, schedule=_schedule(cleanup), enabled=cleanup.enabled)
-            found[entry.label] = entry
-            if entry.enabled:
-                app.metrics.expect(work.ref)
-            else:
-                app.metrics.count_skip(work.ref, "disabled")
-            if number % 1000 == 999:
-                await asyncio.sleep(0)  # a large dataset must not hold up the event loop
         before = self._datasets[key].labels
         if before != set(found):
             app.neighbours.forget(key[0])
@@ -153,6 +153,14 @@ class Roster:
         self._datasets[key].labels = set(found)
         self._count(app)
 
+    def _tell_if_empty(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
+        """Once: it may be new. It may also be a slip in an address, which nothing else would show."""
+        known = self._datasets[tenant.id, dataset.id]
+        empty = not known.labels and _any_enabled(app, tenant, dataset)
+        if empty and not known.empty:
+            log.warning("no_tables_found", tenant=tenant.id, dataset=dataset.id)
+        known.empty = empty
+
     def _count(self, app: App) -> None:
         counts = Counter(str(entry.work.ref.tenant) for entry in self.entries.values())
         for tenant in app.settings.tenants:
@@ -161,6 +169,24 @@ class Roster:
     @property
     def _interval(self) -> timedelta:
         return timedelta(seconds=self.app.settings.daemon.discovery_seconds)
+
+
+async def _entries(app: App, dataset: DatasetSettings, key: DatasetKey, works: list[Work]) -> dict[str, Entry]:
+    """What the settings say of each table."""
+    usual = cleanup_for(app.settings, *key)
+    found: dict[str, Entry] = {}
+    for number, work in enumerate(works, start=1):
+        special = dataset.table(work.ref.name)
+        cleanup = cleanup_for(app.settings, *key, work.ref.name) if special else usual
+        entry = Entry(work=work, app=app, schedule=_schedule(cleanup), enabled=cleanup.enabled)
+        found[entry.label] = entry
+        if entry.enabled:
+            app.metrics.expect(work.ref)
+        else:
+            app.metrics.count_skip(work.ref, "disabled")
+        if number % TABLES_AT_A_TIME == 0:
+            await asyncio.sleep(0)  # a large dataset must not hold up the event loop
+    return found
 
 
 def _any_enabled(app: App, tenant: TenantSettings, dataset: DatasetSettings) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -172,14 +173,27 @@ class Scheduler:
 
     def _start(self, tasks: asyncio.TaskGroup, now: datetime) -> None:
         places = self.app.settings.daemon.max_tables
-        while self._requests and len(self.running) < places:
-            self._begin(tasks, self._requests.popleft())
+        for turn in [turn for turn in self._requests if self._is_current(turn)][: max(0, places - len(self.running))]:
+            self._requests.remove(turn)
+            self._begin(tasks, turn)
         due = list(self._waiting(now))
         waiting = Counter(one.tenant for one in due)
         for tenant in self.app.settings.tenants:
             self.app.metrics.tables_due.labels(tenant.id).set(waiting[tenant.id])
         for one in self._turns.choose(due, self._running_by_tenant(), places - len(self.running)):
             self._begin(tasks, self._turn(self.roster.entries[one.table]))
+
+    def _is_current(self, turn: Turn) -> bool:
+        """Can it begin under the newest settings? They may have changed while it waited."""
+        entry = self.roster.entries.get(turn.entry.label)
+        if turn.entry.app is self.app or entry is not None:
+            turn.entry = entry or turn.entry
+            return True
+        if self.roster.not_looked_yet(turn.entry.work.ref):
+            return False
+        gone = UnknownTable(f"{turn.entry.label} is not known under the settings that hold since it was asked for")
+        turn.entry = replace(turn.entry, app=self.app, work=replace(turn.entry.work, table=None, problem=gone))
+        return True
 
     def _waiting(self, now: datetime) -> Iterator[Due]:
         """Tables whose time has come, and that nobody is known to work on."""

@@ -118,5 +118,7 @@ def _warn_if_idle(settings: Settings) -> None:
         for dataset in tenant.datasets
         for table in (None, *(special.name for special in dataset.tables))
     ]
-    if not any(cleanup_for(settings, *level).enabled for level in levels):
+    if not levels:
+        log.warning("nothing_configured", hint="name a file with tenants and datasets, by --config or LAKESWEEP_CONFIG")
+    elif not any(cleanup_for(settings, *level).enabled for level in levels):
         log.warning("nothing_enabled", hint="set orphan_cleanup.enabled = true here, or for a tenant, dataset or table")

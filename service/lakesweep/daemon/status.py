@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakesweep.cleanup.records import StateStore
+from lakesweep.cleanup.records import Hold, StateStore
+from lakesweep.daemon import targets
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.table import TableRef
@@ -19,13 +21,17 @@ class TableStatus:
     location: str | None
     problem: str | None
     last_run: dict[str, Any] | None
+    paused: bool
 
 
-async def of(work: Work, state: StateStore) -> TableStatus:
-    """Where a table is, or why it cannot be opened, and its last run."""
+async def of(work: Work, state: StateStore, holds: Sequence[Hold]) -> TableStatus:
+    """Where a table is, or why it cannot be opened, its last run, and whether a hold covers it."""
     runs = await state.list_runs(table=work.ref.label, limit=1)
     location, problem = await _place(work)
-    return TableStatus(ref=work.ref, location=location, problem=problem, last_run=runs[0] if runs else None)
+    paused = any(targets.covers(hold.scope, work.ref.label) for hold in holds)
+    return TableStatus(
+        ref=work.ref, location=location, problem=problem, last_run=runs[0] if runs else None, paused=paused
+    )
 
 
 async def _place(work: Work) -> tuple[str | None, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,9 +43,14 @@ def as_location(target: str) -> Location | None:
     """
     if _ADDRESS.match(target):
         return _parse(target)
-    if target.startswith(("/", "./", "../", "~")) or Path(target).is_dir():
+    if target.startswith(("/", "./", "../", "~")) or (target and Path(target).is_dir()):
         return _parse(str(Path(target).expanduser().absolute()))
     return None
+
+
+def real(location: Location) -> Location:
+    """Where a local path leads, through all links; other stores have none. For comparing only, never to delete by."""
+    return Location("file", "", os.path.realpath(location.path)) if location.scheme == "file" else location
 
 
 def root_location(text: str) -> Location:
@@ -69,6 +75,8 @@ def matching(target: str, refs: Sequence[TableRef]) -> list[TableRef]:
 
 def covers(target: str, label: str) -> bool:
     """Does the target name this table, or something that holds it?"""
+    if target == label:
+        return True  # also of a name that would be a pattern
     return any(fnmatchcase(label, pattern) for pattern in (target, f"{target.rstrip('/')}/*"))
 
 

@@ -73,7 +73,7 @@ async def tend(turn: Turn, luck: Callable[[], float]) -> Tended:
             reason = exc.code if isinstance(exc, Refused) else "lease_lost"
             app.metrics.count_skip(ref, reason)
             log.info("table_skipped", reason=reason)
-            await _tell_requester(turn, exc)
+            await _tell_requester(turn, endings.not_started(turn.run_id, ref, exc, app.clock.now()))
             pause = timedelta(seconds=app.settings.daemon.lease_seconds / 2)
             return Tended(look_again_at=app.clock.now() + pause)
         except LakesweepError as exc:
@@ -103,6 +103,7 @@ async def _tend_claimed(turn: Turn, held: HeldLease, luck: Callable[[], float]) 
         )
     except LakesweepError as exc:
         run = _not_started(turn, exc)
+    await _tell_requester(turn, run)
     if turn.requested and run.outcome is Outcome.DRY_RUN:
         return Tended(due=known, ran=True)  # somebody wanted to look; the regular cycle is not put off by it
     stopped = turn.stopped if run.outcome is Outcome.FAILED else Stopped.NO
@@ -123,12 +124,11 @@ def _not_started(turn: Turn, exc: LakesweepError) -> CleanupRun:
     return run
 
 
-async def _tell_requester(turn: Turn, exc: LakesweepError) -> None:
-    """Whoever was told the run's id finds out what became of it."""
+async def _tell_requester(turn: Turn, run: CleanupRun) -> None:
+    """Whoever was told the run's id finds out what became of it, also if it ended before it was recorded."""
     if turn.requested:
-        app = turn.entry.app
-        with suppress(StateError):
-            await app.state.start_run(endings.not_started(turn.run_id, turn.entry.work.ref, exc, app.clock.now()))
+        with suppress(StateError):  # it is there already, as nearly always
+            await turn.entry.app.state.start_run(run)
 
 
 async def _after_panic(turn: Turn) -> DueTime:

@@ -112,7 +112,8 @@ async def _detect(location: Location, storage: Storage) -> FormatName:
     if await _holds(storage, location.join("metadata"), METADATA_SUFFIXES):
         return FormatName.ICEBERG
     raise SettingsError(
-        f"{location} is no table: it has neither _delta_log/, nor schema/ and snapshot/, nor metadata/*.metadata.json"
+        f"{location} is no table: nothing is stored there in _delta_log/, in schema/ and snapshot/, or as "
+        "metadata/*.metadata.json; many tables in one place are a dataset of the settings"
     )
 
 

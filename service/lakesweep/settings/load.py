@@ -98,9 +98,18 @@ def _unknown_variable(name: str) -> str | None:
         return None
     if upper.removeprefix(PREFIX).split("__")[0].lower() in Settings.model_fields or _KUBERNETES_LINK.match(upper):
         return None
-    known = [CONFIG_VARIABLE, *(_variable(key) for key in known_keys())]
-    near = difflib.get_close_matches(upper, known, n=1)
-    return f"environment variable {name}: unknown setting{f', did you mean {near[0]}?' if near else ''}"
+    meant = _near_variable(upper)
+    return f"environment variable {name}: unknown setting{f', did you mean {meant}?' if meant else ''}"
+
+
+def _near_variable(name: str) -> str | None:
+    """The variable that is spelled much like this one, or whose own name, without its sections, is."""
+    whole = {variable: variable for variable in (CONFIG_VARIABLE, *map(_variable, known_keys()))}
+    tails = {variable.rpartition("__")[2]: variable for variable in reversed(whole)}
+    for text, spellings in ((name, whole), (name.removeprefix(PREFIX), tails)):
+        if near := difflib.get_close_matches(text, spellings, n=1, cutoff=0.8):
+            return spellings[near[0]]
+    return None
 
 
 def _variable(key: Key) -> str:

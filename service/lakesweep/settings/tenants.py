@@ -62,7 +62,8 @@ class DatasetSettings(Group):
     """Table format: `iceberg` needs `catalog`, `paimon` needs `warehouse`, `delta` needs `location`."""
     catalog: Properties | None = Field(default=None, repr=False)
     """Iceberg: the properties of a pyiceberg catalog (`type`, `uri`, `warehouse`, `credential`, …). `name` is the
-    catalog's own name, by default the dataset's id."""
+    catalog's own name, by default the dataset's id. What is secret may come from the environment, where pyiceberg looks
+    too: `PYICEBERG_CATALOG__PROD__CREDENTIAL` is the `credential` of the catalog `prod`."""
     namespace: str | None = Field(default=None, min_length=1)
     """Iceberg: the namespace whose tables belong to this dataset, those of namespaces inside it too; its levels are
     joined with dots. Without it: every namespace of the catalog."""

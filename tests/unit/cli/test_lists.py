@@ -27,10 +27,11 @@ def test_runs_are_listed_from_their_documents():
 
 
 def test_tables_are_listed_with_their_trouble():
-    good = TableStatus(ref=examples.REF, location="s3://x", problem=None, last_run=report.run_document(examples.done()))
-    bad = TableStatus(ref=examples.REF, location=None, problem="cannot read it", last_run=None)
+    last = report.run_document(examples.done())
+    good = TableStatus(ref=examples.REF, location="s3://x", problem=None, last_run=last, paused=True)
+    bad = TableStatus(ref=examples.REF, location=None, problem="cannot read it", last_run=None, paused=False)
     text = plain(lists.show_tables, [good, bad])
-    assert "done" in text
+    assert "done, paused" in text
     assert "cannot read it" in text
     assert plain(lists.show_tables, []).strip() == "no tables"
 

@@ -1,4 +1,4 @@
-"""What settings become: here, how hard a tenant's store may be worked by deletes."""
+"""What settings become: here, how hard a tenant's store may be worked by deletes, and what of our own may go."""
 
 import asyncio
 from contextlib import aclosing
@@ -43,7 +43,7 @@ async def stub(s3_credentials):
 async def adapters(stub, tmp_path):
     settings = Settings.model_validate(
         {
-            "service": {"data_dir": str(tmp_path)},
+            "service": {"data_dir": str(tmp_path), "artifacts": "s3://lake/ops"},
             "storage": {"s3": {"endpoint_url": stub.endpoint_url, "path_style": True}},
         }
     )
@@ -79,3 +79,23 @@ async def test_a_tenants_next_sweep_goes_on_at_the_pace_of_the_last_and_other_te
     watch.seen = []
     await sweep(adapters, "other", 6)
     assert max(watch.seen) == 6
+
+
+async def test_of_an_object_store_only_published_copies_of_our_own_are_ever_discarded(adapters, stub, tmp_path):
+    """Whatever address the state store holds: the gate stands behind the look at it."""
+    artifacts = adapters.artifacts()
+    plan = artifacts.file("plans", "r1.parquet")
+    plan.parent.mkdir(parents=True)
+    plan.write_bytes(b"rows")
+    address = await artifacts.publish(plan)
+    objects = stub.buckets["lake"]
+    outside = {"t/1/0": b"live", "ops-of-others/plans/1/0": b"theirs", "ops": b"a file by that name"}
+    objects.update(outside)
+    for place in ("s3://lake/t/1", "s3://lake/ops-of-others/plans/1", "s3://lake/ops/../t/1", "s3a://else/ops/1"):
+        await artifacts.discard(place)
+    for key in (*outside, "ops/", "ops/../t/1/0", "ops/./plans"):
+        await artifacts._discard([f"{address}/0", f"s3://lake/{key}"])
+    assert objects == {**outside, "ops/plans/r1.parquet/1/0": b"rows"}
+    assert stub.count("delete") == stub.count("delete_page") == 0
+    await artifacts.discard(address)
+    assert objects == outside

@@ -60,6 +60,12 @@ async def test_what_names_something_is_held(state, settings, scope):
     assert [hold.scope for hold in await state.holds()] == [scope]
 
 
+async def test_a_table_whose_name_looks_like_a_pattern_is_held_by_that_name(state):
+    await state.set_hold(Hold(scope="acme/shop/orders[1]", since=NOW, by="ann"))
+    with pytest.raises(Refused, match="held"):
+        await holds.refuse_held(state, "acme/shop/orders[1]")
+
+
 @pytest.mark.parametrize("scope", ["acne", "acme/shap", "acne/*", "shop"])
 async def test_a_slip_in_a_name_does_not_look_like_a_pause(state, settings, scope):
     with pytest.raises(UnknownTable, match=re.escape(scope)):

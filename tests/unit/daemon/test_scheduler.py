@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from structlog.testing import capture_logs
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
 from lakesweep.cleanup.records import DueTime, Hold
+from lakesweep.daemon import roster
 from lakesweep.daemon.app import App
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
@@ -228,6 +230,42 @@ async def test_a_dataset_out_of_reach_is_told_and_looked_at_again_soon(lake):
         assert stand.skipped("globex", "discovery_failed") == 2
 
 
+async def test_a_dataset_without_tables_is_told_once_and_again_when_it_has_lost_them(lake):
+    lake.add("acme", [])
+    lake.add("globex", [], enabled=False)
+    async with standing(lake) as stand:
+        with capture_logs() as told:
+            await stand.round()
+            await stand.pass_time(minutes=6)
+            write_local(lake.directory("acme/d/one"), small_table("one"))
+            await stand.pass_time(minutes=6)
+            for path in sorted(lake.directory("acme/d/one").rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+            await stand.pass_time(minutes=6)
+    assert [entry["tenant"] for entry in told if entry["event"] == "no_tables_found"] == ["acme", "acme"]
+
+
+async def test_settings_that_change_while_a_large_dataset_is_entered_leave_none_of_the_old_entries(lake, monkeypatch):
+    monkeypatch.setattr(roster, "TABLES_AT_A_TIME", 1)
+    lake.add("acme", ["one", "two"])
+    async with standing(lake) as stand:
+        careful = stand.app.successor(Settings.model_validate(lake.settings(orphan_cleanup={"dry_run": True})))
+        careful._adapters.storage = _with_clock(careful._adapters.storage, stand.clock)
+        expect = stand.app.metrics.expect
+
+        def expect_and_reload(ref):
+            expect(ref)
+            if stand.scheduler.app is not careful:
+                stand.scheduler.adopt(careful)
+
+        monkeypatch.setattr(stand.app.metrics, "expect", expect_and_reload)
+        await stand.round(times=1)
+        assert stand.scheduler.roster.entries == {}
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "dry_run"), ("acme/d/two", "dry_run")]
+        assert len(lake.orphans_left("acme/d/one")) == 3
+
+
 async def test_no_more_tables_at_once_than_allowed(lake, monkeypatch):
     lake.add("acme", [f"t{number}" for number in range(6)])
     most = 0
@@ -295,6 +333,17 @@ async def test_a_requested_run_of_a_busy_table_leaves_its_outcome_under_its_id(l
         await stand.round(times=1)
         found = await stand.app.state.get_run(run_id)
         assert found["refused"]["code"] == "busy"
+
+
+async def test_a_requested_run_of_a_held_table_leaves_its_refusal_under_its_id(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round(times=1)
+        await stand.app.state.set_hold(Hold(scope="acme", since=NOON, by="a test"))
+        run_id = stand.scheduler.request("acme/d/one", execute=True, trigger=API)
+        await stand.round(times=1)
+        assert (await stand.app.state.get_run(run_id))["refused"]["code"] == "held"
+        assert len(lake.orphans_left("acme/d/one")) == 3
 
 
 async def test_a_cancelled_run_waits_for_its_next_regular_time(lake):
@@ -379,6 +428,45 @@ async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_close
         assert await stand.outcomes() == [("acme/d/one", "done"), ("globex/d/two", "done")]
         assert closed == [True]
         await new.retire()
+
+
+async def test_a_request_that_waited_while_the_settings_changed_runs_under_the_new_ones(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round(times=1)
+        run_id = stand.scheduler.request("acme/d/one", execute=True, trigger=API)
+        lake.tenants["acme"]["orphan_cleanup"] = {"dry_run": True}
+        careful = stand.app.successor(Settings.model_validate(lake.settings()))
+        careful._adapters.storage = _with_clock(careful._adapters.storage, stand.clock)
+        stand.scheduler.adopt(careful)
+        await stand.round(times=1)
+        assert stand.scheduler.waiting_or_running(run_id)  # its dataset has not been looked at again
+        await stand.round(times=1)
+        assert (await stand.app.state.get_run(run_id))["outcome"] == "dry_run"
+        assert len(lake.orphans_left("acme/d/one")) == 3
+
+
+@pytest.mark.parametrize("without", ["the table's dataset", "the tenant", "anything enabled"])
+async def test_a_request_for_what_new_settings_do_not_know_any_more_ends_and_deletes_nothing(lake, without):
+    lake.add("acme", ["one"])
+    lake.add("globex", ["two"])
+    async with standing(lake) as stand:
+        await stand.round(times=1)
+        run_id = stand.scheduler.request("acme/d/one", execute=True, trigger=API)
+        match without:
+            case "the table's dataset":
+                lake.tenants["acme"]["datasets"] = []
+            case "the tenant":
+                del lake.tenants["acme"]
+            case _:
+                lake.tenants["acme"]["orphan_cleanup"] = {"enabled": False}
+        other = stand.app.successor(Settings.model_validate(lake.settings()))
+        other._adapters.storage = _with_clock(other._adapters.storage, stand.clock)
+        stand.scheduler.adopt(other)
+        await stand.round(times=3)
+        assert await stand.outcomes() == [("acme/d/one", "failed"), ("globex/d/two", "done")]
+        assert "not known" in (await stand.app.state.get_run(run_id))["reason"]
+        assert len(lake.orphans_left("acme/d/one")) == 3
 
 
 async def test_a_run_is_never_done_by_two_schedulers_at_once(lake):

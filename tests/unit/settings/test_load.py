@@ -109,6 +109,10 @@ def test_a_wrong_value_is_not_told_again_as_missing(write):
         ),
         ('[tenants]\nid = "a"', "tenants: must be an array of tables, written [[…]]"),
         ("orphan_cleanup = 5", "orphan_cleanup = 5: must be a table"),
+        (
+            '[[tenants]]\nid = "a"\nroot = "gs://lake"',
+            'tenants[a].root = "gs://lake": must be an address s3://…, file://…',
+        ),
         ('[storage.s3]\nendpoint_url = "minio"', "must be of the form http://host:port or https://host"),
     ],
 )
@@ -136,10 +140,12 @@ def test_a_fault_of_the_environment_names_the_variable(write, monkeypatch):
     monkeypatch.setenv("LAKESWEEP_ORPHAN_CLEANUP__DRY_RUN", "perhaps")
     monkeypatch.setenv("LAKESWEEP_ORPHAN_CLEANUP__DRYRUN", "true")
     monkeypatch.setenv("LAKESWEEP_ORPHAN_CLEANUP_BATCH_SIZE", "1")
+    monkeypatch.setenv("LAKESWEEP_DRY_RUN", "true")
     monkeypatch.setenv("LAKESWEEP_ENGINE__SPARK__CONF", "{not json")
     monkeypatch.setenv("LAKESWEEP_TENANTS", '[{"id": "a", "root": "x"}]')
     expected = """
         LAKESWEEP_ORPHAN_CLEANUP_BATCH_SIZE: unknown setting, did you mean LAKESWEEP_ORPHAN_CLEANUP__BATCH_SIZE?
+        LAKESWEEP_DRY_RUN: unknown setting, did you mean LAKESWEEP_ORPHAN_CLEANUP__DRY_RUN?
         LAKESWEEP_ENGINE__SPARK__CONF: must be JSON: Expecting property name
         LAKESWEEP_ORPHAN_CLEANUP__DRY_RUN: orphan_cleanup.dry_run = "perhaps": must be true or false
         LAKESWEEP_ORPHAN_CLEANUP__DRYRUN: orphan_cleanup.dryrun: unknown key, did you mean 'dry_run'?

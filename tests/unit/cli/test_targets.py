@@ -1,0 +1,128 @@
+"""What the words on the command line name: never more than was meant, and never nothing without a word."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.builders.small_lake import LocalLake, to_toml
+
+from lakesweep.cli.main import main
+
+
+@pytest.fixture
+def lake(tmp_path):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one", "two"])
+    return lake
+
+
+@pytest.fixture
+def call(lake, tmp_path, capsys):
+    """Run a command on the lake's settings: its exit code, standard output and standard error."""
+    file = tmp_path / "lakesweep.toml"
+
+    def run(*arguments):
+        file.write_text(to_toml(lake.settings(logging={"level": "error"})))
+        code = main([*map(str, arguments), "--config", str(file)])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", [["plan"], ["run", "--execute"], ["compact-manifests"]])
+def test_an_empty_target_names_no_table_instead_of_every_table(command, lake, call):
+    code, _, told = call(*command, "")
+    assert code == 2
+    assert "an empty target names no table" in told
+    assert len(lake.orphans_left("acme/d/one")) == 3
+
+
+@pytest.mark.parametrize("given", [["--root", "/somewhere"], ["--format", "paimon"], ["--root", ""]])
+@pytest.mark.parametrize("target", [["acme/d/one"], []])
+def test_what_is_for_locations_only_is_never_ignored(target, given, lake, call):
+    code, _, told = call("plan", *target, *given)
+    assert code == 2
+    assert "--format and --root are for a location" in told
+
+
+def test_an_empty_root_is_not_the_working_directory(lake, call):
+    code, _, told = call("run", lake.directory("acme/d/one"), "--root", "", "--execute")
+    assert code == 2
+    assert "--root '' is not an address" in told
+    assert len(lake.orphans_left("acme/d/one")) == 3
+
+
+def test_an_unknown_table_is_told_with_where_it_was_looked_for(call):
+    assert call("plan", "acme/d/onne")[2] == (
+        "lakesweep: no configured table matches 'acme/d/onne', and it is no location: looked in acme/d; "
+        "`lakesweep tables` lists what is there\n"
+    )
+    assert "configured datasets: acme/d" in call("plan", "acme/e/one")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["tables"], "no dataset is configured; name a settings file"),
+        (["plan", "orders"], "no configured table matches 'orders', and it is no location: no dataset is configured"),
+        (["plan"], "nothing to work on"),
+        (["explain", "/lake/x.parquet"], "give the table as --target"),
+    ],
+)
+def test_without_any_dataset_each_command_says_what_would_help(arguments, told, lake, call):
+    lake.tenants.clear()
+    code, _, error = call(*arguments)
+    assert code == 2
+    assert told in error
+
+
+@pytest.mark.parametrize("command", [["plan"], ["run", "*", "--execute"]])
+def test_a_dataset_whose_settings_are_at_fault_does_not_keep_the_others_back(command, lake, call):
+    wrong = {"id": "wrong", "format": "iceberg", "catalog": {"type": "nosuch", "uri": "x"}}
+    lake.tenants["acme"]["datasets"].insert(0, wrong)
+    code, out, error = call(*command, "--json")
+    assert code == 2
+    assert {table["table"] for table in json.loads(out)["tables"]} == {"acme/d/one", "acme/d/two"}
+    assert error.startswith("lakesweep: acme/wrong/*: the properties of catalog wrong")
+    assert "nosuch" in error
+
+
+def test_a_dataset_without_tables_is_told(lake, call, tmp_path):
+    slip = {"id": "slip", "format": "delta", "location": f"{tmp_path}/lake/acme/tabels"}
+    lake.tenants["acme"]["datasets"].append(slip)
+    code, out, error = call("tables", "--json")
+    assert code == 0
+    assert len(json.loads(out)["tables"]) == 2
+    assert error == f"lakesweep: acme/slip: no tables found in {slip['location']}\n"
+
+
+def test_what_is_paused_is_seen_and_a_wrong_scope_is_told_with_the_right_one(call):
+    assert call("pause", "acme/d/one")[0] == 0
+    paused = {table["table"]: table["paused"] for table in json.loads(call("tables", "--json")[1])["tables"]}
+    assert paused == {"acme/d/one": True, "acme/d/two": False}
+    assert "paused" in call("tables")[1]
+    code, _, told = call("resume", "acme")
+    assert (code, told) == (2, "lakesweep: there is no hold 'acme'; there is: 'acme/d/one'\n")
+    assert call("resume", "acme/d/one")[0] == 0
+    assert "and no other" in call("resume", "acme/d/one")[2]
+
+
+def test_lists_without_anything_say_of_what(call):
+    assert call("audit", "verify")[1] == "there are no audit records yet\n"
+    assert call("runs", "--table", "acme/d/onne")[1] == "no runs of acme/d/onne\n"
+
+
+def test_a_plan_above_a_ceiling_names_the_run_to_approve(lake, call):
+    lake.tenants["acme"]["orphan_cleanup"] = {"ceilings": {"files": 1}}
+    code, shown, _ = call("run", "acme/d/one", "--execute")
+    assert code == 3
+    (run,) = json.loads(call("runs", "--json")[1])["runs"]
+    assert f"`lakesweep approve {run['run_id']}` lets this plan go" in shown
+    assert call("approve", run["run_id"])[0] == 0
+
+
+def test_a_run_that_never_was_is_told_with_where_to_look(call):
+    code, _, told = call("approve", "nosuch")
+    assert (code, told) == (2, "lakesweep: there is no run 'nosuch': `lakesweep runs` shows them\n")

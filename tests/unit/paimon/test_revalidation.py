@@ -1,0 +1,59 @@
+"""What is asked again before each batch, on a table that people tag while it is swept."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from tests.unit.paimon.conftest import World
+
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import Outcome
+
+ONE_BY_ONE = CleanupPolicy(
+    dry_run=False,
+    max_snapshot_age=timedelta(0),
+    min_snapshots_to_keep=1,
+    batch_size=1,
+    max_concurrent_deletions=1,
+)
+
+
+async def test_a_file_that_one_late_tag_spells_as_deleted_and_a_later_one_needs_is_kept(world: World) -> None:
+    """A manifest that was read for the first tag names it as well for the second, and is not read twice."""
+    table = world.table
+    table.append("b")  # snapshot 1 needs the file that this is about
+    table.overwrite("b")  # snapshot 2 has its manifest still, and another one that deletes it
+    table.merge()  # and from snapshot 3 on nothing names it any more
+    table.append("c")
+    for name in "xyz":
+        table.stray(name, old=True)  # batches that come before its own
+
+    def tag(number: int) -> None:
+        document = json.loads(world.bucket.objects[f"{table.place}/snapshot/snapshot-{number}"].data)
+        table.put_json(f"tag/tag-{number}", document)
+        table.needs[f"tag/tag-{number}"] = table.needs[f"snapshot/snapshot-{number}"]
+
+    handle = world.handle()
+    commit, references = handle.commit_expiry, handle.references
+    late = iter([1])
+
+    async def commit_then_tag(*arguments: Any) -> Any:
+        answer = await commit(*arguments)
+        tag(2)
+        return answer
+
+    async def references_then_tag(state: Any, expiring: Any, before: Any = None) -> Any:
+        found = await references(state, expiring, before)
+        if "tag/tag-2" in table.needs:
+            for number in late:
+                tag(number)
+        return found
+
+    handle.commit_expiry = commit_then_tag  # type: ignore[method-assign]
+    handle.references = references_then_tag  # type: ignore[method-assign]
+    run = await world.bench.run(handle, ONE_BY_ONE)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert "tag/tag-1" in table.needs
+    assert table.lost() == set()
