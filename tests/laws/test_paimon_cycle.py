@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.builders.cycles import AlwaysOurs, Bench, SetClock
 from tests.builders.faults import Killed
-from tests.builders.paimon_model import ModelTable
+from tests.builders.paimon_model import Line, ModelTable
 from tests.laws import examples
 
 from lakesweep.daemon.tidy import GatedTidy
@@ -36,8 +37,82 @@ from lakesweep.storage.spec import StorageSpec
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 PARTITIONS = st.sampled_from(["a", "b", None])
+BRANCHES = ["dev", "team/dev"]
 
 laws = settings(max_examples=examples(15, soak=500), deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class MovingTable(ModelTable):
+    """A table whose owner moves it about as well, as Java does it."""
+
+    created = 1
+
+    def rollback_to_tag(self, name: str) -> None:
+        """The main table as a tag has it. A snapshot that has expired comes back, but maybe not its changelog."""
+        tag = self.states.get(f"tag/tag-{name}")
+        if tag is None:
+            return
+        number = self._number(tag)
+        key = f"snapshot/snapshot-{number}"
+        if key not in self.stored():
+            self._stand(key, tag, changelog=tag.changelog <= self.stored())
+        self._remove_from(number + 1)
+        self._continue_at(self.states[key])
+
+    def fast_forward(self, branch: str) -> None:
+        """The main table as a branch has it, which stays."""
+        under = f"{self._under(branch)}snapshot/"
+        snapshots = {key: state for key, state in self.states.items() if key.startswith(under)}
+        if not snapshots:
+            return
+        self._remove_from(min(map(self._number, snapshots.values())))
+        for key, state in snapshots.items():
+            self._stand(key.removeprefix(self._under(branch)), state, changelog=state.changelog <= self.stored())
+        self._continue_at(self.lines[branch])
+
+    def rename_tag(self, name: str, new: str) -> None:
+        self._move(f"tag/tag-{name}", f"tag/tag-{new}")
+
+    def rename_branch(self, name: str, new: str) -> None:
+        if name in self.lines and new not in self.lines:
+            self.lines[new] = self.lines.pop(name)
+            for key in sorted(key for key in self.stored() if key.startswith(self._under(name))):
+                self._move(key, self._under(new) + key.removeprefix(self._under(name)))
+
+    def recreate(self) -> None:
+        """Dropped, and created anew under the same name."""
+        for key in self.stored():
+            self._remove(key)
+        self.lines, self.files = {"main": Line()}, []
+        self.created += 1
+        self.put_json("schema/schema-0", self.schema({}) | {"timeMillis": self.created})
+
+    def snapshot_files(self) -> dict[str, bytes]:
+        """Those of the main table, with what is in them."""
+        found = [key for key in self.standing() if key.startswith("snapshot/")]
+        return {key: self.bucket.objects[f"{self.place}/{key}"].data for key in found}
+
+    def _continue_at(self, state: Line) -> None:
+        self.lines["main"] = state.copy()
+        self.lines["main"].next_id = self._number(state) + 1
+        self.put("snapshot/LATEST", str(self._number(state)).encode())
+
+    def _remove_from(self, number: int) -> None:
+        for key, state in list(self.states.items()):
+            if key.startswith(("snapshot/", "tag/")) and self._number(state) >= number:
+                self._remove(key)
+
+    def _move(self, key: str, new: str) -> None:
+        if key in self.stored() and new not in self.stored():
+            self.bucket.objects[f"{self.place}/{new}"] = self.bucket.objects[f"{self.place}/{key}"]
+            if key in self.states:
+                self.needs[new], self.states[new] = self.needs[key], self.states[key]
+            self._remove(key)
+
+    @staticmethod
+    def _number(state: Line) -> int:
+        assert state.snapshot is not None
+        return int(state.snapshot["id"])
 
 
 @dataclass(frozen=True)
@@ -48,7 +123,7 @@ class Step:
     arguments: tuple[Any, ...] = ()
     branch: str | None = None
 
-    def __call__(self, table: ModelTable) -> None:
+    def __call__(self, table: MovingTable) -> None:
         if self.branch is not None and self.branch in table.lines:
             getattr(table, self.name)(*self.arguments, branch=self.branch)
         elif self.branch is None:
@@ -56,7 +131,7 @@ class Step:
 
 
 def _steps() -> st.SearchStrategy[Step]:
-    branches = st.sampled_from(["main", "main", "main", "dev"])
+    branches = st.sampled_from(["main"] * 4 + BRANCHES)
     written = st.builds(
         lambda name, partition, branch: Step(name, (partition,), branch),
         st.sampled_from(["append", "append", "overwrite", "compact", "upgrade", "drop"]),
@@ -70,20 +145,33 @@ def _steps() -> st.SearchStrategy[Step]:
         lambda verb, name: Step(verb, (name,)), st.sampled_from(["tag", "delete_tag"]), st.sampled_from("xy")
     )
     kept = st.sampled_from(
-        [Step("branch", ("dev",)), Step("delete_branch", ("dev",)), Step("rollback", (1,)), Step("rollback", (2,))]
+        [
+            *(Step("branch", (name,)) for name in BRANCHES),
+            *(Step("delete_branch", (name,)) for name in BRANCHES),
+            *(Step("rollback", (back,)) for back in (1, 2)),
+        ]
+    )
+    moved = st.sampled_from(
+        [
+            *(Step("rollback_to_tag", (name,)) for name in "xy"),
+            *(Step("rename_tag", names) for names in ("xy", "yx")),
+            *(Step("fast_forward", (name,)) for name in BRANCHES),
+            *(Step("rename_branch", names) for names in permutations(BRANCHES)),
+            Step("recreate"),
+        ]
     )
     changelog = st.builds(lambda partition: Step("changelog", (partition,)), PARTITIONS)
-    return st.one_of(written, written, written, other, tags, kept, changelog)
+    return st.one_of(written, written, written, other, tags, kept, moved, changelog)
 
 
 HISTORIES = st.lists(_steps(), min_size=3, max_size=18)
 
 
 @contextmanager
-def world(history: list[Step], options: dict[str, str] | None = None) -> Iterator[tuple[ModelTable, Bench]]:
+def world(history: list[Step], options: dict[str, str] | None = None) -> Iterator[tuple[MovingTable, Bench]]:
     name = uuid.uuid4().hex
     try:
-        table = ModelTable(bucket(name), "wh/d.db/t", NOW - timedelta(days=1), options)
+        table = MovingTable(bucket(name), "wh/d.db/t", NOW - timedelta(days=1), options)
         for step in history:
             step(table)
         with tempfile.TemporaryDirectory() as scratch:
@@ -94,7 +182,7 @@ def world(history: list[Step], options: dict[str, str] | None = None) -> Iterato
         forget(name)
 
 
-def handle(table: ModelTable, bench: Bench) -> PaimonTable:
+def handle(table: MovingTable, bench: Bench) -> PaimonTable:
     root = Location.parse(str(bench.root))
     return PaimonTable(
         ref=TableRef(tenant=TenantId("t"), dataset="d", name="t", format=FormatName.PAIMON),
@@ -106,12 +194,12 @@ def handle(table: ModelTable, bench: Bench) -> PaimonTable:
     )
 
 
-async def cycle(table: ModelTable, bench: Bench, keep: int = 1) -> CleanupRun:
+async def cycle(table: MovingTable, bench: Bench, keep: int = 1) -> CleanupRun:
     policy = CleanupPolicy(dry_run=False, max_snapshot_age=timedelta(0), min_snapshots_to_keep=keep)
     return await bench.run(handle(table, bench), policy)
 
 
-def needed(table: ModelTable) -> set[str]:
+def needed(table: MovingTable) -> set[str]:
     return {key for name in table.standing() for key in table.needs[name]}
 
 
@@ -156,38 +244,83 @@ async def test_a_fault_at_any_call_loses_nothing_that_stays_and_the_next_run_end
         assert {key for key in table.stored() if key.startswith(("dt=", "manifest/", "index/"))} == needed(table)
 
 
+class Doom:
+    """Which snapshots a cycle may have decided to expire so far. Ids are used again, so their content counts too."""
+
+    def __init__(self, table: MovingTable, keep: int) -> None:
+        self._table, self._keep = table, keep
+        self._doomed: set[tuple[str, bytes]] = set()
+        self.look()
+
+    def look(self) -> None:
+        """After everything that happens: whatever the cycle read, it was one of these states."""
+        found = self._table.snapshot_files()
+        latest = self._table.lines["main"].next_id - 1
+        self._doomed |= {
+            (name, data) for name, data in found.items() if int(name.rpartition("-")[2]) <= latest - self._keep
+        }
+
+    def going(self) -> frozenset[str]:
+        """What may be half gone by now, but never the latest."""
+        latest = f"snapshot/snapshot-{self._table.lines['main'].next_id - 1}"
+        found = self._table.snapshot_files().items()
+        return frozenset(name for name, data in found if (name, data) in self._doomed and name != latest)
+
+    def allows(self, step: Step) -> bool:
+        """What goes back to something that is going at this very moment would be lost to any other expiry as well."""
+        table = self._table
+        if step.name == "rollback":
+            return f"snapshot/snapshot-{table.lines['main'].next_id - 1 - step.arguments[0]}" not in self.going()
+        if step.name == "rollback_to_tag":
+            tag = table.states.get(f"tag/tag-{step.arguments[0]}")
+            return tag is None or f"snapshot/snapshot-{tag.next_id - 1}" not in self.going()
+        if step.name == "fast_forward":
+            under = f"branch/branch-{step.arguments[0]}/"
+            copies = {key.removeprefix(under) for key in table.standing() if key.startswith(f"{under}snapshot/")}
+            return copies.isdisjoint(self.going())
+        return True
+
+    def restore(self, step: Step) -> None:
+        """A file comes back from what stays, if it does."""
+        table = self._table
+        safe = {key for name in table.standing() if name not in self.going() for key in table.needs[name]}
+        every = table.files
+        table.files = [file for file in every if file.places() <= safe]
+        step(table)
+        table.files = every
+
+
 @laws
-@given(HISTORIES, st.lists(st.tuples(st.integers(0, 150), _steps()), min_size=1, max_size=6))
+@given(HISTORIES, st.lists(st.tuples(st.integers(0, 150), _steps()), min_size=1, max_size=6), st.integers(1, 4))
 async def test_others_may_commit_tag_branch_and_roll_back_at_any_moment(
-    history: list[Step], meanwhile: list[tuple[int, Step]]
+    history: list[Step], meanwhile: list[tuple[int, Step]], keep: int
 ) -> None:
     """Another process at work between any two calls. It may lose a race, but never a file that it still needs."""
     with world([Step("append", ("a",), "main"), *history]) as (table, bench):
         calls = 0
         waiting = sorted(meanwhile, key=lambda pair: pair[0])
-        before = table.lines["main"].next_id
+        doom = Doom(table, keep)
 
         def act(operation: str, address: str) -> None:
             nonlocal calls
             calls += 1
-            while waiting and waiting[0][0] <= calls:
+            if waiting and waiting[0][0] <= calls:
                 step = waiting.pop(0)[1]
-                # A restored file must not come from a snapshot that is going at this very moment; a rollback to one
-                # neither: both would also be lost to any other expiry.
-                if step.name not in ("restore", "rollback"):
+                if step.name == "restore":
+                    doom.restore(step)
+                elif doom.allows(step):
                     step(table)
+                doom.look()
 
         table.bucket.faults = act
         try:
-            await cycle(table, bench)
+            await cycle(table, bench, keep)
         finally:
             table.bucket.faults = None
-        going = frozenset(f"snapshot/snapshot-{number}" for number in range(1, before + len(meanwhile)))
-        latest = f"snapshot/snapshot-{table.lines['main'].next_id - 1}"
-        assert table.lost(besides=going - {latest}) == set()
-        run = await cycle(table, bench)
+        assert table.lost(besides=doom.going()) == set()
+        run = await cycle(table, bench, keep)
         while run.expired_snapshots:
-            run = await cycle(table, bench)
+            run = await cycle(table, bench, keep)
         assert run.outcome is Outcome.DONE, run.reason
         assert table.lost() == set()
 
@@ -246,7 +379,7 @@ async def test_a_fault_at_any_call_of_a_drop_leaves_the_partition_whole_or_gone(
         assert again.expired_partitions == ()
 
 
-async def live_names(table: ModelTable, bench: Bench) -> set[str]:
+async def live_names(table: MovingTable, bench: Bench) -> set[str]:
     """Live files of the latest snapshot, straight from its manifests."""
     opened = handle(table, bench)
     state = await opened.load()

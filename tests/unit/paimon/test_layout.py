@@ -102,6 +102,15 @@ def test_data_begins_where_the_table_says() -> None:
     assert found("manifest/manifest-1-0", of) == "manifest"
 
 
+def test_data_on_an_external_path_begins_where_the_table_says_or_said() -> None:
+    of = layout(directory="data")
+    assert found("ext/data/dt=1/bucket-0/data-1-0.orc", of) == "data"
+    assert found("ext/dt=1/bucket-0/data-1-0.orc", of) == "data"
+    assert found("ext/global-1.index", of) == "index"
+    for path in ("ext/data/other.index", "ext/more/dt=1/bucket-0/data-1-0.orc", "ext/data/bucket-0/data-1-0.orc"):
+        assert found(path, of) == "reserved"
+
+
 def test_a_prefix_of_the_tables_own_is_known() -> None:
     assert found("dt=1/bucket-0/mine-1-0.orc") == "foreign"
     assert found("dt=1/bucket-0/mine-1-0.orc", layout(prefixes=("mine-",))) == "data"
@@ -149,6 +158,8 @@ def test_only_partition_and_bucket_directories_are_ours_to_remove(path: str, our
     assert layout().is_data_directory(f"{ROOT.raw}/{path}") is ours
     assert layout(directory="data").is_data_directory(f"{ROOT.raw}/data/{path}") is ours
     assert layout().is_data_directory(f"s3://b/ext/{path}") is ours
+    assert layout(directory="data").is_data_directory(f"s3://b/ext/data/{path}") is ours
+    assert layout(directory="data").is_data_directory(f"s3://b/ext/{path}") is ours
 
 
 def test_layouts_travel_to_other_processes() -> None:

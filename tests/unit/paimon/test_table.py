@@ -58,6 +58,7 @@ def history(world: World, count: int = 5) -> None:
         ({"metastore": "rest"}, "rest_managed"),
         ({"chain-table.enabled": "true"}, "chain_table"),
         ({"metadata.iceberg.storage": "hive-catalog"}, "iceberg_compatible"),
+        ({"metadata.iceberg-compatible": "true"}, "iceberg_compatible"),
         ({"snapshot.num-retained.min": "0"}, "bad_table_options"),
     ],
 )

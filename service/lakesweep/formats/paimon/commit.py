@@ -25,7 +25,7 @@ from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.shapes import Shape
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
+from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, identity_of, parse_snapshot
 from lakesweep.formats.tidy import Tidy
 from lakesweep.model.errors import (
     AlreadyThere,
@@ -43,16 +43,6 @@ BATCH_IDENTIFIER = 2**63 - 1
 """The commit identifier of commits that belong to no stream."""
 
 _CARRIED = ("indexManifest", "watermark", "statistics", "nextRowId", "logOffsets")
-KNOWN_FIELDS = frozenset(
-    [
-        *("version", "id", "schemaId", "commitUser", "commitIdentifier", "commitKind", "timeMillis"),
-        *("baseManifestList", "baseManifestListSize", "deltaManifestList", "deltaManifestListSize"),
-        *("changelogManifestList", "changelogManifestListSize", "totalRecordCount", "deltaRecordCount"),
-        *("changelogRecordCount", "properties", "uuid", "writerVersion", "operation"),
-        *_CARRIED,
-    ]
-)
-"""What we know whether to carry over. A snapshot with other fields is not committed on top of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +107,7 @@ class Committer:
         )
         try:
             document = await self._prepare(draft, latest, plan=plan, changes=changes, options=options, now=now)
+            await self._check_stands(latest)
         except BaseException:
             await self._tidy.discard(draft.written)
             raise
@@ -217,6 +208,15 @@ class Committer:
         except (NotFound, ValueError):
             return False
         return isinstance(document, dict) and document.get("schemaId") == schema.id
+
+    async def _check_stands(self, latest: PaimonSnapshot) -> None:
+        """A rollback may have taken it and a commit its id since: on top of it, ours would undo both."""
+        try:
+            data = await self._files.read(latest.location)
+        except NotFound as exc:
+            raise CommitConflict(f"{latest.location} was rolled back") from exc
+        if identity_of(data) != latest.identity:
+            raise CommitConflict(f"{latest.location} was rolled back and is another one now")
 
     async def _publish(self, snapshot_id: int, document: dict[str, Any]) -> PaimonSnapshot:
         """Create the snapshot file, then look whether it is ours."""

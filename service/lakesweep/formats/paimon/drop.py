@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from lakesweep.cleanup.ports import Fence
-from lakesweep.formats.paimon import manifests, merge, shapes
+from lakesweep.formats.paimon import expiry, manifests, merge, shapes
 from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.merge import Entry, MergeRules
+from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.errors import CommitConflict, Indeterminate
 
+T = TypeVar("T")
 Reload = Callable[[], Awaitable[PaimonState]]
 _FIRST_WAIT_SECONDS = 0.01
 _LONGEST_WAIT_SECONDS = 10.0
@@ -39,20 +41,24 @@ async def drop_partitions(
     committer: Committer,
     lists: ListReader,
     reload: Reload,
-    partitions: Collection[bytes],
+    wanted: Sequence[Partition],
     *,
     fence: Fence,
     now: datetime,
-) -> PaimonSnapshot | None:
-    """One OVERWRITE snapshot without these partitions, or None when they have no live files."""
+) -> tuple[Partition, ...]:
+    """Commit one OVERWRITE snapshot without these partitions, as far as they are still due: since they were found, a
+    writer may have come back to one, or the owner to another decision. Returns those that went."""
 
-    async def attempt(state: PaimonState, latest: PaimonSnapshot) -> PaimonSnapshot | None:
-        changes = await _deletes(lists, latest, frozenset(partitions))
+    async def attempt(state: PaimonState, latest: PaimonSnapshot) -> tuple[Partition, ...] | None:
+        due = {partition.raw for partition in expiry.due_partitions(state, now).partitions}
+        going = tuple(partition for partition in wanted if partition.raw in due)
+        changes = await _deletes(lists, latest, frozenset(partition.raw for partition in going))
         if not changes.delta:
             return None
-        return await committer.commit(latest, changes, commit_options(state), now)
+        await committer.commit(latest, changes, commit_options(state), now)
+        return going
 
-    return await _retried(attempt, reload, fence)
+    return await _retried(attempt, reload, fence) or ()
 
 
 async def compact_manifests(
@@ -71,8 +77,8 @@ async def compact_manifests(
 
 
 async def _retried(
-    attempt: Callable[[PaimonState, PaimonSnapshot], Awaitable[PaimonSnapshot | None]], reload: Reload, fence: Fence
-) -> PaimonSnapshot | None:
+    attempt: Callable[[PaimonState, PaimonSnapshot], Awaitable[T | None]], reload: Reload, fence: Fence
+) -> T | None:
     """Each time from a fresh look at the table: what was live a moment ago may not be."""
     wait, tries = _FIRST_WAIT_SECONDS, 0
     while True:
@@ -92,6 +98,8 @@ async def _retried(
 
 async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozenset[bytes]) -> Changes:
     """A DELETE for every live file of the partitions, and the index entries that are left."""
+    if not partitions:
+        return Changes(kind="OVERWRITE")
     live: dict[merge.Identity, Entry] = {}
     found: list[shapes.Shape] = []
     size = entries = 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from lakesweep.formats.paimon import partitions, retention
-from lakesweep.formats.paimon.commit import KNOWN_FIELDS
 from lakesweep.formats.paimon.partitions import Due
 from lakesweep.formats.paimon.retention import Decision, Rules
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
+from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.files import Tally
 from lakesweep.model.policy import CleanupPolicy
@@ -25,8 +24,9 @@ def plan_expiry(state: PaimonState, head: str, policy: CleanupPolicy, now: datet
     if latest is None:
         return ExpiryPlan(head=head)
     rules = retention.snapshot_rules(state.options, policy)
-    consumers = snapshot_consumers(state)
-    snapshots = retention.decide(state.snapshots, latest_id=latest.id, rules=rules, consumers=consumers, now=now)
+    snapshots = retention.decide(
+        state.snapshots, latest_id=latest.id, rules=rules, consumers=state.snapshot_consumers, now=now
+    )
     changelogs = _changelogs(state, latest.id, rules, now)
     due = due_partitions(state, now)
     by_id = {snapshot.id: snapshot for snapshot in state.snapshots}
@@ -58,24 +58,16 @@ def due_partitions(state: PaimonState, now: datetime) -> Due:
     return due
 
 
-def snapshot_consumers(state: PaimonState) -> Mapping[str, int]:
-    """Consumers that keep snapshots. Where they only need changelogs, those outlive the snapshots."""
-    if state.options.consumer_changelog_only and state.options.decoupled:
-        return {}
-    return state.log.consumers
-
-
 def resolve(state: PaimonState, plan: ExpiryPlan) -> list[PaimonSnapshot]:
     """The snapshots and changelogs that a plan names, as far as they are still the same ones and
     nobody has come to need them since."""
     wanted = {(snapshot.id, snapshot.committed_at) for snapshot in plan.expire}
-    held_from = min(snapshot_consumers(state).values(), default=None)
     return [
         snapshot
         for snapshot in (*state.log.snapshots, *state.log.changelogs)
         if (_model_id(snapshot), snapshot.committed_at) in wanted
         and snapshot is not state.latest
-        and (held_from is None or snapshot.id < held_from)
+        and not state.is_to_be_read(snapshot)
     ]
 
 

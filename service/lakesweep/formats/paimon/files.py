@@ -66,7 +66,12 @@ class TableFiles:
         return await self.storage.read(location)
 
 
+class Unanswered(Unreadable):
+    """The storage gave no answer: the object may be whole."""
+
+
 def unreadable(location: Location, error: Exception) -> Unreadable:
     """What a failed read of something that must be kept becomes."""
-    why = error.why if isinstance(error, StorageError) else str(error)
-    return Unreadable(location.raw, why)
+    if isinstance(error, StorageError):
+        return Unanswered(location.raw, error.why)
+    return Unreadable(location.raw, str(error))

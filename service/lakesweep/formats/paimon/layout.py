@@ -54,7 +54,7 @@ class PaimonLayout:
     external_roots: tuple[str, ...]
     """Other directories with the same partition and bucket levels, raw, with trailing slashes."""
     data_directory: str
-    """Where partitions begin below the table's directory: empty or `name/`."""
+    """Where partitions begin below the table's directory and the other ones: empty or `name/`."""
     partition_levels: int
     data_prefixes: tuple[str, ...]
     changelog_prefixes: tuple[str, ...]
@@ -64,7 +64,9 @@ class PaimonLayout:
         """What a listed object is."""
         for root in self.external_roots:
             if path.startswith(root):
-                return self._in_data(path[len(root) :], index_at_top=True)
+                inside = path[len(root) :]
+                data = inside.removeprefix(self.data_directory)
+                return self._in_data(data, index_at_top=data == inside)
         if not path.startswith(self.root):
             return _ELSEWHERE
         inside = path[len(self.root) :]
@@ -81,7 +83,8 @@ class PaimonLayout:
 
     def is_data_directory(self, path: str) -> bool:
         """Is this a partition or a bucket directory?"""
-        for root in (*self.external_roots, f"{self.root}{self.data_directory}"):
+        beginnings = [f"{root}{self.data_directory}" for root in (*self.external_roots, self.root)]
+        for root in (*beginnings, *self.external_roots):
             if path.startswith(root):
                 *partitions, last = path[len(root) :].rstrip("/").split("/")
                 if len(partitions) == self.partition_levels and _BUCKET.match(last):

@@ -62,12 +62,12 @@ class ListReader:
     async def manifest_list(self, snapshot: PaimonSnapshot, name: str) -> tuple[ManifestMeta, ...]:
         """A list that must be readable as long as its snapshot stands."""
         with _needed_by(snapshot):
-            return await self._read(name, snapshot.sizes.get(name))
+            return await self._of(snapshot, name)
 
     async def list_if_there(self, snapshot: PaimonSnapshot, name: str | None) -> tuple[ManifestMeta, ...]:
         """A list that may be gone. If it is there, it must be whole all the same."""
         try:
-            return await self._read(name, snapshot.sizes.get(name)) if name else ()
+            return await self._of(snapshot, name) if name else ()
         except NotFound:
             return ()
 
@@ -115,6 +115,12 @@ class ListReader:
         if size is not None and len(data) != size:
             raise Unreadable(location.raw, f"it has {len(data)} bytes, but {size} are recorded")
         return data
+
+    async def _of(self, snapshot: PaimonSnapshot, name: str) -> tuple[ManifestMeta, ...]:
+        found = await self._read(name, snapshot.sizes.get(name))
+        if not found and name == snapshot.changelog_list and snapshot.document.get("changelogRecordCount"):
+            raise Unreadable(self._files.manifest(name).raw, "it is empty, yet there are changes: it is cut off")
+        return found
 
     async def _read(self, name: str, size: int | None) -> tuple[ManifestMeta, ...]:
         if name not in self._lists:

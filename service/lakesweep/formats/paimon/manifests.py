@@ -167,7 +167,8 @@ def read_index(data: bytes) -> list[IndexEntry]:
     entries = []
     for record in read_records(data):
         check_version(record.get("_VERSION"), INDEX_VERSION)
-        if record.get("_KIND") == ADD:
+        _check_kind(record.get("_KIND"))
+        if record["_KIND"] == ADD:
             entry = IndexEntry(name=_text(record, "_FILE_NAME"), partition=record["_PARTITION"], document=record)
             entries.append(entry)
     return entries
@@ -179,8 +180,7 @@ def read_entries(data: bytes, *, expected: int | None = None) -> list[dict[str, 
     _check_count(len(records), expected)
     for record in records:
         check_version(record.get("_VERSION"), MANIFEST_VERSION)
-        if record.get("_KIND") not in (ADD, DELETE):
-            raise ValueError(f"an entry of unknown kind {record.get('_KIND')!r}")
+        _check_kind(record.get("_KIND"))
     return records
 
 
@@ -190,8 +190,7 @@ def read_columns(data: bytes, columns: Sequence[str], *, expected: int | None = 
     _check_count(table.num_rows, expected)
     _check_versions(table)
     for kind in table.column("kind").unique().to_pylist():
-        if kind not in (ADD, DELETE):
-            raise ValueError(f"an entry of unknown kind {kind!r}")
+        _check_kind(kind)
     return table.select(list(columns))
 
 
@@ -228,6 +227,11 @@ def check_version(found: Any, known: int) -> None:
     """Entries of another version follow rules we do not know."""
     if found != known:
         raise Refused("unknown_manifest_version", f"an entry has version {found}; only {known} is understood")
+
+
+def _check_kind(kind: Any) -> None:
+    if kind not in (ADD, DELETE):
+        raise ValueError(f"an entry of unknown kind {kind!r}")
 
 
 def _columnar(data: bytes) -> pa.Table:

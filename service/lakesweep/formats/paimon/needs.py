@@ -46,9 +46,12 @@ class Root:
 def retained_roots(state: PaimonState, expiring: Sequence[PaimonSnapshot], *, decoupled: bool) -> Iterator[Root]:
     """Everything that stays, in order of commit within the main table and within each branch."""
     going = {snapshot.key for snapshot in expiring}
+    elsewhere = {snapshot.delta_list for snapshot in (*state.log.tags, *state.log.branched)}
     for snapshot in state.snapshots:
         if snapshot.key not in going:
-            yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=Presence.REQUIRED, itself=True))
+            # It may have come back from a tag or a branch, by a rollback or a fast-forward, without its changelog.
+            changelog = Presence.IF_THERE if snapshot.delta_list in elsewhere else Presence.REQUIRED
+            yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=changelog, itself=True))
     for snapshot in state.log.branched:
         yield Root(snapshot=snapshot, need=_branch_need(snapshot, state))
     for snapshot in state.log.tags:
@@ -73,7 +76,8 @@ def _branch_need(snapshot: PaimonSnapshot, state: PaimonState) -> Need:
 
 
 def _changelog_need(snapshot: PaimonSnapshot, state: PaimonState, *, itself: bool) -> Need:
-    without_producer = "none" in state.producer_of(snapshot)
+    # A branch has schemas of its own: what it appended is kept in any case.
+    without_producer = snapshot.branch is not None or "none" in state.producer_of(snapshot)
     return Need(
         data=Presence.UNUSED,
         changelog=Presence.REQUIRED,

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lakesweep.formats.bounded import gather_bounded
@@ -127,6 +127,12 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
     snapshots = tuple(found for found in main if found.role is Role.SNAPSHOT)
     hints = await _hints(files, listing)
     await _check_complete(files, hints, snapshots)
+    if not snapshots and (main or (not branched and await _has_lists(files))):
+        raise Refused(
+            "no_snapshots",
+            f"{files.location} has tags, changelogs or manifest lists, but no snapshot: those were lost or moved away, "
+            "or a first commit is under way or has failed",
+        )
     return Log(
         head=await head_of(files, listing, without=without),
         schemas=tuple(schemas),
@@ -155,6 +161,11 @@ async def _check_complete(files: TableFiles, hints: Mapping[str, str], snapshots
         except NotFound:
             return
         raise NotFound(ahead.raw, "it is there, but was not listed")
+
+
+async def _has_lists(files: TableFiles) -> bool:
+    """Manifest lists say that there was a commit: without its snapshot all its files would be orphans."""
+    return any(one.name.startswith("manifest-list-") for one in await files.names("manifest"))
 
 
 async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, known: Known) -> list[PaimonSnapshot]:
@@ -257,12 +268,12 @@ def _branches(listed: list[Listed]) -> dict[str, dict[str, list[Listed]]]:
     """Branch name -> directory -> what is in it."""
     branches: dict[str, dict[str, list[Listed]]] = {}
     for one in listed:
-        top, _, rest = one.name.partition("/")
-        directory, _, name = rest.partition("/")
-        if top.startswith("branch-") and name:
+        path = one.name.split("/")
+        # A branch may have slashes in its name, and then it lies below another: its directories tell where it ends.
+        ends = max((depth for depth, part in enumerate(path[:-1]) if part in _DIRECTORIES), default=None)
+        top = "/".join(path[: 1 if ends is None else ends])
+        if top.startswith("branch-") and len(path) > 2:
             below = branches.setdefault(top.removeprefix("branch-"), {part: [] for part in _DIRECTORIES})
-            if directory in below:
-                below[directory].append(
-                    Listed(name=name, size_bytes=one.size_bytes, modified_at=one.modified_at, etag=one.etag)
-                )
+            if ends is not None:
+                below[path[ends]].append(replace(one, name="/".join(path[ends + 1 :])))
     return branches

@@ -125,10 +125,10 @@ def check_ours(options: Mapping[str, str]) -> None:
     if _is_true(options.get("chain-table.enabled")):
         raise Refused("chain_table", "a chain table reads files through several branches at once; it is not cleaned")
     storage = options.get("metadata.iceberg.storage", "disabled").strip().lower()
-    if storage != "disabled":
+    if storage != "disabled" or _is_true(options.get("metadata.iceberg-compatible")):  # the name of 0.9
         raise Refused(
             "iceberg_compatible",
-            f"metadata.iceberg.storage is {storage}: Iceberg readers hold files that Paimon's own metadata lets go",
+            "it has Iceberg metadata as well: Iceberg readers hold files that Paimon's own metadata lets go",
         )
 
 

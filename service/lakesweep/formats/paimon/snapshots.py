@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,18 @@ from lakesweep.model.location import Location
 
 NEWEST_VERSION = 3
 """Snapshot files of a newer version follow rules we do not know."""
+
+KNOWN_FIELDS = frozenset(
+    [
+        *("version", "id", "schemaId", "commitUser", "commitIdentifier", "commitKind", "timeMillis"),
+        *("baseManifestList", "baseManifestListSize", "deltaManifestList", "deltaManifestListSize"),
+        *("changelogManifestList", "changelogManifestListSize", "totalRecordCount", "deltaRecordCount"),
+        *("changelogRecordCount", "properties", "uuid", "writerVersion", "operation"),
+        *("indexManifest", "watermark", "statistics", "nextRowId", "logOffsets"),
+    ]
+)
+"""What we know the meaning of. A snapshot with other fields is not committed on top of."""
+_NAMES_A_FILE = re.compile(r'"(manifest|index|stat)-')
 
 
 class Role(StrEnum):
@@ -81,12 +94,13 @@ def parse_snapshot(
         raise Refused(
             "unknown_snapshot_version", f"{location} has version {version}; up to {NEWEST_VERSION} is understood"
         )
+    _check_fields(document, location)
     try:
         base, delta = document["baseManifestList"], document["deltaManifestList"]
         changelog = document.get("changelogManifestList")
         return PaimonSnapshot(
             id=int(document["id"]),
-            identity=hashlib.sha256(data).hexdigest()[:16],
+            identity=identity_of(data),
             location=location,
             role=role,
             branch=branch,
@@ -104,6 +118,23 @@ def parse_snapshot(
         )
     except (KeyError, TypeError) as exc:
         raise ValueError(f"not a whole snapshot: {exc!r} is missing or of a wrong kind") from exc
+
+
+def identity_of(data: bytes) -> str:
+    """Tells the content of a snapshot file from any other."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _check_fields(document: Mapping[str, Any], location: Location) -> None:
+    """Writers add fields without a new version, and so came index manifests and statistics. What a field that we do
+    not know names would be an orphan to us."""
+    naming = [
+        name for name in document if name not in KNOWN_FIELDS and _NAMES_A_FILE.search(json.dumps(document[name]))
+    ]
+    if naming:
+        raise Refused(
+            "unknown_snapshot_version", f"{location} names files in a field we do not know ({', '.join(naming)})"
+        )
 
 
 def _plain_name(value: Any) -> str:

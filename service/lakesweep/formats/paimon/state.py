@@ -9,7 +9,7 @@ from datetime import datetime
 from lakesweep.formats.paimon.options import TableOptions
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,21 @@ class PaimonState:
         return (_producer(then), self.options.changelog.producer)
 
     @property
-    def _consumers_read_changelogs(self) -> bool:
-        return self.options.consumer_changelog_only and self.options.decoupled
+    def snapshot_consumers(self) -> Mapping[str, int]:
+        """Consumers that keep snapshots. Where they only need changelogs, those outlive the snapshots."""
+        if self.options.consumer_changelog_only and self.options.decoupled:
+            return {}
+        return self.log.consumers
+
+    def is_to_be_read(self, snapshot: PaimonSnapshot) -> bool:
+        """Has a consumer still to read this snapshot or changelog?"""
+        consumers = self.snapshot_consumers if snapshot.role is Role.SNAPSHOT else self.log.consumers
+        return any(following <= snapshot.id for following in consumers.values())
 
     def _standing(self, snapshots: Iterable[PaimonSnapshot]) -> Iterable[PaimonSnapshot]:
-        lowest = min(self.log.consumers.values(), default=None)
         for snapshot in snapshots:
             # A consumer that appeared meanwhile takes its snapshots back, and a rollback the one it went back to.
-            wanted = lowest is not None and lowest <= snapshot.id and not self._consumers_read_changelogs
-            if wanted or snapshot is self.latest or snapshot.key not in self.given_up:
+            if snapshot.key not in self.given_up or snapshot is self.latest or self.is_to_be_read(snapshot):
                 yield snapshot
 
 

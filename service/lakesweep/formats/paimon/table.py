@@ -82,10 +82,8 @@ class PaimonTable:
         looks = 0
         while True:
             looks += 1
-            native = await self._native()
             try:
-                partitions = await load.live_partitions(native, self._lists)
-                native = replace(native, partitions=partitions)
+                native = await self._with_partitions()
                 return await load.table_state(self.ref, self._files, self._lists, native, self.tenant_root)
             except Vanished:
                 if looks == _LOOKS:
@@ -197,6 +195,10 @@ class PaimonTable:
             log, checked_at=self.checked.get(self.location.raw), given_up=frozenset(self._given_up)
         )
 
+    async def _with_partitions(self) -> PaimonState:
+        native = await self._native()
+        return replace(native, partitions=await load.live_partitions(native, self._lists))
+
     async def _directories(self, native: PaimonState, going: Sequence[PaimonSnapshot]) -> tuple[str, ...]:
         """What a sweep may leave empty, if the table wants empty directories removed."""
         if not native.options.clean_empty_directories:
@@ -211,11 +213,9 @@ class PaimonTable:
         dropped: list[Partition] = []
         for start in range(0, len(due), size):
             batch = due[start : start + size]
-            raw = [partition.raw for partition in batch]
-            snapshot = await drop.drop_partitions(
-                self._committer(), self._lists, self._native, raw, fence=fence, now=now
+            dropped += await drop.drop_partitions(
+                self._committer(), self._lists, self._with_partitions, batch, fence=fence, now=now
             )
-            dropped += batch if snapshot else ()
         if due:
             self.checked[self.location.raw] = now
         return dropped

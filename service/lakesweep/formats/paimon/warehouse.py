@@ -8,10 +8,11 @@ from datetime import datetime
 
 from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.paimon.files import Unanswered
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.formats.tidy import LeaveAll, Tidy
-from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
+from lakesweep.model.errors import LakesweepError, SettingsError, StorageError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 
@@ -75,7 +76,8 @@ class PaimonFormat:
         )
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
-        """Where all tables keep files; of a table that cannot be read only its directory is known."""
+        """Where all tables keep files; of a table that is damaged only its directory is known. A storage that does not
+        answer raises: half of a neighbour's places could hide that it shares one with another table."""
         refs = await self.tables()
         return dict(zip(refs, await gather_bounded(refs, self._places), strict=True))
 
@@ -83,6 +85,8 @@ class PaimonFormat:
         table = await self.open(ref)
         try:
             return await table.places()
+        except (StorageError, Unanswered):
+            raise
         except LakesweepError:
             return (table.location.as_directory(),)
 

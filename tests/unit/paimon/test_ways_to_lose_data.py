@@ -1,0 +1,287 @@
+"""What may change behind a decision, and what may be spelled in a way of its own: each once lost or stranded files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.builders.paimon_model import INDEX_SCHEMA, DataFile
+from tests.unit.paimon.conftest import NOW, World
+from tests.unit.paimon.test_commit import EXPIRING, Ours, latest, live
+from tests.unit.paimon.test_table import LASTING, once, spec, vars_of
+
+from lakesweep.formats import avro
+from lakesweep.formats.paimon.table import PaimonTable
+from lakesweep.formats.paimon.warehouse import PaimonFormat
+from lakesweep.model.errors import LakesweepError, Unavailable
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.storage.memory import Held
+
+
+async def clean_while(world: World, happens: Callable[[], object], *, after_commit: bool = False) -> CleanupRun:
+    """A cycle in which another process acts between plan and expiry, or between expiry and sweep."""
+
+    class Meanwhile(PaimonTable):
+        async def commit_expiry(self, *args: Any) -> Any:
+            if not after_commit:
+                happens()
+            committed = await super().commit_expiry(*args)
+            if after_commit:
+                happens()
+            return committed
+
+    return await world.clean(handle=Meanwhile(**vars_of(world.handle())))
+
+
+# Partitions
+
+
+async def test_a_partition_that_was_written_to_after_the_plan_is_not_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = DataFile.entry
+
+    def dated(file: DataFile, kind: int) -> dict[str, Any]:
+        whole = described(file, kind)
+        fresh = {"_CREATION_TIME": int(NOW.timestamp() * 1000)} if file.source == 1 else {}
+        return whole | {"_FILE": whole["_FILE"] | fresh}
+
+    monkeypatch.setattr(DataFile, "entry", dated)
+    world.make(EXPIRING | {"partition.expiration-strategy": "update-time"})
+    world.table.append("a")
+    world.table.append("b")
+    run = await clean_while(world, lambda: world.table.append("a", source=1))
+    assert run.expired_partitions == ("dt=b",), run.reason
+    assert await live(world) == {file.name for file in world.table.files if file.partition == "a"}
+
+
+@pytest.mark.parametrize("options", [{}, EXPIRING | {"partition.expiration-time": "9999 d"}])
+async def test_partitions_go_by_what_the_table_says_when_they_are_dropped(
+    options: dict[str, str], world: World
+) -> None:
+    world.make(EXPIRING)
+    world.table.append("2020-01-01")
+    run = await clean_while(
+        world, lambda: world.table.put_json("schema/schema-1", world.table.schema(options) | {"id": 1})
+    )
+    assert run.expired_partitions == (), run.reason
+    assert len(await live(world)) == 1
+
+
+# Rollbacks
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2])
+async def test_a_commit_does_not_take_back_a_rollback(commits: int, world: World) -> None:
+    """It was drafted on top of a snapshot that is gone, or another one by now."""
+    for _ in range(4):
+        world.table.append("a")
+
+    def roll_back() -> None:
+        world.table.rollback(1)
+        for _ in range(commits):
+            world.table.append("b")
+
+    world.bucket.faults = once(lambda call, name: call == "put" and "manifest-list-" in name, roll_back)
+    await world.handle().compact_manifests(NOW, Ours())
+    world.bucket.faults = None
+    assert await live(world) == {file.name for file in world.table.lines["main"].live.values()}
+    assert latest(world)["id"] == 4 + commits
+
+
+async def test_a_draft_that_a_rollback_made_void_leaves_nothing_behind(world: World) -> None:
+    for _ in range(3):
+        world.table.append("a")
+    world.table.rollback(2)
+    before = world.table.stored()
+    world.table.append("a")
+    after = world.table.stored()
+    world.bucket.faults = once(lambda call, name: call == "put", lambda: world.table.rollback(1))
+    assert await world.handle().compact_manifests(NOW, Ours()) is None
+    assert world.table.stored() - before <= after
+
+
+@pytest.mark.parametrize("forward", ["rollback to tag", "fast-forward"])
+async def test_a_snapshot_that_came_back_without_its_changelog_does_not_stop_the_table(
+    forward: str, world: World
+) -> None:
+    """Neither a tag nor a branch of other tools keeps the changelog of what it stands for."""
+    world.table.changelog("a")
+    world.table.tag("x")
+    if forward == "fast-forward":
+        world.table.branch("dev")
+    for _ in range(3):
+        world.table.append("a")
+    if forward == "fast-forward":
+        for key in world.table.lines["dev"].changelog:
+            world.bucket.objects.pop(f"{world.table.place}/{key}")
+        world.table.delete_tag("x")
+    assert (await world.clean()).expired_snapshots == ("1", "2", "3")
+    place = f"{world.table.place}/snapshot/snapshot"
+    tag = "branch/branch-dev/snapshot/snapshot-1" if forward == "fast-forward" else "tag/tag-x"
+    world.bucket.objects[f"{place}-1"] = world.bucket.objects[f"{world.table.place}/{tag}"]
+    del world.bucket.objects[f"{place}-4"]
+    old = world.table.stray("old", old=True)
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert old not in world.table.stored()
+    assert world.table.needs[tag] - world.table.lines.get("dev", world.table.lines["main"]).changelog <= (
+        world.table.stored()
+    )
+
+
+# Branches
+
+
+async def test_a_branch_with_a_slash_in_its_name_keeps_its_files(world: World) -> None:
+    """Java makes directories of it, below those of a branch that may be there as well."""
+    world.table.append("a")
+    world.table.branch("feature")
+    world.table.branch("feature/x")
+    world.table.append("a", branch="feature/x")
+    world.table.tag("v1/rc", branch="feature/x")
+    world.table.overwrite("a", branch="feature/x")
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert world.table.lost() == set()
+    world.table.delete_branch("feature/x")
+    assert (await world.clean()).deletion.deleted.files > 0
+    assert world.table.lost() == set()
+
+
+async def test_a_branch_with_a_slash_alone_does_not_stop_the_table(world: World) -> None:
+    world.table.append("a")
+    world.table.branch("team/x")
+    world.table.append("b", branch="team/x")
+    world.table.overwrite("a")
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert world.table.lost() == set()
+
+
+async def test_a_changelog_of_a_branch_is_kept_by_the_rules_of_the_branch(world: World) -> None:
+    """The branch has no changelog producer, so what it appended is its changelog, whatever the main table does."""
+    world.make({"changelog-producer": "input"})
+    world.table.append("a")
+    world.table.branch("dev")
+    world.table.append("b", branch="dev")
+    world.table.overwrite("b", branch="dev")
+    under = f"{world.table.place}/branch/branch-dev"
+    world.bucket.objects[f"{under}/changelog/changelog-2"] = world.bucket.objects.pop(f"{under}/snapshot/snapshot-2")
+    appended = next(file for file in world.table.files if file.partition == "b")
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert appended.places() <= world.table.stored()
+
+
+# Consumers and changelogs
+
+
+async def test_a_consumer_that_appears_after_the_plan_takes_its_changelogs_back(world: World) -> None:
+    options = LASTING | {"consumer.changelog-only": "true", "changelog-producer": "input"}
+    world.make(options)
+    for _ in range(4):
+        world.table.changelog("a")
+    changelogs = {key for key in world.table.stored() if "/changelog-" in key}
+    assert (await world.clean()).expired_snapshots == ("1", "2", "3")
+    short = options | {
+        "changelog.num-retained.min": "1",
+        "changelog.time-retained": "2 h",
+        "snapshot.time-retained": "1 h",
+    }
+    world.table.put_json("schema/schema-1", world.table.schema(short) | {"id": 1})
+    run = await clean_while(world, lambda: world.table.consume("reader", 1), after_commit=True)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.expired_snapshots == ("changelog-1", "changelog-2")
+    assert changelogs <= world.table.stored()
+    assert "changelog/changelog-1" in world.table.stored()
+
+
+async def test_a_changelogs_list_of_an_old_writer_cut_behind_a_block_is_seen_by_the_row_count(world: World) -> None:
+    world.table.changelog("a")
+    document = dict(world.table.lines["main"].snapshot or {})
+    key = f"{world.table.place}/manifest/{document['changelogManifestList']}"
+    data = world.bucket.objects[key].data
+    world.bucket.objects[key] = Held(data=data[: avro.walk(data).body], modified_at=None)
+    del document["changelogManifestListSize"]
+    world.table.put_json("snapshot/snapshot-1", document | {"changelogRecordCount": 10})
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "cut off" in (run.reason or "")
+    assert world.bucket.objects == before
+
+
+# What is not as it should be
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+async def test_a_table_that_lost_all_its_snapshots_keeps_its_files(tagged: bool, world: World) -> None:
+    world.table.append("a")
+    if tagged:
+        world.table.tag("x")
+    world.table.append("b")
+    for key in [key for key in world.table.stored() if key.startswith("snapshot/")]:
+        del world.bucket.objects[f"{world.table.place}/{key}"]
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.REFUSED, run.reason
+    assert run.refusal is not None
+    assert run.refusal.code == "no_snapshots"
+    assert world.bucket.objects == before
+
+
+async def test_what_was_left_in_a_table_that_was_never_committed_to_goes(world: World) -> None:
+    old = world.table.stray("old", old=True)
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert old not in world.table.stored()
+
+
+@pytest.mark.parametrize("value", ["manifest-list-1-0", {"live": ["index-manifest-1"]}])
+async def test_a_field_we_do_not_know_that_names_files_refuses_the_table(value: Any, world: World) -> None:
+    """Index manifests and statistics came that way: a field more, and no new version."""
+    world.table.append("a")
+    document = dict(world.table.lines["main"].snapshot or {})
+    world.table.put_json("snapshot/snapshot-1", document | {"unheardOf": value})
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.refusal is not None
+    assert "unheardOf" in run.refusal.reason
+    assert world.bucket.objects == before
+    world.table.put_json("snapshot/snapshot-1", document | {"unheardOf": 7, "commitUser": "index-builder"})
+    assert (await world.clean()).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("kind", [2, -1])
+async def test_an_index_entry_of_unknown_kind_is_damage(kind: int, world: World) -> None:
+    world.table.index()
+    document = json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-1"].data)
+    key = f"{world.table.place}/manifest/{document['indexManifest']}"
+    rows = [row | {"_KIND": kind} for row in avro.read_records(world.bucket.objects[key].data)]
+    world.bucket.objects[key] = Held(data=avro.write(INDEX_SCHEMA, rows), modified_at=NOW - timedelta(days=3))
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "kind" in (run.reason or "")
+    assert world.bucket.objects == before
+
+
+async def test_a_neighbour_that_cannot_be_read_now_leaves_the_places_unknown(world: World) -> None:
+    """Half of its places would hide that two tables share one."""
+    shared = f"memory://{world.name}/wh/shared"
+    world.make({"data-file.external-paths": shared}, "other")
+    format_ = PaimonFormat(spec(world), world.bench.storage)
+    (places,) = [found for ref, found in (await format_.locations()).items() if ref.name == "d.other"]
+    assert [place.raw for place in places] == [f"{world.table.address}/", f"{shared}/"]
+
+    def away(call: str, name: str) -> None:
+        if call == "read" and "other/schema" in name:
+            raise Unavailable(name, "injected")
+
+    world.bucket.faults = away
+    with pytest.raises(LakesweepError, match="injected"):
+        await format_.locations()
