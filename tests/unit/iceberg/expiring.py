@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.builders.iceberg import later
+from pyiceberg.table.update import SetSnapshotRefUpdate
+from tests.builders.iceberg import LakeTable, later
 
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.model.policy import CleanupPolicy
@@ -33,3 +34,14 @@ async def expire(handle: IcebergTable, fence: Fence | None = None, **ahead: floa
 
 def expired(plan: ExpiryPlan) -> set[int]:
     return {int(snapshot.id) for snapshot in plan.expire}
+
+
+def prolong(table: LakeTable, tag: str, max_ref_age_ms: int = 10**12) -> None:
+    """Give a tag another age, where it stands."""
+    update = SetSnapshotRefUpdate(
+        **{"ref-name": tag, "type": "tag", "snapshot-id": table.head(tag)},
+        max_ref_age_ms=max_ref_age_ms,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+    table.lake.catalog.commit_table(table.refresh(), (), (update,))

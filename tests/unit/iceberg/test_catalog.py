@@ -138,6 +138,12 @@ async def test_a_catalog_that_is_not_there_is_named_without_its_secrets(kind: st
     assert not [one for one in recwarn if "hunter2" in str(one.message)]
 
 
+async def test_a_secret_from_pyicebergs_own_variables_stays_one(monkeypatch):
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__CREDENTIAL", "id:hunter2")
+    found = catalog({"type": "rest", "uri": "http://127.0.0.1:1", "name": "lake"})
+    assert found.explain(ValueError("hunter2 is not right")) == "ValueError: *** is not right"
+
+
 async def test_a_catalog_that_does_not_answer_in_time_is_unavailable():
     async def never(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.iceberg import Lake, LakeTable, later
-from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired
+from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired, prolong
 
 from lakesweep.formats.iceberg.source import BareSource
 from lakesweep.formats.iceberg.table import IcebergTable
@@ -130,6 +130,42 @@ async def test_a_stale_view_never_drops_a_branch_made_meanwhile(table: LakeTable
     assert table.head("late") == ids[1]
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda table, first: table.tag("late", first),
+        lambda table, first: table.branch("late", first),
+        lambda table, first: table.rollback(first),
+        lambda table, first: table.set({"history.expire.max-snapshot-age-ms": str(10**12)}),
+        lambda table, first: table.set({"history.expire.min-snapshots-to-keep": "9"}),
+    ],
+    ids=["tag", "branch", "rollback", "age", "number"],
+)
+async def test_what_comes_right_before_the_commit_still_keeps_a_snapshot(table: LakeTable, act):
+    ids = table.history()
+    acts = [act]
+    fence = Fence(lambda _: acts.pop()(table, ids[0]) if acts else None)
+    assert ids[0] not in expired(await expire(await table.open(), fence))
+    assert ids[0] in table.snapshot_ids()
+
+
+async def test_a_tag_that_is_prolonged_right_before_the_commit_stays(table: LakeTable):
+    ids = table.history()
+    table.tag("old", ids[0], max_ref_age_ms=1000)
+    acts = [lambda: prolong(table, "old")]
+    plan = await expire(await table.open(), Fence(lambda _: acts.pop()() if acts else None))
+    assert plan.drop_refs == ()
+    assert table.head("old") == ids[0]
+
+
+async def test_garbage_collection_that_is_turned_off_right_before_the_commit_stops_it(table: LakeTable):
+    ids = table.history()
+    with pytest.raises(Refused) as caught:
+        await expire(await table.open(), Fence(lambda _: table.set({"gc.enabled": "false"})))
+    assert caught.value.code == "gc_disabled"
+    assert table.snapshot_ids() == set(ids)
+
+
 async def test_a_commit_between_every_attempt_ends_in_a_conflict_and_changes_nothing(table: LakeTable):
     ids = table.history()
     fence = Fence(table.append)
@@ -209,6 +245,11 @@ async def test_version_3_cannot_be_committed_by_a_client_so_its_expiry_is_skippe
         ('"format-version":2', '"format-version":2,"future-field":{"a":1}', "future-field"),
         ('"manifest-list"', '"future-key":7,"manifest-list"', r"snapshots\[0\].future-key"),
         ('"type":"branch"', '"type":"branch","future-rule":1', "refs.main.future-rule"),
+        (
+            '{"spec-id":0,"fields":[]}',
+            '{"spec-id":0,"fields":[{"name":"z","transform":"zorder[3]","source-id":1,"field-id":1000}]}',
+            r"partition-specs\[0\].fields\[0\].transform",
+        ),
     ],
 )
 async def test_fields_that_pyiceberg_would_drop_keep_it_from_writing(table: LakeTable, old: str, new: str, place: str):

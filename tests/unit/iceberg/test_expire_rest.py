@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.iceberg import Lake, LakeTable, later
-from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired
+from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired, prolong
 from tests.unit.iceberg.rest_stub import RestStub, serve
 
 from lakesweep.model.errors import CatalogUnavailable, CommitUnknown, Refused
@@ -93,6 +93,15 @@ async def test_a_tag_that_the_server_dropped_is_a_loud_refusal_now_and_in_the_ne
     assert earlier is not None
     with pytest.raises(Refused, match="tag unseen"):
         await handle.references(state, ExpiryPlan(head=state.head), earlier)
+
+
+async def test_a_tag_that_was_prolonged_while_we_dropped_it_is_a_lost_one(rest: RestStub, table: LakeTable):
+    ids = table.history()
+    table.tag("old", ids[0], max_ref_age_ms=1000)
+    rest.before_commit = once(lambda: prolong(table, "old"))
+    with pytest.raises(Refused, match="tag old") as caught:
+        await expire(await table.open())
+    assert caught.value.code == "ref_lost"
 
 
 async def test_commits_after_ours_do_not_hide_a_lost_tag(rest: RestStub, table: LakeTable):

@@ -120,3 +120,28 @@ async def test_a_stranger_among_many_is_found_whatever_its_version():
     stranger = MetadataTable()
     oldest = put(table.path("metadata/00000-y.metadata.json"), json.dumps(stranger.document()).encode())
     assert await find(own, *paths, oldest) is not None
+
+
+async def test_a_stranger_is_known_although_its_snapshots_are_arranged_in_a_new_way():
+    table = MetadataTable()
+    own = parsed(table)
+    stranger = json.dumps(MetadataTable().document() | {"format-version": 9, "snapshots": {"in": "a file"}}).encode()
+    assert await find(own, put(table.path("metadata/00000-y.metadata.json"), stranger)) is not None
+
+
+def follower(table: MetadataTable, own: metadata.TableMetadata, **changes: object) -> str:
+    """A metadata file of the same table that was made from the current one."""
+    log = [{"metadata-file": own.address, "timestamp-ms": own.updated_ms}]
+    document = table.document() | {"metadata-log": log, **changes}
+    return put(table.path("metadata/00099-y.metadata.json"), json.dumps(document).encode())
+
+
+async def test_what_follows_from_the_current_state_is_evidence_if_it_adds_a_snapshot():
+    table = MetadataTable()
+    table.commit(at_ms=1)
+    own = parsed(table)
+    fewer = follower(table, own, snapshots=[], refs={}, **{"current-snapshot-id": -1})
+    assert await find(own, fewer) is None
+    table.commit(at_ms=1)
+    assert "adds a snapshot" in (await find(own, follower(table, own)) or "")
+    assert await find(own, follower(table, own, snapshots={"in": "a file"})) is not None

@@ -167,15 +167,15 @@ def test_places_outside_the_tenants_root_are_left_out(place: str):
 
 
 SHARED = {"write_data_path": "s3://lake/wh/shared"}
+OWN = {"write_data_path": "s3://lake/wh/elsewhere/t"}
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "x.parquet",
-        "day=1/x.parquet",
         "0101/0110/1001/10010110/db/t/day=1/x.parquet",
-        "0101/0110/1001/10010110/x.parquet",
+        "5f3a9c21/db/t/day=1/x.parquet",
+        "db/t/x.parquet",
     ],
 )
 def test_below_a_shared_path_our_own_places_count(name: str):
@@ -183,10 +183,46 @@ def test_below_a_shared_path_our_own_places_count(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", ["0101/0110/1001/10010110/db/other/x.parquet", "db/other/x.parquet", "other/x.parquet"]
+    "name",
+    [
+        "x.parquet",
+        "day=1/x.parquet",
+        "0101/0110/1001/10010110/x.parquet",
+        "0101/0110/1001/10010110-x.parquet",
+        "0101/0110/1001/10010110/day=1/x.parquet",
+    ],
+)
+def test_what_does_not_name_a_table_is_ours_only_in_a_path_that_does(name: str):
+    assert layout_for(**OWN).classify(f"s3://lake/wh/elsewhere/t/{name}").kind == "data"
+    assert layout_for(**SHARED).classify(f"s3://lake/wh/shared/{name}").foreign
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "0101/0110/1001/10010110/db/other/x.parquet",
+        "db/other/x.parquet",
+        "other/x.parquet",
+        "20240101/x.parquet",
+        "0101/x.parquet",
+        "10010110/day=1/x.parquet",
+    ],
 )
 def test_below_a_shared_path_other_tables_places_are_foreign(name: str):
     assert layout_for(**SHARED).classify(f"s3://lake/wh/shared/{name}").foreign
+
+
+@pytest.mark.parametrize("name", ["_delta_log/0.json", ".hoodie/x.commit", "metadata/v1.metadata.json"])
+def test_the_log_of_a_table_that_lives_in_a_shared_path_is_shown(name: str):
+    kind = layout_for(**SHARED).classify(f"s3://lake/wh/shared/{name}")
+    assert (kind.kind, kind.reserved) == ("metadata", True)
+    assert layout_for(**SHARED).classify(f"s3://lake/wh/shared/other/{name}").foreign
+
+
+def test_our_own_metadata_path_inside_a_shared_path_is_ours():
+    found = layout_for(**SHARED, write_metadata_path="s3://lake/wh/shared/metadata")
+    kind = found.classify("s3://lake/wh/shared/metadata/v1.metadata.json")
+    assert (kind.kind, kind.reserved) == ("metadata", False)
 
 
 def test_a_data_path_around_the_location_does_not_make_the_neighbours_ours():

@@ -121,6 +121,21 @@ def test_an_exact_count_of_manifests_proves_a_list_whole_although_totals_drifted
     assert len(decode.decode_list(ADDRESS, build.list_bytes(manifests(4)), summary)) == 4
 
 
+def test_a_rewrite_that_counted_data_manifests_only_does_not_hide_missing_delete_manifests():
+    summary = {
+        "manifests-created": "1",
+        "manifests-kept": "1",
+        "entries-processed": "6",
+        "total-data-files": "7",
+        "total-delete-files": "6",
+    }
+    data = build.list_bytes(manifests(2) + manifests(2, content=1), rows_per_block=2)
+    assert len(decode.decode_list(ADDRESS, data, {**summary, "total-data-files": "6"})) == 4
+    cut = data[: avro.walk(data).blocks[0].end + 16]
+    with pytest.raises(Unreadable, match="delete files"):
+        decode.decode_list(ADDRESS, cut, summary)
+
+
 @pytest.mark.parametrize("text", ["", "-1", "many", "1e3", "²"])
 def test_a_total_that_is_no_number_checks_nothing(text):
     assert len(decode.decode_list(ADDRESS, build.list_bytes(manifests(1)), {"total-data-files": text})) == 1

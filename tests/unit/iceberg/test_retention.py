@@ -40,6 +40,7 @@ def table(snapshots: dict[int, tuple[int | None, int]], refs: list[Ref], **histo
         ),
         refs=tuple(refs),
         metadata_log=(),
+        logged_ms=(),
         statistics=(),
         partition_statistics=(),
         partition_fields=(),

@@ -9,7 +9,7 @@ from tests.builders.iceberg_metadata import MetadataTable
 
 from lakesweep.formats import registry
 from lakesweep.formats.iceberg.source import BareSource
-from lakesweep.model.errors import SettingsError, UnknownTable
+from lakesweep.model.errors import Refused, SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 from lakesweep.storage import memory
@@ -70,7 +70,7 @@ async def test_deeper_files_are_not_ours():
 
 async def test_a_place_without_metadata_is_no_table():
     put("data/x.parquet")
-    with pytest.raises(UnknownTable, match="not an Iceberg table"):
+    with pytest.raises(Refused, match=r"not_a_table: .* not an Iceberg table"):
         await newest()
 
 

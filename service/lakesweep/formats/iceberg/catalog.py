@@ -20,6 +20,7 @@ from pyiceberg.catalog import Catalog, MetastoreCatalog, load_catalog
 from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.utils.config import Config
 
 from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.iceberg.catalog_errors import Describer
@@ -55,6 +56,8 @@ class Pointer:
     metadata_location: str
     properties: Mapping[str, str] = field(default_factory=dict)
     """Table properties as the catalog's answer has them: Nessie adds its own there and not in the file."""
+    snapshots: frozenset[int] = frozenset()
+    """Those that the catalog's answer shows: all, some or none."""
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -72,7 +75,8 @@ class IcebergCatalog:
     ) -> None:
         self._name = str(properties.get("name", name))
         self._properties = {key: value for key, value in properties.items() if key != "name"}
-        self._describer = Describer(self._name, self._properties)
+        # pyiceberg adds what its own variables and file say of the catalog, secrets too.
+        self._describer = Describer(self._name, {**(Config().get_catalog_config(self._name) or {}), **self._properties})
         self._timeout_seconds = timeout_seconds
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=f"catalog {self._name}")
         self._connecting = asyncio.Lock()
@@ -91,7 +95,8 @@ class IcebergCatalog:
             if current in seen:
                 continue
             seen.add(current)
-            found += [tuple(table) for table in await self._call("list tables", catalog.list_tables, current)]
+            tables = await self._call(f"list tables of {'.'.join(current)}", catalog.list_tables, current)
+            found += [tuple(table) for table in tables]
             waiting += [child for child in await self._children(catalog, current) if len(child) > len(current)]
         return sorted(set(found))
 
@@ -222,5 +227,10 @@ def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
     location = answer.get("metadata-location")
     if not location:
         raise CatalogUnavailable(f"the catalog does not say where the metadata of {'.'.join(identifier)} is")
-    properties = (answer.get("metadata") or {}).get("properties") or {}
-    return Pointer(metadata_location=location, properties=properties, config=answer.get("config") or {})
+    shown = answer.get("metadata") or {}
+    return Pointer(
+        metadata_location=location,
+        properties={name: str(text) for name, text in (shown.get("properties") or {}).items()},
+        snapshots=frozenset(entry["snapshot-id"] for entry in shown.get("snapshots") or ()),
+        config=answer.get("config") or {},
+    )

@@ -1,9 +1,10 @@
 """Commit an expiry so that no ref is ever lost, and know afterwards what really happened.
 
-Each attempt is planned from freshly loaded metadata and demands that every ref known to the plan still points where
-it did. A client-side catalog also validates our own requirement against the very metadata that it swaps out, so a
-ref created meanwhile stops the commit. A REST server cannot be asked for that; there the commit is looked at
-afterwards (`history`). No file is deleted here, and an expiry without effect is never committed.
+Each attempt is planned from freshly loaded metadata (the cycle's own plan may be hours old, and the owner may have said
+something since) and demands that every ref known to the plan still points where it did. A client-side catalog also
+validates our own requirement against the very metadata that it swaps out, so a ref created or prolonged meanwhile stops
+the commit. A REST server cannot be asked for that; there the commit is looked at afterwards (`history`). No file is
+deleted here, and an expiry without effect is never committed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import (
@@ -23,6 +24,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table.metadata import TableMetadata as PyIcebergMetadata
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -38,7 +40,7 @@ from pyiceberg.table.update import (
 from lakesweep.cleanup.ports import Fence, TableState
 from lakesweep.formats.iceberg import history
 from lakesweep.formats.iceberg.catalog import CommitStyle
-from lakesweep.formats.iceberg.metadata import StatisticsEntry, TableMetadata
+from lakesweep.formats.iceberg.metadata import RETENTION_PROPERTIES, Ref, StatisticsEntry, TableMetadata
 from lakesweep.formats.iceberg.source import CatalogSource
 from lakesweep.formats.iceberg.state import IcebergState
 from lakesweep.model.errors import (
@@ -59,21 +61,28 @@ _FINAL = (BadRequestError, ForbiddenError, UnauthorizedError, TooManyRequestsErr
 """The catalog heard us and said no: nothing was committed."""
 
 
-class RefsUnchanged(ValidatableTableRequirement):
-    """Ours, for client-side catalogs only: refs are exactly those planned with, and what goes is still there."""
+_Ages = tuple[int | None, int | None, int | None]
 
-    type: str = "lakesweep-refs-unchanged"
-    refs: dict[str, int]
+
+class PlanHolds(ValidatableTableRequirement):
+    """Ours, for client-side catalogs only: refs and what is said of retention are exactly those planned with, and what
+    goes is still there."""
+
+    type: str = "lakesweep-plan-holds"
+    refs: dict[str, tuple[int, _Ages]]
+    retention: dict[str, str]
     removed: frozenset[int]
 
     def validate(self, base_metadata: PyIcebergMetadata | None) -> None:  # type: ignore[override]  # pyiceberg's name
         """Raise CommitFailedException unless the metadata that will be swapped out still fits the plan."""
         if base_metadata is None:
             raise CommitFailedException("Requirement failed: current table metadata is missing")
-        found = {name: ref.snapshot_id for name, ref in base_metadata.refs.items()}
+        found = {name: (ref.snapshot_id, _ages(ref)) for name, ref in base_metadata.refs.items()}
         if found != self.refs:
             changed = sorted(name for name in found.keys() | self.refs.keys() if found.get(name) != self.refs.get(name))
             raise CommitFailedException(f"Requirement failed: refs have changed: {', '.join(changed)}")
+        if _retention(base_metadata.properties) != self.retention:
+            raise CommitFailedException("Requirement failed: the table's retention has changed")
         if not self.removed <= {snapshot.snapshot_id for snapshot in base_metadata.snapshots}:
             raise CommitFailedException("Requirement failed: a snapshot to be removed is gone already")
 
@@ -90,12 +99,15 @@ class ExpiryCommit:
 
     async def run(self, state: TableState) -> tuple[TableState, ExpiryPlan]:
         """The state after the commit and what was committed; an empty plan commits nothing."""
+        planned = state.table_uuid
         trouble: LakesweepError | None = None
         sent: tuple[TableState, ExpiryPlan] | None = None
         for attempt in range(RETRIES + 1):
             if attempt:
                 await asyncio.sleep(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                state = await self.load()
+            state = await self.load()
+            if planned is not None and state.table_uuid != planned:
+                raise Refused("table_changed", "another table has this name since the plan was made")
             if sent is not None and _happened(sent[1], state):
                 # An answer was lost, and only now can it be seen that the commit arrived.
                 return await self._confirmed(*sent, state)
@@ -140,7 +152,7 @@ class ExpiryCommit:
 
     async def _verify(self, before: TableMetadata, plan: ExpiryPlan, after: TableMetadata) -> None:
         """Nothing of what the plan keeps may be gone by this commit, nor a ref that it did not know."""
-        knowingly = {(ref.name, ref.snapshot_id) for ref in before.refs if ref.name in plan.drop_refs}
+        knowingly = {ref for ref in before.refs if ref.name in plan.drop_refs}
         found = await history.verify(after, before, knowingly, self.read)
         if found.lost:
             raise lost_ref(found.lost[0])
@@ -159,9 +171,12 @@ def requirements(metadata: TableMetadata, plan: ExpiryPlan, style: CommitStyle) 
         demands.append(AssertTableUUID(uuid=uuid.UUID(metadata.uuid)))
     demands += [AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]
     if style is CommitStyle.CLIENT:
-        refs = {ref.name: ref.snapshot_id for ref in metadata.refs}
-        removed = frozenset(int(snapshot.id) for snapshot in plan.expire)
-        demands.append(RefsUnchanged(refs=refs, removed=removed))  # type: ignore[arg-type]  # never serialised
+        holds = PlanHolds(
+            refs={ref.name: (ref.snapshot_id, _ages(ref)) for ref in metadata.refs},
+            retention=_retention(metadata.properties),
+            removed=frozenset(int(snapshot.id) for snapshot in plan.expire),
+        )
+        demands.append(holds)  # type: ignore[arg-type]  # never serialised
     return tuple(demands)
 
 
@@ -186,6 +201,14 @@ def lost_ref(lost: history.LostRef) -> Refused:
         f"{lost.ref} was created on snapshot {lost.ref.snapshot_id} while that snapshot was being expired, and the "
         f"catalog dropped both. No file was deleted: restore the snapshot from {lost.last_seen}",
     )
+
+
+def _ages(ref: Ref | SnapshotRef) -> _Ages:
+    return ref.min_snapshots_to_keep, ref.max_snapshot_age_ms, ref.max_ref_age_ms
+
+
+def _retention(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in properties.items() if name.startswith(RETENTION_PROPERTIES)}
 
 
 def _described(statistics: tuple[StatisticsEntry, ...], snapshots: set[int]) -> list[int]:

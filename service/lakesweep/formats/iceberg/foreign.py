@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Sequence
 
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.iceberg import layout, metadata
-from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, Identity, TableMetadata
+from lakesweep.formats.iceberg import identity, layout
+from lakesweep.formats.iceberg.identity import Identity
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
@@ -64,7 +65,7 @@ async def _first_foreign(
 async def _judge(storage: Storage, own: TableMetadata, location: Location, *, at_home: bool) -> str | None:
     """Half a file in our own directory is a writer that died; anywhere else it is a table we cannot identify."""
     try:
-        other = metadata.identity(location.raw, await storage.read(location))
+        other = identity.read(location.raw, await storage.read(location))
     except NotFound:
         return None
     except Unreadable as exc:
@@ -76,12 +77,7 @@ async def _judge(storage: Storage, own: TableMetadata, location: Location, *, at
             f"{location} is the metadata of another table (uuid {other.uuid}, at {other.location}); "
             f"this one has uuid {own.uuid}"
         )
-    if _went_on_elsewhere(own, other):
-        return (
-            f"{location} is newer than what the catalog says is current and does not follow from it: "
-            "the table goes on under another catalog"
-        )
-    return None
+    return _other_history(own, other, location)
 
 
 def _is_ours(own: TableMetadata, other: Identity, *, at_home: bool) -> bool:
@@ -91,12 +87,36 @@ def _is_ours(own: TableMetadata, other: Identity, *, at_home: bool) -> bool:
     return at_home and (other.location is None or _same_place(other.location, own.location))
 
 
-def _went_on_elsewhere(own: TableMetadata, other: Identity) -> bool:
-    """A commit that lost its race is the child of a state we know. A newer one that is not is a history of its own."""
-    if other.updated_ms is None or own.updated_ms is None or other.updated_ms <= own.updated_ms:
+def _other_history(own: TableMetadata, other: Identity, location: Location) -> str | None:
+    """A commit that lost its race is the child of a state that we know and that was replaced. What follows from the
+    current state, or from none that we know, may be current under another catalog."""
+    parent = other.parent and _key(other.parent)
+    if parent == _key(own.address):
+        # One that takes snapshots away (an expiry that ended half-way) names nothing that we do not keep.
+        if other.snapshots <= {entry.id for entry in own.snapshots}:
+            return None
+        return (
+            f"{location} follows from what the catalog says is current and adds a snapshot: a commit ended half-way, "
+            "or the table goes on under another catalog; move that file away if nobody needs it"
+        )
+    if not _is_younger(other, own) or parent in {_key(path) for path in own.metadata_log}:
+        return None
+    return (
+        f"{location} does not follow from what the catalog says is current and is not part of its past: the table goes "
+        "on under another catalog; move that file away if nobody needs it"
+    )
+
+
+def _is_younger(other: Identity, own: TableMetadata) -> bool:
+    """Is it too young to be a part of our own past that fell out of the log? A copy that is made ready for another
+    place names that place, and is of no more interest than its original."""
+    if other.updated_ms is None or own.updated_ms is None:
         return False
-    known = {_key(own.address), *map(_key, own.metadata_log)}
-    return other.parent is None or _key(other.parent) not in known
+    begin = own.updated_ms
+    if other.location is not None and _same_place(other.location, own.location):
+        # Not the first entry: a commit that lost its race against that one follows from the state before.
+        begin = min([begin, *(at for at in own.logged_ms[1:2] if at is not None)])
+    return other.updated_ms > begin
 
 
 def _key(address: str) -> str:

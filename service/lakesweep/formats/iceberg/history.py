@@ -38,9 +38,10 @@ class Verified:
 
 
 async def verify(
-    current: TableMetadata, earlier: TableMetadata, knowingly: Collection[tuple[str, int]], read: ReadMetadata
+    current: TableMetadata, earlier: TableMetadata, knowingly: Collection[Ref], read: ReadMetadata
 ) -> Verified:
-    """Refs lost between two states, apart from those (name and snapshot) that were dropped `knowingly`."""
+    """Refs lost between two states, apart from those that were dropped `knowingly`: as they were, since whoever gives a
+    ref another retention wants it to stay."""
     present = {entry.id for entry in current.snapshots}
     lost: list[LostRef] = []
     after = current
@@ -57,7 +58,7 @@ async def verify(
             if ref.snapshot_id not in left
             and ref.snapshot_id not in present
             and before.snapshot(ref.snapshot_id) is not None
-            and (ref.name, ref.snapshot_id) not in knowingly
+            and ref not in knowingly
         ]
         after = before
     return Verified(lost=tuple(lost), complete=False)

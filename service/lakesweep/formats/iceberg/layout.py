@@ -32,7 +32,7 @@ _HINT = FileKind(kind="hint", reserved=True)
 _HIDDEN = FileKind(kind="hidden", reserved=True)
 _FOREIGN = FileKind(kind="other", foreign=True)
 _OTHER_LOG = FileKind(kind="metadata", reserved=True)
-"""Another format's log. Its data files lie beside it under plain names, so it must reach the foreign-owner check."""
+"""Another table's log. Its data files lie beside it under plain names, so it must reach the foreign-owner check."""
 
 OTHER_LOGS = ("_delta_log", ".hoodie")
 
@@ -40,8 +40,10 @@ _PAIMON_LOG = re.compile(r"(?:snapshot/(?:snapshot-\d+|LATEST|EARLIEST)|schema/s
 """A Paimon table that also shows itself as Iceberg keeps its data files under plain names in the same place."""
 
 _MANIFEST_NAME = re.compile(r"-m\d+\.avro$")
-_HASH = re.compile(r"[01]{4}|[01]{8}|[0-9a-f]{8}")
-"""Directories of the object-storage layout: 4/4/4/8 bits, or 8 hex digits from older writers."""
+_BITS = re.compile(r"[01]{4}/[01]{4}/[01]{4}(/[01]{8})?")
+"""Directories of the object-storage layout. The last bits may be a part of the file's name."""
+_HEX = re.compile(r"[0-9a-f]{8}")
+"""The same from older writers, who always put the context behind it. Alone it would be any day's directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,8 @@ class IcebergLayout:
     home: str
     """The table's own location."""
     outposts: tuple[str, ...]
-    """Roots beyond the location (data or metadata paths elsewhere or around it), which other tables may use too."""
+    """Data or metadata paths elsewhere than the location or around it, which other tables may use too; inner ones
+    first."""
     context: tuple[str, ...]
     """The last two segments of the location, which Iceberg puts into paths below a shared data path."""
     plain_prefixes: tuple[str, ...]
@@ -65,8 +68,18 @@ class IcebergLayout:
             return _DATA if _is_plain_data(relative) else self._kind(_segments(relative))
         for outpost in self.outposts:
             if path.startswith(outpost):
-                segments = _segments(path[len(outpost) :])
-                return self._kind(segments) if self._is_ours(segments[:-1]) else _FOREIGN
+                return self._kind_at_outpost(outpost, _segments(path[len(outpost) :]))
+        return _FOREIGN
+
+    def _kind_at_outpost(self, outpost: str, segments: list[str]) -> FileKind:
+        *directories, name = segments
+        if self._is_ours(directories):
+            kind = self._kind(segments)
+            # Metadata says itself whose it is.
+            certain = kind is _METADATA or kind.reserved or self._tells_ours(outpost, directories)
+            return kind if certain else _FOREIGN
+        if self._is_ours(directories[:-1]) and (directories[-1] in OTHER_LOGS or name.endswith(METADATA_SUFFIXES)):
+            return _OTHER_LOG
         return _FOREIGN
 
     def _kind(self, segments: list[str]) -> FileKind:
@@ -77,14 +90,21 @@ class IcebergLayout:
             return _OTHER_LOG
         return _kind_of_name(segments[-1])
 
+    def _tells_ours(self, outpost: str, directories: list[str]) -> bool:
+        """Does the path name this table? A table that used this place before us may still have files here, and its
+        properties say nothing of that any more."""
+        name = re.escape(self.context[-1]) if self.context else "$^"
+        named = re.search(rf"(?:^|/){name}(?![A-Za-z0-9])", outpost)
+        return bool(named) or self.context[-1:] == tuple(one for one in directories if "=" not in one)[-1:]
+
     def _is_ours(self, directories: list[str]) -> bool:
         """Below a shared path only places that this table's writers use: hashes, our context, partitions."""
         rest = list(directories)
-        while rest and _HASH.fullmatch(rest[0]):
-            rest.pop(0)
         while rest and "=" in rest[-1]:
             rest.pop()
-        return not rest or tuple(rest) == self.context
+        with_context = tuple(rest[-2:]) == self.context
+        hashed = "/".join(rest[:-2] if with_context else rest)
+        return not hashed or bool(_BITS.fullmatch(hashed) or (with_context and _HEX.fullmatch(hashed)))
 
 
 def is_paimon_log(path: str) -> bool:
@@ -95,10 +115,12 @@ def is_paimon_log(path: str) -> bool:
 def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayout:
     """The layout of a table whose files may be in these roots."""
     location = Location.parse(metadata.location).as_directory()
-    places = [root.as_directory().raw for root in roots]
+    roots = [root.as_directory() for root in roots]
+    inner = [place for place in places_of(metadata.location, metadata.properties) if _is_inside(place, roots)]
+    places = {place.raw for place in (*roots, *inner)} - {location.raw}
     return IcebergLayout(
         home=location.raw,
-        outposts=tuple(place for place in places if place != location.raw),
+        outposts=tuple(sorted(places, key=lambda place: (-len(place), place))),
         context=PurePosixPath(location.path).parts[-2:],
         plain_prefixes=tuple(f"{name}=" for name in metadata.partition_fields if name.startswith(("_", "."))),
     )
@@ -124,9 +146,17 @@ def roots_of(metadata: TableMetadata, tenant_root: Location) -> tuple[tuple[Loca
     return tuple(roots), tuple(left_out)
 
 
-def places_of(location: str, properties: Mapping[str, str]) -> tuple[Location, ...]:
-    """Every place a table keeps files in, whoever owns it: for comparing tables with each other."""
-    return tuple(root for root in map(_parse, _places(location, properties)) if root is not None)
+def places_of(location: str, properties: Mapping[str, str], named: Iterable[str] = ()) -> tuple[Location, ...]:
+    """Every place a table keeps files in, whoever owns it: for comparing tables with each other.
+
+    The directories of files that it names are among them: a table that was moved still has old ones where it was.
+    """
+    places = [root for root in map(_parse, _places(location, properties)) if root is not None]
+    for directory in dict.fromkeys(path.rpartition("/")[0] for path in named):
+        place = _parse(directory)
+        if place is not None and not any(known == place or known.contains(place) for known in places):
+            places.append(place)
+    return tuple(places)
 
 
 def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
@@ -149,6 +179,10 @@ def metadata_directory(metadata: TableMetadata) -> Location:
 def _places(location: str, properties: Mapping[str, str]) -> list[str]:
     names = (*_DATA_PATHS, _METADATA_PATH)
     return [location, *(properties[name] for name in names if properties.get(name))]
+
+
+def _is_inside(place: Location, roots: Iterable[Location]) -> bool:
+    return any(root.contains(place) for root in roots)
 
 
 def _parse(text: str) -> Location | None:

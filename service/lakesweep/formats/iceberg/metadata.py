@@ -2,7 +2,7 @@
 
 Pure. It never guesses: what is malformed is Unreadable, naming the file and the field; what we do not
 understand (a format version above 3) is Refused. A table that may not be cleaned is still parsed; whether it
-may be is `refuse_uncleanable`'s decision alone.
+may be is `refusals`' decision alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -23,6 +22,9 @@ NEWEST_VERSION = 3
 """Format version 4 may hold relative paths and Parquet manifests: reading it by version 3's rules loses files."""
 
 MAIN = "main"
+GC_ENABLED = "gc.enabled"
+RETENTION_PROPERTIES = ("history.expire.", GC_ENABLED)
+"""How the names of properties begin that say what may go."""
 METADATA_SUFFIXES = (".metadata.json", ".metadata.json.gz")
 """How metadata files end; `.gz.metadata.json` ends so too."""
 
@@ -101,6 +103,8 @@ class TableMetadata:
     refs: tuple[Ref, ...]
     metadata_log: tuple[str, ...]
     """Earlier metadata files, oldest first."""
+    logged_ms: tuple[int | None, ...]
+    """When each of them was written, by its writer's clock."""
     statistics: tuple[StatisticsEntry, ...]
     partition_statistics: tuple[StatisticsEntry, ...]
     partition_fields: tuple[str, ...]
@@ -120,21 +124,9 @@ class TableMetadata:
         return self.statistics + self.partition_statistics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What any metadata file says of itself, also one that is otherwise not understood."""
-
-    uuid: str | None
-    location: str | None
-    properties: Mapping[str, str]
-    updated_ms: int | None
-    parent: str | None
-    """The metadata file it replaced."""
-
-
 def parse(address: str, data: bytes) -> TableMetadata:
     """The whole file or an error. `address` is where it was read."""
-    top = JsonFields(address, _document(address, data))
+    top = JsonFields(address, document(address, data))
     version = top.integer("format-version")
     if version > NEWEST_VERSION:
         raise Refused("unsupported", f"{address} has format version {version}; 1 to {NEWEST_VERSION} are understood")
@@ -148,13 +140,14 @@ def parse(address: str, data: bytes) -> TableMetadata:
     metadata = TableMetadata(
         address=address,
         format_version=version,
-        uuid=_uuid(top),
+        uuid=table_uuid(top),
         location=_location(top),
         properties=properties,
         current_snapshot_id=current,
         snapshots=snapshots,
         refs=_refs(top, current),
         metadata_log=tuple(entry.text("metadata-file") for entry in top.objects("metadata-log")),
+        logged_ms=tuple(entry.optional_integer("timestamp-ms") for entry in top.objects("metadata-log")),
         statistics=_statistics(top, "statistics"),
         partition_statistics=_statistics(top, "partition-statistics"),
         partition_fields=_partition_fields(top),
@@ -167,42 +160,8 @@ def parse(address: str, data: bytes) -> TableMetadata:
     return metadata
 
 
-def identity(address: str, data: bytes) -> Identity:
-    """Whose metadata file this is, of whatever format version."""
-    top = JsonFields(address, _document(address, data))
-    log = list(top.objects("metadata-log"))
-    return Identity(
-        uuid=_uuid(top),
-        location=top.optional_text("location"),
-        properties=top.strings("properties"),
-        updated_ms=top.optional_integer("last-updated-ms"),
-        parent=log[-1].text("metadata-file") if log else None,
-    )
-
-
-def refuse_uncleanable(metadata: TableMetadata, told: Mapping[str, str] | None = None) -> None:
-    """Raise Refused for tables whose metadata does not tell the whole truth about their files.
-
-    `told` are the properties in the catalog's answer: that is where Nessie gives itself away.
-    """
-    if any(name.startswith("nessie.") for name in (*metadata.properties, *(told or {}))):
-        raise Refused(
-            "gc_disabled",
-            "the table is kept by Nessie: its metadata shows only the current snapshot, older ones live in "
-            "Nessie's own history. Use Nessie GC (nessie-gc) to clean it",
-        )
-    # As Iceberg reads it: any value but "true" switches garbage collection off.
-    if metadata.properties.get("gc.enabled", "true").lower() != "true":
-        raise Refused(
-            "gc_disabled",
-            "the table says gc.enabled=false: other tables may share its files, so nothing of it may be deleted",
-        )
-    if metadata.encrypted:
-        raise Refused("encrypted", "the table is encrypted: its manifests cannot be read without its keys")
-
-
-def _document(address: str, data: bytes) -> object:
-    """Sniffed, since both `.gz.metadata.json` and `.metadata.json.gz` are in use."""
+def document(address: str, data: bytes) -> object:
+    """The file's JSON. Sniffed, since both `.gz.metadata.json` and `.metadata.json.gz` are in use."""
     try:
         plain = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
         return json.loads(plain)
@@ -212,7 +171,8 @@ def _document(address: str, data: bytes) -> object:
         raise Unreadable(address, f"not a JSON document ({exc})") from exc
 
 
-def _uuid(top: JsonFields) -> str | None:
+def table_uuid(top: JsonFields) -> str | None:
+    """In small letters, as two of them are compared."""
     uuid = top.optional_text("table-uuid")
     return uuid.lower() if uuid else None
 

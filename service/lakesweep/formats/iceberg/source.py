@@ -13,7 +13,7 @@ from lakesweep.formats.iceberg import rewrite
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog, Identifier, Pointer
 from lakesweep.formats.iceberg.layout import VERSION_HINT
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
-from lakesweep.model.errors import NotFound, UnknownTable
+from lakesweep.model.errors import NotFound, Refused
 from lakesweep.model.location import Location
 
 _VERSION = re.compile(r"v?(\d+)[.-]")
@@ -80,7 +80,9 @@ class BareSource:
             return Pointer(metadata_location=self.location.raw)
         files = await self._metadata_files()
         if not files:
-            raise UnknownTable(f"{self.location} holds no metadata/*.metadata.json: it is not an Iceberg table")
+            raise Refused(
+                "not_a_table", f"{self.location} holds no metadata/*.metadata.json: it is not an Iceberg table"
+            )
         hinted = await self._hinted(files)
         newest = hinted or max(files.values(), key=_rank)
         return Pointer(metadata_location=newest.raw)

@@ -9,7 +9,19 @@ from datetime import datetime
 
 from lakesweep.cleanup.ports import Fence, References, TableState
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.iceberg import expire, explain, foreign, history, layout, metadata, references, retention, state
+from lakesweep.formats.iceberg import (
+    expire,
+    explain,
+    foreign,
+    history,
+    identity,
+    layout,
+    metadata,
+    references,
+    refusals,
+    retention,
+    state,
+)
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.formats.iceberg.source import CatalogSource, Source
@@ -56,7 +68,8 @@ class IcebergTable:
             except StorageError as exc:
                 raise Unreadable(address, exc.why) from exc
             parsed = await asyncio.to_thread(metadata.parse, address, data)
-            metadata.refuse_uncleanable(parsed, pointer.properties)
+            refusals.refuse_uncleanable(parsed, pointer.properties)
+            refusals.refuse_outdated(parsed, pointer.snapshots)
             if self._no_expiry[0] != hash(data):
                 self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
             native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1])
@@ -67,11 +80,11 @@ class IcebergTable:
         """The head, and where files are kept at it, even of a table that may not be cleaned."""
         address = await self.head()
         data = await self._storage.read(Location.parse(address))
-        known = metadata.identity(address, data)
+        known = identity.read(address, data)
         if known.location is None:
             # Version 4 may leave it out: then the metadata file's own place is all there is to know.
             return address, (Location.parse(address.rpartition("/metadata/")[0] or address),)
-        return address, layout.places_of(known.location, known.properties)
+        return address, layout.places_of(known.location, known.properties, known.named)
 
     async def load_at(self, head: str, now_state: TableState) -> TableState | None:
         """An earlier metadata file of the same table, if it is still there."""
@@ -123,7 +136,11 @@ class IcebergTable:
 
     async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
         """Another table's metadata among the unreferenced files."""
-        return await foreign.find(self._storage, _native(state).metadata, unreferenced)
+        evidence = await foreign.find(self._storage, _native(state).metadata, unreferenced)
+        if evidence and await self.head() != state.head:
+            # It may be a commit that was under way when the table was read.
+            return await foreign.find(self._storage, _native(await self.load()).metadata, unreferenced)
+        return evidence
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
         """Nothing: the metadata was complete before the first file went."""
@@ -134,8 +151,7 @@ class IcebergTable:
 
     async def _verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
         """An earlier state frees files only if no ref was lost on the way from it; unknown frees nothing."""
-        known = {(ref.name, ref.snapshot_id) for ref in earlier.refs}
-        found = await history.verify(current, earlier, known, self._read)
+        found = await history.verify(current, earlier, earlier.refs, self._read)
         if found.lost:
             raise expire.lost_ref(found.lost[0])
         return earlier if found.complete else None

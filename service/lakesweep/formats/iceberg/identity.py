@@ -1,0 +1,59 @@
+"""Whose metadata file is this? Read from any, also from one that is otherwise not understood. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakesweep.formats.iceberg.fields import JsonFields
+from lakesweep.formats.iceberg.metadata import document, table_uuid
+from lakesweep.model.errors import Unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What any metadata file says of itself, also one that is otherwise not understood."""
+
+    uuid: str | None
+    location: str | None
+    properties: Mapping[str, str]
+    updated_ms: int | None
+    parent: str | None
+    """The metadata file it replaced."""
+    snapshots: frozenset[int | None]
+    """None stands for what is not understood."""
+    named: tuple[str, ...]
+    """Manifest lists and statistics: what it keeps alive by their own addresses, wherever that is."""
+
+
+def read(address: str, data: bytes) -> Identity:
+    """Whose metadata file this is, of whatever format version."""
+    top = JsonFields(address, document(address, data))
+    log = list(top.objects("metadata-log"))
+    snapshots, named = _contents(top)
+    return Identity(
+        uuid=table_uuid(top),
+        location=top.optional_text("location"),
+        properties=top.strings("properties"),
+        updated_ms=top.optional_integer("last-updated-ms"),
+        parent=log[-1].text("metadata-file") if log else None,
+        snapshots=snapshots,
+        named=named,
+    )
+
+
+def _contents(top: JsonFields) -> tuple[frozenset[int | None], tuple[str, ...]]:
+    """Snapshots, and files that are named directly. Some future version may arrange these otherwise."""
+    try:
+        snapshots = list(top.objects("snapshots"))
+        statistics = [*top.objects("statistics"), *top.objects("partition-statistics")]
+        named = [
+            *(entry.optional_text("manifest-list") for entry in snapshots),
+            *(entry.optional_text("statistics-path") for entry in statistics),
+        ]
+        return (
+            frozenset(entry.optional_integer("snapshot-id") for entry in snapshots),
+            tuple(path for path in named if path),
+        )
+    except Unreadable:
+        return frozenset([None]), ()

@@ -1,0 +1,40 @@
+"""Tables whose metadata file does not tell the whole truth about their files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from lakesweep.formats.iceberg.metadata import GC_ENABLED, TableMetadata
+from lakesweep.model.errors import Refused, Unreadable
+
+
+def refuse_uncleanable(metadata: TableMetadata, told: Mapping[str, str] | None = None) -> None:
+    """Raise Refused for tables whose metadata does not tell the whole truth about their files.
+
+    `told` are the properties in the catalog's answer: that is where Nessie gives itself away, and clients of a server
+    see no others.
+    """
+    if any(name.startswith("nessie.") for name in (*metadata.properties, *(told or {}))):
+        raise Refused(
+            "gc_disabled",
+            "the table is kept by Nessie: its metadata shows only the current snapshot, older ones live in "
+            "Nessie's own history. Use Nessie GC (nessie-gc) to clean it",
+        )
+    # As Iceberg reads it: any value but "true" switches garbage collection off.
+    if any(properties.get(GC_ENABLED, "true").lower() != "true" for properties in (metadata.properties, told or {})):
+        raise Refused(
+            "gc_disabled",
+            "the table says gc.enabled=false: other tables may share its files, so nothing of it may be deleted",
+        )
+    if metadata.encrypted:
+        raise Refused("encrypted", "the table is encrypted: its manifests cannot be read without its keys")
+
+
+def refuse_outdated(metadata: TableMetadata, shown: Collection[int]) -> None:
+    """Raise Unreadable if the catalog itself shows a snapshot that its metadata file does not have."""
+    unknown = set(shown) - {entry.id for entry in metadata.snapshots}
+    if unknown:
+        raise Unreadable(
+            metadata.address,
+            f"the catalog shows snapshot {min(unknown)}, which is not in this file: the file is not the whole table",
+        )
