@@ -157,7 +157,7 @@ def test_times_beyond_every_date_stay_beyond_every_date():
     assert times == [2**63 - 1, -(2**63), 5, -6]
 
 
-@pytest.mark.parametrize("time", ["NaN", '"1"', "[1]"])
+@pytest.mark.parametrize("time", ["NaN", '"1"', "[1]", '""', "[]", "{}", "false", "true"])
 def test_a_remove_whose_time_is_no_number_is_damage_and_was_not_long_ago(time):
     with pytest.raises(Unreadable):
         actions.parse(b'{"remove":{"path":"a","deletionTimestamp":%b}}' % time.encode(), ROOT, "x.json")

@@ -87,8 +87,8 @@ async def test_a_dry_run_removes_none(place):
 
 def test_which_directories_are_data():
     layout = DeltaLayout(prefix="file:///t/", partition_columns=("_day",), iceberg_metadata=True)
-    yes = ("k=1", "k=1/j=2/", "_day=1", "_change_data", "_delta_index")
-    no = ("", "_delta_log", "_delta_log/_sidecars", "metadata", "k=1/metadata", "_x", "a/.b", "a/_b/c")
+    yes = ("k=1", "k=1/j=2/", "_day=1", "_change_data")
+    no = ("", "_delta_log", "_delta_log/_sidecars", "metadata", "k=1/metadata", "_x", "a/.b", "a/_b/c", "_delta_index")
     assert [name for name in yes if not layout.is_data_directory(f"file:///t/{name}")] == []
     assert [name for name in no if layout.is_data_directory(f"file:///t/{name}")] == []
     assert not layout.is_data_directory("file:///t2/k=1")

@@ -169,7 +169,10 @@ async def test_in_commit_timestamps_younger_than_the_file_keep_the_version():
 
 async def test_min_snapshots_to_keep_is_honoured():
     assert len((await look(_aged(), policy=CleanupPolicy(min_snapshots_to_keep=5))).expiry.expire) == 20
-    assert not (await look(_aged(), policy=CleanupPolicy(min_snapshots_to_keep=6))).expiry.expire
+    more = (await look(_aged(), policy=CleanupPolicy(min_snapshots_to_keep=6))).expiry
+    assert not more.expire
+    assert "checkpoint of version 20" in more.skipped
+    assert "min_snapshots_to_keep = 6" in more.skipped
 
 
 async def test_leftovers_of_an_interrupted_run_are_found_again():

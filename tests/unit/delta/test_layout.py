@@ -34,7 +34,6 @@ def _verdict(relative: str, **more) -> str:
         (f"ab/{VECTOR}", "deletion_vector"),
         ("_change_data/cdc-0.parquet", "change_data"),
         ("_change_data/k=1/cdc-0.parquet", "change_data"),
-        ("_delta_index/x.parquet", "data"),
         ("metadata/x.parquet", "data"),
         ("notes.txt", "foreign"),
         ("part-0", "foreign"),
@@ -48,6 +47,9 @@ def _verdict(relative: str, **more) -> str:
         ("_spark_metadata/x.parquet", "reserved"),
         (".hoodie/x.parquet", "reserved"),
         ("_k=1/x.parquet", "reserved"),
+        ("_change_data_of_2025/cdc-0.parquet", "reserved"),
+        ("_delta_index/part-0.snappy.parquet.index.v1.parquet", "reserved"),
+        ("k=1/_delta_index/part-0.snappy.parquet.index.v1.parquet", "reserved"),
         ("nested/_delta_log/00000000000000000000.json", "reserved"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.builders.delta import NOW, DeltaWriter, MemoryPlace, days_ago, look, parquet, stored_vector
 
@@ -205,6 +207,32 @@ async def test_the_hint_is_never_taken_for_the_truth(hint):
     writer = _busy_table("classic")
     writer.log("_last_checkpoint", hint, NOW)
     assert (await look(writer)).live_data == {"k=a b/b.parquet", "v.parquet", VECTOR_FILE, "c.parquet"}
+
+
+def _with_a_checkpoint_cut_behind_a_line() -> DeltaWriter:
+    """The line that names the sidecar, and with it all files, is gone; the hint has the length from before."""
+    writer = _busy_table("v2-json")
+    (name,) = writer.checkpoint("v2-json")
+    whole = memory.bucket(writer.place.bucket).objects[f"{writer.place.prefix}/_delta_log/{name}"].data
+    writer.log(name, whole[: whole.rindex(b"\n")], NOW)
+    named = {"path": name, "sizeInBytes": len(whole), "modificationTime": 0}
+    writer.log("_last_checkpoint", json.dumps({"version": 6, "size": 9, "v2Checkpoint": named}).encode(), NOW)
+    return writer
+
+
+async def test_a_checkpoint_that_is_shorter_than_its_hint_says_is_passed_over():
+    writer = _with_a_checkpoint_cut_behind_a_line()
+    assert (await look(writer)).live_data == {"k=a b/b.parquet", "v.parquet", VECTOR_FILE, "c.parquet"}
+
+
+async def test_where_such_a_checkpoint_is_all_there_is_the_table_is_left_alone():
+    writer = _with_a_checkpoint_cut_behind_a_line()
+    writer.place.delete(f"_delta_log/{0:020d}.json")
+    older = [name for name in writer.logged() if ".checkpoint." in name and not name.startswith(f"{6:020d}")]
+    for name in older:
+        writer.place.delete(f"_delta_log/{name}")
+    with pytest.raises(Unreadable, match="bytes instead of"):
+        await look(writer)
 
 
 async def test_a_columns_worth_of_adds_is_not_lost_when_a_checkpoint_has_no_other_columns():

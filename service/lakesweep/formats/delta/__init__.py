@@ -19,7 +19,8 @@ Where we differ from Delta's own VACUUM and log cleanup, always on the safe side
       begin with it. Everything at that version stays. Lost parts, compacted files and Hadoop's checksums of log
       files below it go, too. We write nothing: no classic checkpoint beside a V2 one, no record of the vacuum.
     - On tables with in-commit timestamps a version is as young as the younger of its file and its timestamp.
-    - Only names that Delta writers give may go; VACUUM deletes any old file that is not hidden.
+    - Only names that Delta writers give may go; VACUUM deletes any old file that is not hidden, and indexes of live
+      data files as well.
     - Files that no commit names wait for the longer of the service's grace period and the table's retention.
     - A path outside the root protects every file below the root that it may mean under another name of the root.
     - A table with another table inside is refused; VACUUM deletes the inner one's files.

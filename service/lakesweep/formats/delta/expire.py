@@ -26,7 +26,8 @@ def plan(state: DeltaState, head: str, policy: CleanupPolicy, now: datetime) -> 
     """Valid for `head` only."""
     boundary = find_boundary(state, policy, now)
     if boundary is None:
-        return ExpiryPlan(head=head, keep=_keep(state, None), skipped=_obstacle(state, now))
+        why = _too_few_left(state, policy, now) or _obstacle(state, now)
+        return ExpiryPlan(head=head, keep=_keep(state, None), skipped=why)
     going = retention.released(state.listing, boundary, _cutoff_ms(state, now))
     return ExpiryPlan(head=head, expire=_snapshots(going), keep=_keep(state, boundary))
 
@@ -47,11 +48,13 @@ def find_boundary(state: DeltaState, policy: CleanupPolicy, now: datetime) -> Bo
 
 
 def boundary_of(state: DeltaState, expiring: ExpiryPlan) -> Boundary | None:
-    """The checkpoint that the log stands on once the versions of `expiring` are gone."""
+    """The checkpoint that the log stands on once the versions of `expiring` are gone: one that was opened, since a
+    version may have several."""
     newest = max((int(snapshot.id) for snapshot in expiring.expire), default=None)
     if newest is None:
         return None
-    above = (one for one in state.listing.checkpoints if one.complete and one.version > newest)
+    opened = {one for one, found in state.inspected.items() if found.usable}
+    above = (one for one in state.listing.checkpoints if one in opened and one.version > newest)
     return next((Boundary(version=one.version, checkpoint=one) for one in above), None)
 
 
@@ -94,6 +97,17 @@ def _keep(state: DeltaState, boundary: Boundary | None) -> tuple[KeptSnapshot, .
     return tuple(
         KeptSnapshot(id=str(version), why=why if version == first else "inside the log's retention or needed for it")
         for version in kept
+    )
+
+
+def _too_few_left(state: DeltaState, policy: CleanupPolicy, now: datetime) -> str | None:
+    """The log begins with a checkpoint, and the one that was opened may leave fewer versions than are asked for."""
+    usual = find_boundary(state, CleanupPolicy(), now)
+    if usual is None:
+        return None
+    return (
+        f"the log would begin with the checkpoint of version {usual.version}, and min_snapshots_to_keep = "
+        f"{policy.min_snapshots_to_keep} asks for more versions before {state.version}"
     )
 
 

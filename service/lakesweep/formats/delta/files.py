@@ -54,7 +54,8 @@ def add(action: Mapping[str, Any], root: Location) -> FileAction:
 
 def remove(action: Mapping[str, Any], root: Location) -> FileAction:
     """A remove. One without a time was removed long ago. Raises Malformed."""
-    return _file_action(action, root, removed_ms=_time(action.get("deletionTimestamp") or 0))
+    removed_at = action.get("deletionTimestamp")
+    return _file_action(action, root, removed_ms=0 if removed_at is None else _time(removed_at))
 
 
 def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int | None) -> FileAction:
@@ -80,9 +81,7 @@ def _key(file: str, vector: str) -> str:
 
 def _time(value: Any) -> int:
     """Rounded down, since it is compared with whole milliseconds; beyond every date it stays beyond every date."""
-    if not isinstance(value, int | float):
-        raise Malformed("a remove whose time is not a number")
-    if math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise Malformed("a remove whose time is not a number")
     return math.floor(max(-_INT64, min(value, _INT64 - 1)))
 

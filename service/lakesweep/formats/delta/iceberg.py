@@ -4,7 +4,8 @@ UniForm keeps such metadata while it is switched on and leaves it behind when it
 its own may share the place as well. Nothing tells the two apart for certain, so neither is taken for rubbish: what
 the newest Iceberg metadata names, in any of its snapshots, is kept as if the Delta log named it. Metadata that
 cannot be read may name anything, so it stops the table. What it names and is gone, under every name that the root
-may have elsewhere, protects nothing: no Iceberg reader can get past it either.
+may have elsewhere, protects nothing: no Iceberg reader can get past it either. But a commit may have taken it away
+while we were reading, and then the metadata of that commit counts.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _NUMBER = re.compile(r"v(\d+)\.|(\d+)-[0-9a-f]{8}-")
 """How file systems and how catalogs count. A bare uuid, which may begin with digits as well, counts nothing."""
 _NEWEST = 2
 """The newest file may be of a commit that never came to pass: then the one before it is the current one."""
+_ATTEMPTS = 3
 _STATISTICS = ("statistics", "partition-statistics")
 _FORMAT_VERSIONS = (1, 2, 3)
 _GZIP = b"\x1f\x8b"
@@ -46,13 +48,23 @@ class IcebergNeighbour:
         self._storage = storage
         self._root = root
         self._known: dict[str, frozenset[str]] = {}
+        self._met_gone = False
+        """Has the present reading come upon a file that is not there?"""
 
     async def named(self) -> frozenset[str]:
         """Addresses below the root that Iceberg metadata names. Raises Unreadable."""
+        for _ in range(_ATTEMPTS):
+            self._met_gone = False
+            newest = await self.newest()
+            found = await self._named_by(newest)
+            if not self._met_gone or await self.newest() == newest:
+                return found
+        raise Unreadable(self._root.join(DIRECTORY).raw, "Iceberg commits take files away faster than they can be read")
+
+    async def _named_by(self, newest: list[Location]) -> frozenset[str]:
         lists: dict[str, dict[str, str]] = {}
         manifests: dict[str, ManifestRow] = {}
         statistics: set[str] = set()
-        newest = await self._newest()
         for place, document in zip(newest, await gather_bounded(newest, self._metadata), strict=True):
             try:
                 for snapshot in document.get("snapshots") or ():
@@ -69,7 +81,7 @@ class IcebergNeighbour:
         self._known.update(zip((row.path for row in fresh), read, strict=True))
         return self._addresses(statistics).union(*(self._known[manifest] for manifest in manifests))
 
-    async def _newest(self) -> list[Location]:
+    async def newest(self) -> list[Location]:
         """The metadata files that may be the current one: those of the newest versions, those written last, since a
         table that was made anew counts from the beginning, and any without a number."""
         directory = self._root.join(DIRECTORY).as_directory()
@@ -94,6 +106,7 @@ class IcebergNeighbour:
             data = await self._storage.read(place)
             document = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
         except NotFound:
+            self._met_gone = True
             return {}
         except (ValueError, OSError, EOFError) as exc:
             raise Unreadable(place.raw, f"not Iceberg metadata: {exc}") from exc
@@ -138,6 +151,7 @@ class IcebergNeighbour:
                 continue
             except ValueError as exc:
                 raise Unreadable(address, f"not an address: {exc}") from exc
+        self._met_gone = True
         return None
 
 

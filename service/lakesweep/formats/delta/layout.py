@@ -1,8 +1,9 @@
 """What an unreferenced object below a Delta table is, by name and place. Pure and picklable.
 
 Hidden names are tested at every level, as VACUUM does: a name that begins with `_` or `.` stays, unless it is a
-partition directory, a directory of change data or of an index. Unlike VACUUM, which deletes every old file that
-is not hidden, only names that Delta writers produce may go; any other name is reported and stays.
+partition directory or a directory of change data. Unlike VACUUM, which deletes every old file that is not hidden,
+only names that Delta writers produce may go; any other name is reported and stays. So do the indexes in
+`_delta_index`, which serve live data files and which no log names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from lakesweep.cleanup.ports import FileKind, MatchBy
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind
 
-_NOT_HIDDEN = ("_delta_index", "_change_data")
 _VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
 _CHANGE_DATA = "_change_data"
 _ICEBERG_METADATA = "metadata"
@@ -94,7 +94,7 @@ class DeltaLayout:
     def _hidden(self, segment: str) -> bool:
         if self.iceberg_metadata and segment == _ICEBERG_METADATA:
             return True
-        if not segment.startswith(("_", ".")) or segment.startswith(_NOT_HIDDEN):
+        if not segment.startswith(("_", ".")) or segment == _CHANGE_DATA:
             return False
         return not any(segment.startswith(f"{column}=") for column in self.partition_columns)
 
@@ -105,7 +105,7 @@ def _data_kind(segments: list[str]) -> str | None:
         return "deletion_vector"
     if not name.endswith(".parquet"):
         return None
-    return "change_data" if segments[0].startswith(_CHANGE_DATA) else "data"
+    return "change_data" if segments[0] == _CHANGE_DATA else "data"
 
 
 def _log_kind(relative: str) -> FileKind:

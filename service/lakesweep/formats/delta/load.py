@@ -12,6 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -43,6 +44,8 @@ class LogReader:
         self._heads: dict[LogFile, Actions] = {}
         self._inspected: dict[Checkpoint, Inspected] = {}
         self._overruled: dict[Checkpoint, frozenset[str]] = {}
+        self._recorded: dict[str, int] = {}
+        """Lengths of checkpoint files, as `_last_checkpoint` has them."""
 
     async def load(self, moment: Callable[[], Awaitable[datetime]]) -> DeltaState:
         """The newest state. `moment` is asked once the store has been spoken to. Raises Refused or Unreadable."""
@@ -72,10 +75,10 @@ class LogReader:
         return log.arrange(files)
 
     async def _load(self, listing: LogListing, as_of: datetime) -> DeltaState:
+        last_checkpoint = await self._last_checkpoint(listing)
         segment = await self._segment(listing)
         protocol.check(segment.protocol)
         properties = protocol.properties(segment.metadata)
-        last_checkpoint = await self._last_checkpoint(listing)
         await self._inspect(listing, segment.protocol, properties, last_checkpoint, as_of)
         return DeltaState(
             root=self._root,
@@ -146,6 +149,9 @@ class LogReader:
 
     async def head(self, file: LogFile) -> Actions:
         """Protocol, metadata and sidecars of one checkpoint file."""
+        recorded = self._recorded.get(file.relative, file.size_bytes)
+        if recorded != file.size_bytes:
+            raise Unreadable(file.path, f"{file.size_bytes} bytes instead of {recorded}")
         if file not in self._heads:
             data = await self._read(file)
             self._heads[file] = await asyncio.to_thread(checkpoint.read_head, data, self._root, file.path)
@@ -195,11 +201,13 @@ class LogReader:
         if listing.hint is None:
             return None
         try:
-            version = json.loads(await self._storage.read(Location.parse(listing.hint.path)))["version"]
+            hint = json.loads(await self._storage.read(Location.parse(listing.hint.path)))
+            version = hint["version"]
         except NotFound:
             return None
         except (ValueError, TypeError, KeyError):
-            version = None
+            hint, version = {}, None
+        self._recorded = _recorded_length(hint.get("v2Checkpoint"))
         if isinstance(version, int):
             return version
         return max((one.version for one in listing.checkpoints if one.complete), default=None)
@@ -267,6 +275,15 @@ class _HeadCommitMissing(Refused):
             "damaged_log",
             f"{place} has a checkpoint of version {version} but no commit of it: somebody deleted log files",
         )
+
+
+def _recorded_length(named: Any) -> dict[str, int]:
+    """Of a checkpoint with a name of its own, which nobody writes twice: a JSON file that was cut behind a line reads
+    like a whole one with fewer files."""
+    match named:
+        case {"path": str(name), "sizeInBytes": int(size)} if names.parse(name).unique:
+            return {name: size}
+    return {}
 
 
 def _sidecars(one: Checkpoint, found: Actions, listing: LogListing) -> tuple[LogFile, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -60,8 +61,9 @@ class DeltaTable:
     async def head(self) -> str:
         """A few looks at single objects while nothing is committed."""
         await self._check_ground()
-        if self._loaded is not None and await self._stands_still(self._loaded.native):
-            return self._loaded.head
+        known = self._loaded
+        if known and await self._stands_still(known.native) and await self._head_of(known.native) == known.head:
+            return known.head
         return (await self.load()).head
 
     async def load(self) -> TableState:
@@ -72,7 +74,7 @@ class DeltaTable:
             self._shortlist = await lite.shortlist(self._reader, self._storage, native)
         self._loaded = TableState(
             ref=self.ref,
-            head=f"{native.version}@{metadata.table_id}",
+            head=await self._head_of(native),
             table_uuid=metadata.table_id,
             location=self._root,
             roots=(self._root.as_directory(),),
@@ -196,6 +198,15 @@ class DeltaTable:
         if self._as_of is None:
             self._as_of = min(self._clock.now(), await self._storage.now())
         return self._as_of
+
+    async def _head_of(self, native: DeltaState) -> str:
+        """The version of the table, and where Iceberg metadata lies beside the log which of it is the newest: what is
+        committed to it counts as well."""
+        head = f"{native.version}@{native.segment.metadata.table_id}"
+        beside = [] if native.properties.iceberg_metadata else await self._iceberg.newest()
+        if not beside:
+            return head
+        return f"{head}+{hashlib.sha256(repr(beside).encode()).hexdigest()[:16]}"
 
     async def _check_ground(self) -> None:
         for file in self._stands_on.files if self._stands_on else ():
