@@ -315,6 +315,33 @@ async def test_a_missing_file_and_a_candidate_of_one_name_are_called_out(find, l
     assert plan.missing_count == 2
 
 
+async def test_a_live_file_that_was_listed_under_another_name_is_missing_under_its_own(
+    find, lake, tmp_path, monkeypatch
+):
+    table = tmp_path / "t"
+    (table / "cold/day=1").mkdir(parents=True)
+    (table / "day=1").symlink_to(table / "cold/day=1")
+    live = [f"{table}/day=1/{number}.data" for number in range(20)]
+    for path in live:
+        Path(path).write_text("x")
+        os.utime(path, (OLD.timestamp(), OLD.timestamp()))
+    lake.roots = (str(table),)
+    lake.named = live
+    plan, _ = await find(LocalStorage())
+    assert set(plan.missing) == {f"file://{path}" for path in live}
+    assert set(plan.missing_clash) == {Path(path).name for path in live}  # so that nothing goes
+    monkeypatch.setattr(spark_engine, "_ASKED_HERE", 10)
+    again, _ = await find(LocalStorage())
+    assert replace(again, timings=plan.timings) == plan
+
+
+async def test_an_old_file_moved_into_the_table_after_the_listing_is_not_missing(find, lake):
+    moved = "s3://b/t/moved.data"
+    lake.during_mark = [lambda: lake.put(moved, OLD), lambda: lake.source([moved])]
+    plan, rows = await find()
+    assert (rows, plan.missing, plan.references) == ([], (), 1)
+
+
 async def test_a_suspect_that_storage_will_not_show_makes_the_table_indeterminate(find, lake):
     lake.source(["s3://b/t/x.data"])
 
@@ -504,6 +531,15 @@ async def test_a_live_file_written_after_the_inventory_is_not_missing_and_one_th
     monkeypatch.setattr(spark_engine, "_ASKED_HERE", 10)
     again, _ = await find()
     assert replace(again, timings=plan.timings) == plan
+
+
+async def test_an_old_live_file_that_an_inventory_of_a_part_of_the_table_lacks_is_not_missing(find, lake):
+    lake.put("s3://b/t/known.data")
+    deliver(lake)
+    lake.source([lake.put("s3://b/t/outside.data", OLD)])
+    plan, rows = await find()
+    assert paths_of(rows) == ["s3://b/t/known.data"]
+    assert (plan.missing, plan.references) == ((), 1)
 
 
 async def test_many_live_files_written_after_the_inventory_are_found_by_listing(find, lake):

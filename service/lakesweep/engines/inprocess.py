@@ -39,6 +39,9 @@ from lakesweep.model.table import FormatName
 
 T = TypeVar("T")
 
+_NO_DISK = "max_temp_directory_size"
+"""What DuckDB says when it is the disk that has no room for what memory cannot hold."""
+
 
 class InProcessEngine:
     """Finds orphans in this process. One engine serves many tables, also side by side."""
@@ -70,7 +73,7 @@ class InProcessEngine:
 
     async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
         """List, then mark, then judge."""
-        with _own_errors():
+        with self._own_errors():
             async with scratch(self._scratch_dir) as directory:
                 work = Detection(directory, memory_limit=self._memory_limit, threads=self._cores)
                 try:
@@ -150,18 +153,21 @@ class InProcessEngine:
     async def _look_again(self, job: OrphanJob, work: Detection, listed: int) -> None:
         """Find those of the suspects that storage does have: they were committed after the listing passed by.
 
-        A few are asked for one by one. Many, or bare names, which have no address to ask for, are looked for in a
-        listing of storage itself: it is exact, and bounded however many there are.
+        A few are asked for one by one. Many, bare names, which have no address to ask for, and what is there although
+        it should have been listed are looked for in a listing of storage itself: it is exact, and bounded however many
+        there are.
         """
         count = await self._run(work, work.find_suspects)
         few = count <= steps.asked_singly(listed)
         suspects = await self._run(work, work.suspects) if few else []
+        if few and all("/" in path for _, path in suspects):
+            seen = await steps.there_after_all(self._storage, suspects, self._concurrency, job.cutoff)
+            if None not in seen:
+                found = pa.table([pa.array(seen, pa.string())], SEEN_SCHEMA)
+                await self._in_thread(partial(pq.write_table, found, work.seen))
+                return
         match_by = job.layout.match_by
-        if not few or any("/" not in path for _, path in suspects):
-            await self._list(of_roots(job), work.seen, SEEN_SCHEMA, lambda rows: _keys_only(rows, match_by))
-            return
-        seen = await steps.there_after_all(self._storage, suspects, self._concurrency)
-        await self._in_thread(partial(pq.write_table, pa.table([pa.array(seen, pa.string())], SEEN_SCHEMA), work.seen))
+        await self._list(of_roots(job), work.seen, SEEN_SCHEMA, lambda rows: _keys_only(rows, match_by))
 
     async def _run(self, work: Detection, call: Callable[[], T]) -> T:
         """A step of the detection in a thread, which is out of the way before a cancellation goes on."""
@@ -177,6 +183,18 @@ class InProcessEngine:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._workers, call)
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """A full disk or a join that found no memory is the engine's trouble, not the table's."""
+        try:
+            yield
+        except (duckdb.Error, OSError, pa.ArrowException) as exc:
+            if isinstance(exc, duckdb.OutOfMemoryException) and _NO_DISK not in str(exc):
+                why = f"the join needs more memory than engine.memory_limit = {self._memory_limit} gives it"
+            else:
+                why = str(exc).partition("\n")[0]  # DuckDB's advice below is about settings that are not ours
+            raise EngineFailed(f"the in-process engine could not finish: {why}") from exc
 
 
 class _Stopwatch:
@@ -199,12 +217,3 @@ def _rows_in(file: Path) -> int:
 
 def _keys_only(rows: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([addresses.match_keys(rows.column("path"), match_by)], schema=SEEN_SCHEMA)
-
-
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    """A full disk or a join that found no memory is the engine's trouble, not the table's."""
-    try:
-        yield
-    except (duckdb.Error, OSError, pa.ArrowException) as exc:
-        raise EngineFailed(f"the in-process engine could not finish: {exc}") from exc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -70,20 +71,25 @@ def placing(
     return place
 
 
-async def there_after_all(storage: Storage, suspects: Sequence[tuple[str, str]], concurrency: int) -> list[str]:
-    """Match keys of those suspects (match key, address) that storage does have."""
+async def there_after_all(
+    storage: Storage, suspects: Sequence[tuple[str, str]], concurrency: int, cutoff: datetime
+) -> list[str | None]:
+    """Match keys of those suspects (match key, address) that storage does have; None for one that is older than the
+    cutoff. That one should have been listed: it may be a file that was, reached by another name (through a link, or in
+    a store that takes two spellings for one), so that only a listing can tell whether it is missing."""
     slots = asyncio.Semaphore(concurrency)
-    seen: list[str] = []
+    seen: list[str | None] = []
 
     async def look(match_key: str, path: str) -> None:
         async with slots:
             try:
-                await storage.stat(Location.parse(path))
+                found = await storage.stat(Location.parse(path))
             except NotFound:
                 return
             except StorageError as exc:
                 raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
-            seen.append(match_key)
+            young = found.modified_at is None or found.modified_at >= cutoff
+            seen.append(match_key if young else None)
 
     rest = iter(suspects)
     while chunk := list(islice(rest, _STATS_AT_ONCE)):

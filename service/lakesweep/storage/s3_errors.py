@@ -27,17 +27,10 @@ _PASSING = THROTTLING | {
     "502",
     "504",
 }
-_CREDENTIALS = frozenset(
-    {
-        "AccessDenied",
-        "ExpiredToken",
-        "InvalidAccessKeyId",
-        "InvalidToken",
-        "RequestTimeTooSkewed",
-        "SignatureDoesNotMatch",
-        "TokenRefreshRequired",
-    }
+_BAD_KEYS = frozenset(
+    {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired"}
 )
+"""The store does not take the credentials themselves, whatever they would allow."""
 _REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"})
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -93,8 +86,11 @@ def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str)
     meanings: tuple[tuple[bool, type[StorageError], str], ...] = (
         (code == "NoSuchBucket", StorageError, f"the bucket does not exist ({what})"),
         (code in _REGION, StorageError, f"{what}; set storage.s3.region to the bucket's region"),
-        (status == 403 or code in _CREDENTIALS, Denied, f"{what}; the credentials in use must allow {action} on it"),
-        (status == 404, NotFound, f"no such object ({what})"),
+        (code == "RequestTimeTooSkewed", Denied, f"{what}; set this machine's clock right"),
+        (code in _BAD_KEYS, Denied, f"{what}; the credentials in use are wrong or out of date"),
+        (status == 403 or code == "AccessDenied", Denied, f"{what}; the credentials in use must allow {action} on it"),
+        (status == 404 and _is_stores_own(exc, code), NotFound, f"no such object ({what})"),
+        (status == 404, Unavailable, f"{what}; that is no answer of an object store, but of something before it"),
         (status in (429, 503) or code in THROTTLING, Throttled, what),
         (status >= 500 or is_passing(code), Unavailable, what),
         (True, StorageError, what),
@@ -102,6 +98,12 @@ def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str)
     return next(kind(address, why) for applies, kind, why in meanings if applies)
 
 
+def _is_stores_own(exc: boto.ClientError, code: str) -> bool:
+    """A store says what it does not have, except to HEAD, whose answers have no body. What stands before it (a router
+    without a way to the store) says 404 to everything, and an object that must be kept shall not look absent."""
+    return exc.operation_name == "HeadObject" or code not in ("404", "Unknown")
+
+
 def error_code(exc: boto.ClientError) -> str:
     """The store's word for it, or the status if it has none."""
-    return str(exc.response.get("Error", {}).get("Code", "Unknown"))
+    return str(exc.response.get("Error", {}).get("Code") or "Unknown")

@@ -149,6 +149,20 @@ async def test_a_source_that_only_expiring_snapshots_use_is_read_for_its_address
     assert (rows, in_full) == ([freed], ["source-0"])
 
 
+async def test_a_digest_stands_in_for_no_source_of_the_expired_side_though_it_is_of_the_same_content(lake, tmp_path):
+    retained = lake.source(["s3://b/t/1.data"])
+    expired = replace(retained, retained=False)
+    roots, cache = [Location.parse("s3://b/t")], DigestCache(tmp_path, limit_bytes=10**8)
+    scope = {"match_by": MatchBy.ADDRESS, "roots": roots, "released": pa.array([], "string")}
+    first = digests.Digests(cache, [retained], **scope)
+    first.add(retained, addresses.place(pa.array(["s3://b/t/1.data"]), Role.READ, MatchBy.ADDRESS, roots))
+    first.flush()
+    first.save()
+    second = digests.Digests(cache, [retained, expired], **scope)
+    assert [batch.column("source").to_pylist() for batch in second.stored()] == [[0]]
+    assert second.rest() == [expired]
+
+
 async def test_references_that_guard_names_elsewhere_are_always_read(plan, lake):
     lake.source(["s3://old-bucket/t/1.data", lake.put("s3://b/t/2.data")])
     lake.put("s3://b/t/1.data")

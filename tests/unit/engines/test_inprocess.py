@@ -194,6 +194,14 @@ async def test_a_scratch_directory_that_cannot_be_made_is_the_engines_failure(op
             await engine.find_orphans(lake.job(tmp_path / "plan"))
 
 
+async def test_a_join_without_memory_names_the_setting_in_one_sentence(open_engine, lake, tmp_path):
+    for number in range(100):
+        lake.put(f"s3://b/t/{number}.data")
+    async with open_engine(memory_limit="1MB") as engine:
+        with pytest.raises(EngineFailed, match=r"more memory than engine\.memory_limit = 1MB gives it$"):
+            await engine.find_orphans(lake.job(tmp_path / "plan"))
+
+
 async def test_any_name_of_the_scratch_directory_will_do(open_engine, lake, tmp_path):
     stray = lake.put("s3://b/t/x.data")
     async with open_engine(scratch_dir=tmp_path / "it's [odd]* ?") as engine:

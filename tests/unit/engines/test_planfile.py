@@ -145,6 +145,18 @@ def test_every_column_counts_in_the_digest(tmp_path, change):
 def test_texts_cannot_be_shifted_between_columns_without_changing_the_digest(tmp_path):
     one = write(tmp_path / "a", [row(1, etag="ab", kind="c")])
     assert one != write(tmp_path / "b", [row(1, etag="a", kind="bc")])
+    assert write(tmp_path / "a", [row(1, etag=None)]) != write(tmp_path / "b", [row(1, etag="")])
+    assert write(tmp_path / "a", [row(1, etag=None)]) != write(tmp_path / "b", [row(1, etag="-")])
+
+
+def test_a_name_that_spells_the_fields_behind_it_is_another_name(tmp_path):
+    """Keys may have line breaks in them."""
+
+    def digest(path, size, modified_ms, etag):
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=modified_ms)
+        return write(tmp_path / "plan", [row(1, path=path, size_bytes=size, modified_at=moment, etag=etag)])
+
+    assert digest("s3://b/t/a", 1, 2, "3\n4\ne") != digest("s3://b/t/a\n1\n2", 3, 4, "e")
 
 
 def test_rows_out_of_order_or_listed_twice_are_refused_and_leave_no_file(tmp_path):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contract.engine_lake import ListLake, decoder
+from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, decoder
 
 import lakesweep
 from lakesweep.cleanup.ports import MatchBy, ReferenceSource
@@ -148,8 +148,9 @@ def test_a_stream_hands_on_everything_and_then_the_error():
 
 def test_of_the_suspects_those_that_are_there_come_back():
     lake = ListLake()
-    there = lake.put("s3://b/t//x.data")
-    suspects = pa.record_batch(
-        {"match_key": ["s3://b/t/x.data", "s3://b/t/y.data"], "path": [there, "s3://b/t/y.data"]}
-    )
-    assert rows(executor.looking(MemoryStorage)(iter([suspects]))) == [{"match_key": "s3://b/t/x.data"}]
+    lake.put("s3://b/t/unlisted.data", OLD)
+    there = lake.put("s3://b/t//x.data", YOUNG)
+    keys = ["s3://b/t/x.data", "s3://b/t/y.data", "s3://b/t/unlisted.data"]
+    suspects = pa.record_batch({"match_key": keys, "path": [there, *keys[1:]]})
+    found = rows(executor.looking(MemoryStorage, CUTOFF)(iter([suspects])))
+    assert sorted(row["match_key"] or "" for row in found) == ["", "s3://b/t/x.data"]

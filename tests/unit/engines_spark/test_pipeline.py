@@ -1,6 +1,7 @@
 """The files between Spark's executors and this process."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from pyspark import cloudpickle
@@ -11,6 +12,7 @@ from tests.contract.engine_lake import ListLake, Travelling, decoder
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.ports import MatchBy
 from lakesweep.engines.listing import RootShard
+from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark import executor
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.pipeline import Pipeline
@@ -47,6 +49,35 @@ async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path):
         label = JobLabel(group="test", description="test")
         with pytest.raises(EngineFailed, match=r"wrote 1 rows to .* and 0 are there: set spark\.lakesweep\.scratch"):
             await runtime.run(session, label, lambda spark: pipeline.write_listing(spark, work, 1))
+
+
+class OnAFailingDisk(Pipeline):
+    """The disk gives back something else than was written."""
+
+    def take_references(self, spark):
+        skipped = super().take_references(spark)
+        for part in self._part_files("read"):
+            part.write_bytes(bytes(part.stat().st_size))
+            part.with_name(f".{part.name}.crc").unlink(missing_ok=True)
+        return skipped
+
+
+async def test_damaged_references_are_an_error_even_where_spark_is_told_to_ignore_them(tmp_path, monkeypatch):
+    lake = ListLake()
+    lake.source([lake.put("s3://b/t/x.data")])
+    lenient = [(f"spark.sql.files.{name}", "true") for name in ("ignoreCorruptFiles", "ignoreMissingFiles")]
+    monkeypatch.setattr(spark_engine, "Pipeline", OnAFailingDisk)
+    engine = SparkEngine(
+        runtime=shared_runtime(replace(SMALL_SPARK, conf=(*SMALL_SPARK.conf, *lenient))),
+        storage=MemoryStorage(),
+        open_storage=Travelling(MemoryStorage()),
+        decoder=decoder,
+        cache=None,
+        scratch_dir=tmp_path / "scratch",
+    )
+    async with contextlib.aclosing(engine):
+        with pytest.raises(EngineFailed):
+            await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
 
 
 async def test_the_scratch_directory_may_have_any_name(tmp_path):

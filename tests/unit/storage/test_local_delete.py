@@ -56,6 +56,7 @@ def test_a_batch_over_several_directories_is_answered_in_the_order_asked(tree):
         "link/b": (Fate.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
         "p=1/none": (Fate.ALREADY_GONE, None),
         "p=1/" + "x" * 300: (Fate.FAILED, os.strerror(36)),
+        "y" * 9000 + "/a": (Fate.FAILED, os.strerror(36)),
         "p=2/b": (Fate.DELETED, None),
     }
     answers = delete(*(f"{t}/{name}" for name in asked))

@@ -80,6 +80,23 @@ async def test_a_refusal_is_denied_and_says_which_permission_is_missing(stub, st
     assert len(stub.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (400, "ExpiredToken", "the credentials in use are wrong or out of date"),
+        (403, "SignatureDoesNotMatch", "the credentials in use are wrong or out of date"),
+        (403, "RequestTimeTooSkewed", "set this machine's clock right"),
+    ],
+)
+async def test_keys_and_clocks_that_the_store_does_not_take_are_no_matter_of_permissions(
+    stub, storage, status, code, advice
+):
+    stub.fault = always(lambda: s3_stub.error(status, code))
+    with pytest.raises(Denied, match=code) as caught:
+        await listed(storage)
+    assert str(caught.value).endswith(advice)
+
+
 @pytest.mark.parametrize("operation", ASKED)
 @pytest.mark.parametrize("status", [500, 502, 503])
 async def test_a_failing_store_is_unavailable_after_a_bounded_number_of_tries(stub, storage, operation, status):
@@ -149,6 +166,14 @@ async def test_a_proxy_that_answers_in_its_own_words_is_understood_by_its_status
 ):
     stub.fault = always(lambda: web.Response(status=status, text="<html><p>no</html>", content_type="text/html"))
     with pytest.raises(kind):
+        await ASKED[operation](storage)
+
+
+@pytest.mark.parametrize("text", ["<html><p>no</html>", "default backend - 404", ""])
+@pytest.mark.parametrize("operation", [name for name in ASKED if name != "stat"])
+async def test_a_404_that_is_not_in_the_stores_words_does_not_make_an_object_absent(stub, storage, operation, text):
+    stub.fault = always(lambda: web.Response(status=404, text=text))
+    with pytest.raises(Unavailable, match="no answer of an object store"):
         await ASKED[operation](storage)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesweep.cleanup.storage_ports import Part
-from lakesweep.model.errors import StorageError, Unavailable
+from lakesweep.model.errors import OutOfOrder, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage.s3_errors import BrokenOff
 from lakesweep.storage.s3_listing import Listing
@@ -104,6 +104,24 @@ async def test_a_store_with_an_order_of_its_own_is_listed_exactly_or_refused(key
     except StorageError:  # which says: set listing_concurrency = 1
         found, _ = await listed(Store(keys, page_size=page_size, by_directory=True), concurrency=1)
     assert sorted(found) == sorted(keys)
+
+
+SWAPPED = [f"t/{number:03d}{end}/x" for number in range(200) for end in ("", "-b")]
+"""As directories each is listed before the one that comes before it as a key."""
+
+
+async def test_a_store_that_is_seen_to_break_key_order_is_not_split_any_further():
+    found, splits = await listed(Store(SWAPPED, page_size=10, by_directory=True), "t/")
+    assert (sorted(found), splits) == (sorted(SWAPPED), 0)
+
+
+async def test_a_store_that_breaks_key_order_after_it_was_split_is_refused():
+    """Each page is in order by itself, and the first hundred keys are in order altogether."""
+    keys = [f"t/{number:03d}/x" for number in range(100)] + [key.replace("t/", "t/z") for key in SWAPPED]
+    with pytest.raises(OutOfOrder, match="listing_concurrency = 1"):
+        await listed(Store(keys, page_size=1, by_directory=True), "t/")
+    found, splits = await listed(Store(keys, page_size=1, by_directory=True), "t/", concurrency=1)
+    assert (sorted(found), splits) == (sorted(keys), 0)
 
 
 async def test_a_small_prefix_costs_one_request():

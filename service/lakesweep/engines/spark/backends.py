@@ -46,6 +46,9 @@ _ALWAYS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    # References in a file that was passed over in silence would free live files.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
 }
 """What the plan's own meaning hangs on."""
 _DEFAULTS = {

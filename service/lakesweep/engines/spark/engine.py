@@ -154,26 +154,33 @@ class SparkEngine:
     async def _look_again(self, job: OrphanJob, run: _Run, listed: int) -> int:
         """Find those of the suspects that storage does have: they were committed after the listing passed by.
 
-        A few are asked for here, more by the executors; too many, or bare names, are looked for in a listing.
+        A few are asked for here, more by the executors; too many, bare names, and what is there although it should have
+        been listed are looked for in a listing.
         """
         pipeline = run.pipeline
         count = await run.step("look again", pipeline.find_suspects)
         if not count:
             return 0
         bare = await run.step("look again", pipeline.bare_suspects)
-        if bare or count > steps.asked_singly(listed):
+        if bare or count > steps.asked_singly(listed) or not await self._asked_for(job, run, count):
             tasks = _PIECES_PER_CORE * await run.step("look again", parallelism)
             await self._list(job, run, await of_parts(job, self._storage, tasks), again=True)
-        elif count > _ASKED_HERE:
-            tasks = math.ceil(count / _ASKED_PER_TASK)
-            work = executor.looking(self._open_storage)
-            await run.step("look again", lambda spark: pipeline.ask_for_suspects(spark, work, tasks))
-        else:
-            suspects = await run.step("look again", pipeline.suspects)
-            found = await steps.there_after_all(self._storage, suspects, self._concurrency)
-            seen = pa.table([pa.array(found, pa.string())], SEEN_SCHEMA)
-            await asyncio.to_thread(pq.write_table, seen, pipeline.path("seen"))
         return count
+
+    async def _asked_for(self, job: OrphanJob, run: _Run, count: int) -> bool:
+        """Ask for every suspect. Is it known now of each whether it is missing?"""
+        pipeline = run.pipeline
+        if count > _ASKED_HERE:
+            tasks = math.ceil(count / _ASKED_PER_TASK)
+            work = executor.looking(self._open_storage, job.cutoff)
+            return await run.step("look again", lambda spark: pipeline.ask_for_suspects(spark, work, tasks))
+        suspects = await run.step("look again", pipeline.suspects)
+        found = await steps.there_after_all(self._storage, suspects, self._concurrency, job.cutoff)
+        if None in found:
+            return False
+        seen = pa.table([pa.array(found, pa.string())], SEEN_SCHEMA)
+        await asyncio.to_thread(pq.write_table, seen, pipeline.path("seen"))
+        return True
 
 
 class _Run:

@@ -67,14 +67,14 @@ def listing(open_storage: OpenStorage, shards: Sequence[Shard], match_by: MatchB
     return work
 
 
-def looking(open_storage: OpenStorage) -> Work:
-    """Of the suspects that come in, the match keys of those that storage does have."""
+def looking(open_storage: OpenStorage, cutoff: datetime) -> Work:
+    """Of the suspects that come in, what `steps.there_after_all` says of those that storage does have."""
     expected = lakesweep.__version__
 
     async def look(suspects: pa.RecordBatch) -> AsyncGenerator[pa.RecordBatch, None]:
         pairs = list(zip(*(suspects.column(name).to_pylist() for name in ("match_key", "path")), strict=True))
         async with aclosing(open_storage()) as storage:
-            seen = await steps.there_after_all(storage, pairs, _CONCURRENCY)
+            seen = await steps.there_after_all(storage, pairs, _CONCURRENCY, cutoff)
         yield pa.record_batch({"match_key": pa.array(seen, pa.string())})
 
     def work(suspects: Batches) -> Batches:

@@ -102,10 +102,12 @@ class Pipeline:
         """Match key and address (or bare name) of every suspect. Ask for few only."""
         return [tuple(row) for row in self._sql(spark, "SELECT match_key, path FROM suspects").collect()]
 
-    def ask_for_suspects(self, spark: SparkSession, work: Work, tasks: int) -> None:
-        """Ask storage for every suspect, spread over the executors."""
+    def ask_for_suspects(self, spark: SparkSession, work: Work, tasks: int) -> bool:
+        """Ask storage for every suspect, spread over the executors. Is it known now of each whether it
+        is missing?"""
         suspects = self._sql(spark, "SELECT match_key, path FROM suspects").repartition(tasks)
         self._write(suspects.mapInArrow(work, SEEN), "seen")
+        return all(batch.column("match_key").null_count == 0 for batch in self._parts("seen"))
 
     def bare_suspects(self, spark: SparkSession) -> int:
         """How many suspects are bare names, which have no address to ask for."""
