@@ -1,6 +1,7 @@
 """The audit format: what is written reads back, and no byte of it can change unnoticed."""
 
 import asyncio
+import hashlib
 import json
 import string
 import uuid
@@ -9,7 +10,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
 
@@ -76,7 +77,32 @@ def test_a_segment_of_another_version_is_told_apart():
         Segment.decode(body + segments._seal(segments.digest(body)))
 
 
+@pytest.mark.parametrize("body", [b"", b"\n", b"{}\n", b"[]\n", b"7\n", b"no json\n", b"HEAD\nno json\n", b"yesterday"])
+def test_what_is_sealed_and_yet_no_segment_is_broken(body):
+    head = (
+        segments.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=()).encode().splitlines()[0]
+    )
+    dated = head.replace(b"2026-03-01", b"yesterday") + b"\n"
+    body = dated if body == b"yesterday" else body.replace(b"HEAD", head)
+    with pytest.raises(Broken):
+        Segment.decode(body + segments._seal(segments.digest(body)))
+
+
+@pytest.mark.parametrize("name", ["12", "12.json", "a.jsonl", ".jsonl", "-1.jsonl", "1_0.jsonl", "²3.jsonl", "٣.jsonl"])
+def test_only_a_segments_own_name_spells_a_number(name):
+    assert segments.segment_number(name) is None
+    assert segments.segment_number(segments.segment_name(12)) == 12
+
+
+LONG = "a" * 300
+CUT = f"{LONG[:100]}~{hashlib.sha256(LONG.encode()).hexdigest()}"
+
+
 @given(st.tuples(TEXT, TEXT, TEXT), st.tuples(TEXT, TEXT, TEXT))
+@example(("acme", "prod", ".."), ("acme", "prod", "."))
+@example(("acme", "..", ""), ("acme", "prod", "%"))
+@example(("acme", "prod", LONG), ("acme", "prod", f"{LONG}b"))
+@example(("acme", "prod", LONG), ("acme", "prod", CUT))
 def test_every_table_has_a_directory_of_its_own(one, other):
     root = Location.parse("memory://ops/lakesweep")
     first, second = ("/".join(parts) for parts in (one, other))
@@ -84,10 +110,13 @@ def test_every_table_has_a_directory_of_its_own(one, other):
     assert (places[0] == places[1]) == (first == second)
     for place in places:
         assert root.join("audit").contains(place)
-        assert len(place.path.removeprefix("lakesweep/audit/").split("/")) == 3
+        parts = place.path.removeprefix("lakesweep/audit/").split("/")
+        assert len(parts) == 3
+        assert all(parts)
 
 
 @given(st.text(st.characters(exclude_characters="/"), min_size=1, max_size=30), st.text(min_size=1, max_size=400))
+@example("prod", LONG)
 def test_a_directory_is_short_enough_for_a_file_system(dataset, name):
     place = segments.directory(Location.parse("/a"), f"acme/{dataset}/{name}")
     assert all(0 < len(part.encode()) <= 255 for part in place.path.split("/")[1:])
@@ -255,6 +284,18 @@ def test_an_emptied_trail_is_noticed():
     faults = asyncio.run(shelf.faults())
     assert len(faults) == 14
     assert faults[0] == "segment 1 is missing"
+
+
+def test_without_its_state_store_a_trail_still_speaks_for_itself():
+    """Nothing but what is stored says how long it is, and whose."""
+    shelf, objects = recorded()
+    alone = Shelf(shelf.artifacts)
+    assert asyncio.run(alone.faults()) == []
+    for key, held in sorted(objects.items()):
+        objects[key.replace(REF.name, "another")] = held
+    faults = asyncio.run(alone.faults())
+    assert len(faults) == 14
+    assert all(fault.endswith(f"it belongs to {REF.label}") for fault in faults)
 
 
 def test_an_interrupted_run_is_a_remark_and_no_fault():

@@ -165,6 +165,7 @@ def test_a_type_in_more_types_than_anyone_needs_is_not_compiled():
         (of("int"), number(2**31), 1),
         (of("int"), number(-(2**31) - 1), 1),
         (of("string"), number(3) + b"ab", 1),
+        (of("string"), number(2**30) + b"ab", 1),
         (of("string"), number(-1) + b"ab", 1),
         (of("string"), number(2) + b"\xff\xff", 1),
         (of(["null", "long"]), number(2) + number(1), 1),

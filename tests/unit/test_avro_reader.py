@@ -42,6 +42,7 @@ def row(text: bytes | None, texts: int = 0, number: int = 1, large: int = 2) -> 
         ("text", [row(b"abcd"), row(b"ef")], 6),
         ("text", [row(b"abcdef"), row(None)], 6),
         ("texts", [row(b"", 3), row(b"", 2)], 5),
+        ("texts", [n(0) + n(5) + n(0) * 5 + n(0) + n(1) + n(2)], 5),
     ],
 )
 def test_a_column_of_more_bytes_or_items_than_its_offsets_can_tell_is_refused(name, rows, size):
@@ -86,6 +87,11 @@ def test_a_reader_hands_over_once_and_only_what_was_in_order():
     for after in (broken.finish, lambda: broken.read([row(b"abc")], [1])):
         with pytest.raises(ValueError, match="nothing"):
             after()
+    failed = _avro.Reader(wanted.code, wanted.kinds)
+    with pytest.raises(TypeError):
+        failed.read([row(b"abc"), None], [1, 1])
+    with pytest.raises(ValueError, match="nothing"):
+        failed.finish()
 
 
 @pytest.mark.parametrize(("blocks", "rows"), [([b""], []), ([], [1]), ([None], [1]), (["text"], [1]), ([b""], [2**70])])
@@ -138,3 +144,18 @@ def test_only_values_of_one_kind_are_cast(found, wanted):
     assert not is_alike(pa.int64(), pa.string())
     assert not is_alike(pa.timestamp("ms"), pa.int64())
     assert not is_alike(pa.string(), pa.timestamp("ms"))
+
+
+@pytest.mark.parametrize("length", [0, 15, 17])
+def test_blocks_are_not_stepped_over_by_a_marker_of_another_length(length):
+    block = n(1) + n(1) + n(7) + bytes(16)
+    assert len(_avro.step(block, 0, bytes(16))) == 1
+    with pytest.raises(_avro.ContainerError):
+        _avro.step(block, 0, bytes(length))
+
+
+@pytest.mark.parametrize("cut", range(1, 17))
+def test_a_marker_that_is_cut_off_is_damage_though_zeros_may_stand_behind_the_data(cut):
+    block = n(1) + n(1) + n(7) + bytes(16)
+    with pytest.raises(_avro.ContainerError):
+        _avro.step(block[:-cut], 0, bytes(16))
