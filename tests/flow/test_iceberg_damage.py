@@ -6,8 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.builders.cycles import Bench, SetClock
-from tests.builders.iceberg import Lake, later
+from tests.builders.iceberg import Lake
 from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 
 from lakesweep.model.location import Location
@@ -23,11 +22,6 @@ def table(tmp_path):
     table.history((1, 2, 3))
     plant(table, "data/orphan.parquet")
     return table
-
-
-@pytest.fixture
-def bench(tmp_path):
-    return Bench(root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch")
 
 
 def current_metadata(table) -> Path:

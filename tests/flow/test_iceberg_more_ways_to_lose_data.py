@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.builders.cycles import Bench, SetClock
-from tests.builders.iceberg import SCHEMA, Lake, LakeTable, later
+from tests.builders.iceberg import SCHEMA, LakeTable, later
 from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 
 from lakesweep.cleanup import planfile
@@ -24,16 +24,6 @@ from lakesweep.storage.local import LocalStorage
 from lakesweep.storage.local_delete import LocalDeleter
 
 POLICY = CleanupPolicy(max_snapshot_age=timedelta(days=30))
-
-
-@pytest.fixture
-def lake(tmp_path):
-    return Lake.make(tmp_path / "lake")
-
-
-@pytest.fixture
-def bench(tmp_path):
-    return Bench(root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch")
 
 
 class SetBack(MemoryStateStore):

@@ -16,16 +16,6 @@ from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 
 
-@pytest.fixture
-def lake(tmp_path):
-    return Lake.make(tmp_path / "lake")
-
-
-@pytest.fixture
-def bench(tmp_path):
-    return Bench(root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch")
-
-
 def elsewhere(lake: Lake, tmp_path: Path, table: LakeTable) -> LakeTable:
     """The table as it was taken over by another catalog."""
     catalog = load_catalog("new", type="sql", uri=f"sqlite:///{tmp_path}/new.db", warehouse=f"file://{lake.root}/wh")

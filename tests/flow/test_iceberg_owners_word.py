@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.builders.cycles import Bench, SetClock
-from tests.builders.iceberg import Lake, LakeTable, later
+from tests.builders.iceberg import LakeTable
 from tests.flow.test_iceberg_more_ways_to_lose_data import Wrapped
 from tests.flow.test_iceberg_ways_to_lose_data import clean
 from tests.unit.iceberg.expiring import prolong
@@ -17,16 +16,6 @@ from lakesweep.model.run import Outcome
 
 POLICY = CleanupPolicy(max_snapshot_age=timedelta(days=1))
 YEARS_MS = str(10 * 365 * 86_400_000)
-
-
-@pytest.fixture
-def lake(tmp_path):
-    return Lake.make(tmp_path / "lake")
-
-
-@pytest.fixture
-def bench(tmp_path):
-    return Bench(root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch")
 
 
 class AfterThePlan(Wrapped):

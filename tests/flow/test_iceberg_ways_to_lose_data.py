@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.cycles import Bench, SetClock
-from tests.builders.iceberg import Lake, LakeTable, later
+from tests.builders.iceberg import LakeTable, later
 
 from lakesweep.model.files import Verdict
 from lakesweep.model.location import Location
@@ -19,17 +19,6 @@ from lakesweep.model.run import Outcome
 from lakesweep.state.memory import MemoryStateStore
 
 POLICY = CleanupPolicy(max_snapshot_age=timedelta(days=30), batch_size=7)
-
-
-@pytest.fixture
-def lake(tmp_path):
-    return Lake.make(tmp_path / "lake")
-
-
-@pytest.fixture
-def bench(tmp_path):
-    """Ten days from now, so that everything just written is older than the grace period."""
-    return Bench(root=tmp_path / "lake", clock=SetClock(later(days=10)), scratch=tmp_path / "scratch")
 
 
 async def clean(bench: Bench, table: LakeTable, policy: CleanupPolicy = POLICY, *, execute: bool = True):

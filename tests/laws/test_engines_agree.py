@@ -19,7 +19,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from tests.builders.cycles import SetClock
-from tests.builders.paimon_model import ModelTable
 from tests.builders.small_spark import SMALL_SPARK
 from tests.laws import examples
 from tests.laws import test_delta_cycle as delta
@@ -110,7 +109,7 @@ def on_paimon(home: Path, history: list[paimon.Step], keep: int) -> Subject:
     """The model writes to memory; here its objects become files, times and all."""
     name = uuid.uuid4().hex
     try:
-        table = ModelTable(bucket(name), "wh/d.db/t", paimon.NOW - timedelta(days=1))
+        table = paimon.MovingTable(bucket(name), "wh/d.db/t", paimon.NOW - timedelta(days=1))
         for step in history:
             step(table)
         table.stray("young", old=False)
