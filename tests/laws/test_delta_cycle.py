@@ -228,7 +228,7 @@ async def test_a_fault_at_any_call_loses_nothing_and_the_next_cycle_ends_the_sam
         clean = world.place.names()
         shutil.rmtree(Path(home) / "lake")
         shutil.copytree(backup, Path(home) / "lake")
-        at = data.draw(st.integers(0, len(counted.calls) - 1))
+        at = data.draw(st.integers(0, 10_000)) % len(counted.calls)  # their number may differ a little from run to run
         after = data.draw(st.booleans())
         note(f"fault at {at}: {counted.calls[at]} after={after}")
         store = MemoryStateStore(SetClock(NOW))
