@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -194,7 +195,14 @@ def test_below_a_shared_path_our_own_places_count(name: str):
 )
 def test_what_does_not_name_a_table_is_ours_only_in_a_path_that_does(name: str):
     assert layout_for(**OWN).classify(f"s3://lake/wh/elsewhere/t/{name}").kind == "data"
-    assert layout_for(**SHARED).classify(f"s3://lake/wh/shared/{name}").foreign
+    for shared in ("shared", "t_archive", "t-archive", "not-t"):
+        assert layout_for(write_data_path=f"s3://lake/wh/{shared}").classify(f"s3://lake/wh/{shared}/{name}").foreign
+
+
+def test_a_table_without_a_name_of_its_own_has_none_in_a_shared_path():
+    """A whole bucket is its location."""
+    nameless = replace(layout_for(**SHARED), home="s3://whole/", context=())
+    assert nameless.classify("s3://lake/wh/shared/x.parquet").foreign
 
 
 @pytest.mark.parametrize(
@@ -209,7 +217,8 @@ def test_what_does_not_name_a_table_is_ours_only_in_a_path_that_does(name: str):
     ],
 )
 def test_below_a_shared_path_other_tables_places_are_foreign(name: str):
-    assert layout_for(**SHARED).classify(f"s3://lake/wh/shared/{name}").foreign
+    for shared in ("shared", "t_archive", "t-archive", "not-t"):
+        assert layout_for(write_data_path=f"s3://lake/wh/{shared}").classify(f"s3://lake/wh/{shared}/{name}").foreign
 
 
 @pytest.mark.parametrize("name", ["_delta_log/0.json", ".hoodie/x.commit", "metadata/v1.metadata.json"])

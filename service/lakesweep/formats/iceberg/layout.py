@@ -93,9 +93,8 @@ class IcebergLayout:
     def _tells_ours(self, outpost: str, directories: list[str]) -> bool:
         """Does the path name this table? A table that used this place before us may still have files here, and its
         properties say nothing of that any more."""
-        name = re.escape(self.context[-1]) if self.context else "$^"
-        named = re.search(rf"(?:^|/){name}(?![A-Za-z0-9])", outpost)
-        return bool(named) or self.context[-1:] == tuple(one for one in directories if "=" not in one)[-1:]
+        inner = [one for one in directories if "=" not in one]
+        return any(name in outpost.split("/") or inner[-1:] == [name] for name in self.context[-1:])
 
     def _is_ours(self, directories: list[str]) -> bool:
         """Below a shared path only places that this table's writers use: hashes, our context, partitions."""
