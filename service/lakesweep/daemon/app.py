@@ -114,9 +114,9 @@ class App:
         held = await self.state.holds()
         return [await status.of(work, self.state, held) for work in await self.resolve(None)]
 
-    async def plan(self, work: Work, *, progress: ReportProgress | None = None) -> CleanupRun:
+    async def plan(self, work: Work) -> CleanupRun:
         """What a run would do; changes nothing."""
-        return await self.run(work, execute=False, progress=progress)
+        return await self.run(work, execute=False)
 
     async def run(
         self,
