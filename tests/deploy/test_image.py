@@ -17,7 +17,8 @@ import pytest
 from tests.deploy import dockerfile
 from tests.deploy.container import WRITABLE, Container, on_this_machine
 from tests.deploy.tools import REPOSITORY, hadolint, run
-from tests.peers.process import free_port, running
+from tests.peers.ports import free_port
+from tests.peers.process import running
 
 import lakesweep
 

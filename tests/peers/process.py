@@ -1,11 +1,10 @@
-"""Start a peer as a child process and stop it by its id: free loopback ports, a log file, a bounded wait."""
+"""Start a peer as a child process and stop it by its id: a log file, a bounded wait."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _STOP_SECONDS = 10
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import psutil
 import pyspark
-from tests.peers.process import free_port, running
+from tests.peers.ports import free_port
+from tests.peers.process import running
 
 HOME = Path(pyspark.__file__).parent
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.builders.iceberg import Lake
-from tests.peers.process import free_port, running
+from tests.peers.ports import free_port
+from tests.peers.process import running
 
 ORPHANS = {"acme": {"orders": 12, "returns": 3}, "umbrella": {"virus": 7}}
 """Old files that nothing references, by tenant and table."""

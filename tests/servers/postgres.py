@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import asyncpg
+from tests.peers.ports import free_port
 
 START_SECONDS = 60
 STOP_SECONDS = 30
@@ -75,7 +75,7 @@ def running_postgres() -> Iterator[PostgresServer]:
             cwd=place,
             **identity,
         )
-        port = _free_port()
+        port = free_port()
         with (place / "log").open("wb") as log:
             server = subprocess.Popen(
                 [programs / "postgres", "-D", data, "-p", str(port), *_SETTINGS],
@@ -126,12 +126,6 @@ def _group_of_nobody() -> int:
     import pwd  # noqa: PLC0415  # exists where there is a root
 
     return pwd.getpwnam("nobody").pw_gid
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _await_ready(programs: Path, server: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.peers.process import free_port, running
+from tests.peers.ports import free_port
+from tests.peers.process import running
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "prometheus"
 _WAIT_SECONDS = 60

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from typing import Any
 
 import botocore.session
 from botocore.config import Config
+from tests.peers.ports import free_port
 from tests.servers import filer_times
 
 ACCESS_KEY = "lakesweep-test"
@@ -89,9 +89,9 @@ def seaweedfs(directory: Path) -> Iterator[SeaweedFS]:
     identities.write_text(
         json.dumps({"identities": [{"name": "test", "credentials": credentials, "actions": actions}]})
     )
-    ports = {name: _free_port() for name in ("master", "volume", "filer", "s3")}
-    grpc_ports = {name: _free_port() for name in ports}
-    metrics_port = _free_port()
+    ports = {name: free_port() for name in ("master", "volume", "filer", "s3")}
+    grpc_ports = {name: free_port() for name in ports}
+    metrics_port = free_port()
     command = [
         *_die_with_parent(),
         _program(),
@@ -138,13 +138,6 @@ def _await_ready(process: subprocess.Popen[bytes], server: SeaweedFS, log: Path)
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"SeaweedFS did not start:\n{log.read_text(errors='replace')[-4000:]}")
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _program() -> str:

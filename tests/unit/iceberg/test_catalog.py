@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from pathlib import Path
 
 import pytest
 from tests.builders.iceberg import Lake
+from tests.peers.ports import free_port
 from tests.unit.iceberg.rest_stub import serve
 
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog
@@ -107,12 +107,6 @@ def test_an_iceberg_dataset_needs_a_catalog():
     )
     with pytest.raises(SettingsError, match="needs a catalog"):
         IcebergFormat(spec, LocalStorage(), None)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.mark.parametrize("kind", ["rest", "sql"])
