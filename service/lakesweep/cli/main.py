@@ -20,6 +20,7 @@ from lakesweep.cli.plan import plan
 from lakesweep.cli.run import run
 from lakesweep.cli.runs import runs
 from lakesweep.cli.serve import serve
+from lakesweep.cli.settings import settings
 from lakesweep.cli.tables import tables
 
 app = typer.Typer(
@@ -31,7 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (plan, run, serve, tables, runs, explain, approve, pause, resume, compact_manifests, demo):
+for command in (plan, run, serve, tables, settings, runs, explain, approve, pause, resume, compact_manifests, demo):
     app.command()(command)
 for group in (audit.app, token.app):
     app.add_typer(group)

@@ -17,10 +17,18 @@ _PLAIN_WIDTH = 100_000
 """Without a terminal nothing is wrapped or cut: another program may read the lines."""
 
 
+class _Output(Console):
+    """Leaves a reader that went away to `session`, which has an exit code for it."""
+
+    def on_broken_pipe(self) -> None:
+        """Is called while the error is handled."""
+        raise  # noqa: PLE0704 - see above
+
+
 def output() -> Console:
     """Standard output, for results."""
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    return _Output(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
 
 def complain(message: str) -> None:

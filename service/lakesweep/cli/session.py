@@ -36,8 +36,14 @@ def run(
     body: Callable[[Session], Awaitable[ExitCode]], *, config: Path | None, debug: bool, tells_by_log: bool = False
 ) -> ExitCode:
     """Run one command. Never raises: the answer is the process's exit code."""
+    return guarded(lambda: _run(body, config, debug=debug, tells_by_log=tells_by_log), debug=debug)
+
+
+def guarded(work: Callable[[], ExitCode], *, debug: bool) -> ExitCode:
+    """The same for work that needs nothing opened."""
     try:
-        return _run(body, config, debug=debug, tells_by_log=tells_by_log)
+        code = work()
+        sys.stdout.flush()  # a reader that went away is told here, and not at the very end
     except KeyboardInterrupt:
         screen.complain("interrupted")
         return ExitCode.INTERRUPTED
@@ -51,6 +57,7 @@ def run(
             traceback.print_exception(error)
         screen.complain(exits.sentence(error))
         return exits.of_error(error)
+    return code
 
 
 def _run(

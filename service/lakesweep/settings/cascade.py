@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.policy import Ceilings, CleanupPolicy
@@ -19,14 +19,21 @@ if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
 
 
-def overlay(base: OrphanCleanupSettings, override: CleanupOverride) -> OrphanCleanupSettings:
-    """One step of the cascade."""
-    given = override.model_dump(exclude_none=True, exclude={"ceilings"})
-    ceilings = base.ceilings.model_copy(update=override.ceilings.model_dump(exclude_none=True))
+def decided(override: CleanupOverride) -> dict[str, Any]:
+    """What one level says, whatever it inherits."""
+    given = override.model_dump(exclude_none=True)
     if "cleanup_interval_hours" in given:
         given.setdefault("cron", None)  # the narrower schedule takes the place of the wider one, whatever its kind
-    dry_run = base.dry_run or bool(override.dry_run)
-    return base.model_copy(update={**given, "dry_run": dry_run, "ceilings": ceilings})
+    if not override.dry_run:
+        given.pop("dry_run", None)  # the safer one wins, so false says nothing
+    return given
+
+
+def overlay(base: OrphanCleanupSettings, override: CleanupOverride) -> OrphanCleanupSettings:
+    """One step of the cascade."""
+    given = decided(override)
+    ceilings = base.ceilings.model_copy(update=given.pop("ceilings"))
+    return base.model_copy(update={**given, "ceilings": ceilings})
 
 
 def cleanup_for(
@@ -34,7 +41,7 @@ def cleanup_for(
 ) -> OrphanCleanupSettings:
     """The whole group as it holds for one table; names that are not configured override nothing."""
     effective = settings.orphan_cleanup
-    for override in _overrides(settings, tenant, dataset, table):
+    for override in overrides(settings, tenant, dataset, table):
         effective = overlay(effective, override)
     return effective
 
@@ -55,7 +62,7 @@ def policy_for(
         case False:
             dry_run = True
         case True:
-            dry_run = any(override.dry_run for override in _overrides(settings, tenant, dataset, table))
+            dry_run = any(override.dry_run for override in overrides(settings, tenant, dataset, table))
     if not (dry_run or effective.revalidate_before_delete):
         raise SettingsError(
             "orphan_cleanup.revalidate_before_delete = false is allowed only in a dry run: references are always "
@@ -83,7 +90,7 @@ def s3_for(settings: Settings, tenant: str | None = None) -> S3Settings:
     return settings.storage.s3.model_copy(update=given)
 
 
-def _overrides(
+def overrides(
     settings: Settings, tenant: str | None, dataset: str | None, table: str | None
 ) -> Iterator[CleanupOverride]:
     """From the widest to the narrowest."""

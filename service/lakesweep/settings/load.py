@@ -30,17 +30,31 @@ _KUBERNETES_LINK = re.compile(
 
 _GONE = object()
 
+VariableOf = Callable[[Key], str | None]
+"""Names the environment variable that a key's value came from, if it came from one."""
+
 
 def load(config: Path | None = None) -> Settings:
     """The settings of this process. Raises SettingsError with every fault found."""
+    return load_traced(config)[0]
+
+
+def load_traced(config: Path | None = None) -> tuple[Settings, VariableOf]:
+    """The same, and which of them the environment gave."""
     file = settings_file(config)
     document = _read_file(file) if file else {}
     variables, told = _read_environment()
     merged = _merge(document, variables)
-    told += _all_faults(merged, _source(file, variables))
+    variable_of = _trace(variables)
+
+    def source(key: Key) -> str:
+        variable = variable_of(key)
+        return f"environment variable {variable}" if variable else str(file or "settings")
+
+    told += _all_faults(merged, source)
     if told:
         raise SettingsError(told)
-    return Settings.model_validate(merged)
+    return Settings.model_validate(merged), variable_of
 
 
 def settings_file(config: Path | None = None) -> Path | None:
@@ -116,18 +130,14 @@ def _variable(key: Key) -> str:
     return PREFIX + "__".join(map(str, key)).upper()
 
 
-def _source(file: Path | None, variables: dict[str, Any]) -> Callable[[Key], str]:
-    """Say where a key's value came from: the variable that set it, or else the file."""
+def _trace(variables: dict[str, Any]) -> VariableOf:
     present = {name.upper() for name in os.environ}
 
-    def source(key: Key) -> str:
-        if _given(variables, key):
-            names = (_variable(key[:length]) for length in range(len(key), 0, -1))
-            if name := next((name for name in names if name in present), None):
-                return f"environment variable {name}"
-        return str(file) if file else "settings"
+    def variable_of(key: Key) -> str | None:
+        names = (_variable(key[:length]) for length in range(len(key), 0, -1)) if _given(variables, key) else ()
+        return next((name for name in names if name in present), None)
 
-    return source
+    return variable_of
 
 
 def _given(document: Any, key: Key) -> bool:

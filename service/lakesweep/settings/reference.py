@@ -31,7 +31,8 @@ array is given as JSON: `LAKESWEEP_TENANTS='[{"id": "acme", "root": "s3://lake/a
 
 **Levels.** A setting with several levels can be given again for a tenant, a dataset or a table, and the narrowest one
 holds: global < tenant < dataset < table. For `dry_run` the safer one holds: true at any level is true. Settings with
-the level global exist once.
+the level global exist once. `lakesweep settings TARGET` [shows](cli.md#which-settings-hold) what holds for a table and
+which level gave it.
 """
 
 _LEVELS = (("tenant", TenantSettings), ("dataset", DatasetSettings), ("table", TableSettings))

@@ -75,9 +75,11 @@ class SparkSettings(Group):
 
     master: str = Field(default="local[*]", min_length=1)
     """Where Spark runs: local[*] inside this machine, spark://…, yarn or k8s://…. Not used when `remote` is set."""
-    remote: str | None = Field(default=None, pattern=r"^sc://\S+$", json_schema_extra={"format": "connect-url"})
+    remote: str | None = Field(
+        default=None, pattern=r"^sc://\S+$", json_schema_extra={"format": "connect-url"}, repr=False
+    )
     """A Spark Connect server, sc://host:port, used instead of `master`."""
-    conf: Properties = Field(default_factory=dict)
+    conf: Properties = Field(default_factory=dict, repr=False)
     """Spark properties, such as spark.executor.memory = "4g"."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from lakesweep import __version__
 from lakesweep.cli.main import main
 
-COMMANDS = ["plan", "run", "tables", "runs", "explain"]
+COMMANDS = ["plan", "run", "tables", "settings", "runs", "explain"]
 HEAVY = ["pydantic", "pyarrow", "duckdb", "sqlalchemy", "pyiceberg", "pyspark", "aiobotocore", "structlog"]
 
 
@@ -67,7 +67,7 @@ def test_wrong_words_exit_2_with_a_sentence(arguments, words, capsys):
     assert written.out == ""
 
 
-@pytest.mark.parametrize("command", [["plan"], ["run", "a/b/c"], ["tables"], ["runs"], ["explain", "/x"]])
+@pytest.mark.parametrize("command", [["plan"], ["run", "a/b/c"], ["tables"], ["settings"], ["runs"], ["explain", "/x"]])
 def test_wrong_settings_exit_2_and_tell_all_faults(command, capsys, tmp_path):
     config = tmp_path / "bad.toml"
     config.write_text("[orphan_cleanup]\ndryrun = true\nbatch_size = 0\n")
@@ -105,3 +105,13 @@ def test_the_module_is_the_command():
         [sys.executable, "-m", "lakesweep", "--version"], capture_output=True, text=True, check=False
     )
     assert (found.returncode, found.stdout) == (0, f"lakesweep {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_reader_that_went_away_is_told_by_the_exit_code_alone(words):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "lakesweep", "settings", *words]
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -1,0 +1,151 @@
+"""`lakesweep settings`: what holds for each table and where it comes from. Reads the settings and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from lakesweep.cli import documents, options, scopes, screen, session
+from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.scopes import Scope
+from lakesweep.model.errors import SettingsError
+from lakesweep.model.table import FormatName
+
+if TYPE_CHECKING:
+    from lakesweep.settings.effective import Effective
+    from lakesweep.settings.schema import Settings
+
+_RETENTION = {
+    FormatName.ICEBERG: "the retention of a branch or tag and the table's history.expire.* properties stand over "
+    "max_snapshot_age_hours and min_snapshots_to_keep",
+    FormatName.PAIMON: "the table's own retention options, such as snapshot.time-retained, stand over "
+    "max_snapshot_age_hours and min_snapshots_to_keep; while both have their defaults, at least ten snapshots stay",
+    FormatName.DELTA: "delta.logRetentionDuration takes the place of max_snapshot_age_hours, and unreferenced files "
+    "wait for the longer of grace_period_hours and delta.deletedFileRetentionDuration",
+}
+"""What a table's metadata says, which is not read here."""
+
+
+def settings(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="tenant/dataset/table as configured, with globs such as 'acme/*/*'. Default: all that is configured.",
+        ),
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Show defaults too; --json always has them.")] = False,
+    as_json: options.Json = False,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Check the settings and show what holds for a table.
+
+    Tells where each value comes from: default, global, tenant, dataset, table, or an environment variable. Needs no
+    catalog, storage or state store, so a file can be checked before it is rolled out. Secrets are never shown.
+
+    Exit codes: 0 the settings are valid, 2 bad usage or settings, or a target that names nothing configured.
+    """
+
+    def work() -> ExitCode:
+        from lakesweep.settings import effective, load  # noqa: PLC0415 - heavy
+
+        held, variable_of = load.load_traced(config)
+        file, service = load.settings_file(config), effective.for_service(held, variable_of)
+        found, code = scopes.wanted(held, targets) if targets else (list(scopes.configured(held)), ExitCode.DONE)
+        told = [(scope, effective.for_table(held, variable_of, *scope.names)) for scope in found]
+        if as_json:
+            print(documents.dumps(_document(file, service, told)))
+            return code
+        console = screen.output()
+        if not targets:
+            _show_head(console, held, file)
+            _show_values(console, service, None, every=every)
+        for scope, values in told:
+            _show_scope(console, held, scope)
+            _show_values(console, values, scope, every=every)
+        _show_foot(console, found, every=every)
+        return code
+
+    raise typer.Exit(session.guarded(work, debug=debug))
+
+
+def _document(
+    file: Path | None, service: Iterable[Effective], told: Iterable[tuple[Scope, Iterable[Effective]]]
+) -> dict[str, Any]:
+    def values(shown: Iterable[Effective]) -> dict[str, Any]:
+        return {one.name: {"value": one.value, "level": one.level, "variable": one.variable} for one in shown}
+
+    tables = [{"table": scope.label, "format": scope.format, "settings": values(shown)} for scope, shown in told]
+    return {"file": str(file) if file else None, "service": values(service), "tables": tables}
+
+
+def _show_head(console: Console, held: Settings, file: Path | None) -> None:
+    datasets = sum(len(tenant.datasets) for tenant in held.tenants)
+    counted = f"{screen.counted(len(held.tenants), 'tenant')}, {screen.counted(datasets, 'dataset')}"
+    source = f"{file} is valid" if file else "no settings file (--config or LAKESWEEP_CONFIG names one)"
+    console.print(screen.text(f"{source}: {counted}", "bold"), soft_wrap=True)
+    console.print()
+    console.print(screen.text("the service", "bold cyan"))
+
+
+def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
+    """Its name, and what the settings come to: what the service does by itself, and what a person's word would do."""
+    from lakesweep.settings.cascade import cleanup_for, policy_for  # noqa: PLC0415 - heavy
+
+    cleanup = cleanup_for(held, *scope.names)
+    when = f"at {cleanup.cron} (UTC)" if cleanup.cron else f"every {_words(cleanup.cleanup_interval_hours)} h"
+    if not cleanup.enabled:
+        service = "the service leaves it alone: enabled = false"
+    elif cleanup.dry_run:
+        service = f"the service plans it {when} and deletes nothing: dry_run = true"
+    else:
+        service = f"the service cleans it {when}"
+    try:
+        spared = policy_for(held, *scope.names, execute=True).dry_run
+        by_hand = "deletes nothing either: its own dry_run = true wins" if spared else "cleans it"
+    except SettingsError as exc:
+        by_hand = f"is refused: {exc}"
+    console.print(Text.assemble(screen.text(scope.label, "bold cyan"), f"  {scope.format or ''}"))
+    console.print(screen.text(f"{service}; `run --execute` {by_hand}"), soft_wrap=True)
+    if not scope.is_configured(held):
+        console.print(screen.text("nothing is configured for this table alone", "dim"))
+
+
+def _show_values(console: Console, values: Iterable[Effective], scope: Scope | None, *, every: bool) -> None:
+    shown = screen.table(console, "setting", "value", "from", paths=("setting", "value", "from"))
+    for one in values:
+        if every or one.level != "default":
+            shown.add_row(one.name, screen.text(_words(one.value)), screen.text(_origin(one, scope)))
+    console.print(shown if shown.row_count else screen.text("every setting has its default"))
+    console.print()
+
+
+def _show_foot(console: Console, found: Sequence[Scope], *, every: bool) -> None:
+    for name, words in _RETENTION.items():
+        if any(scope.format is name for scope in found):
+            note = f"{name}: a table's own metadata is not read here; {words}"
+            console.print(screen.text(note, "dim"), soft_wrap=True)
+    if not every:
+        console.print(screen.text("what is not shown has its default: --all shows it", "dim"))
+
+
+def _words(value: Any) -> str:
+    """As the settings file spells it, but for the quotes."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _origin(one: Effective, scope: Scope | None) -> str:
+    named = {"tenant": scope.tenant, "dataset": scope.dataset, "table": scope.table} if scope else {}
+    level = f"{one.level} {named.get(one.level) or ''}".rstrip()
+    return f"{level} ({one.variable})" if one.variable else level
