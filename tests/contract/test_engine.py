@@ -35,7 +35,7 @@ from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.session import shared_runtime
-from lakesweep.model.errors import Denied, Indeterminate, Refused, Unavailable, Unreadable
+from lakesweep.model.errors import Denied, Indeterminate, OutOfOrder, Refused, Unavailable, Unreadable
 from lakesweep.model.files import Reason, Tally, Verdict
 from lakesweep.model.location import Location
 from lakesweep.storage.local import LocalStorage
@@ -477,10 +477,22 @@ async def test_a_listing_that_shows_an_object_twice_is_not_trusted(find, lake, t
 
 async def test_a_store_that_turns_out_to_have_no_order_is_listed_whole(find, lake):
     names = [lake.put(f"s3://b/t/{number:03d}.data") for number in range(100)]
-    lake.source([*names[:50], *(f"s3://b/t/lost-{number}.data" for number in range(1100))])
+    committed = "s3://b/t/committed-meanwhile.data"
+    lake.during_mark = [lambda: lake.put(committed, YOUNG)]
+    lake.source([*names[:50], committed, *(f"s3://b/t/lost-{number}.data" for number in range(1100))])
     plan, rows = await find(Unordered())
     assert paths_of(rows) == names[50:]
     assert (plan.matched, plan.missing_count) == (50, 1100)
+
+
+async def test_a_store_that_cannot_be_listed_whole_either_gives_no_plan(find, lake, tmp_path):
+    def fault(operation, address):
+        if operation == "list":
+            raise OutOfOrder(address, "b before a")
+
+    lake.put("s3://b/t/1.data")
+    bucket("b").faults = fault
+    await expect_no_plan(find, tmp_path, OutOfOrder, match="b before a")
 
 
 # A ready file list instead of a listing.

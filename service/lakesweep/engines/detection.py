@@ -42,7 +42,11 @@ FROM (SELECT print, inside FROM ({held}) UNION ALL SELECT print, inside FROM sta
 GROUP BY print
 """
 """The plan's `prints`, and those of sources that are here as fingerprints only."""
-_UNEXPLAINED = "SELECT count(*) FROM lost ANTI JOIN held USING (print)"
+_CONTRADICTIONS = (
+    "SELECT count(*) FROM lost ANTI JOIN held USING (print)",
+    "SELECT count(*) FROM held ANTI JOIN prints USING (print)",
+)
+"""Where fingerprints and what was recalled do not agree: something that is lost and not spelled, or the reverse."""
 _INCOMPLETE = "SELECT DISTINCT source FROM stand_ins SEMI JOIN lost USING (print) WHERE inside ORDER BY source"
 
 
@@ -104,10 +108,10 @@ class Detection:
         return [number for (number,) in self._all(_INCOMPLETE)]
 
     def explain_lost(self) -> bool:
-        """Take what was recalled. Does it spell everything that was lost? If not, fingerprints were not those of
-        their sources, and nothing that they say counts."""
+        """Take what was recalled. Does it spell everything that was lost, and nothing that fingerprints do not know? If
+        not, they were not those of their sources, and nothing that they say counts."""
         self._view("refs", _REFS.format(files=_parquet(self.refs, self.recalled)))
-        return not self._one(_UNEXPLAINED)[0]
+        return not any(self._one(query)[0] for query in _CONTRADICTIONS)
 
     def find_suspects(self) -> int:
         """How many references should have been listed and were not."""

@@ -25,10 +25,11 @@ from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.local_parts import divided, walk_of
-from lakesweep.storage.local_walk import Walk, directories, translated
+from lakesweep.storage.local_walk import Walk, directories, modified_at, translated
 
-_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""A directory is no object: asking for one as a file finds nothing, as on an object store."""
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
+"""A directory is no object: asking for one as a file finds nothing, as on an object store. And no file can have a name
+with a NUL, which is what a ValueError says."""
 
 _MOST_THREADS = min(4, os.cpu_count() or 1)
 """Of one listing. Each is busy with the kernel nearly all the time, so more than there are cores are of no use."""
@@ -80,7 +81,7 @@ class LocalStorage:
         return StoredObject(
             location=location,
             size_bytes=found.st_size,
-            modified_at=datetime.fromtimestamp(found.st_mtime, UTC),
+            modified_at=modified_at(found),
         )
 
     async def now(self) -> datetime:

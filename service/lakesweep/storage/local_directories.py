@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
+
+from lakesweep.storage.local_walk import modified_at
 
 
 def empty_directories(root: str, older_than: datetime) -> list[str]:
@@ -23,7 +25,7 @@ def _collect(path: str, older_than: datetime, found: list[str], *, top: bool) ->
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False) or not _collect(entry.path, older_than, found, top=False):
                     empty = False
-        old = datetime.fromtimestamp(Path(path).lstat().st_mtime, UTC) < older_than
+        old = modified_at(Path(path).lstat()) < older_than
     except OSError:
         return False
     if empty and old and not top:

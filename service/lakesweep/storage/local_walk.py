@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Generator
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import structlog
@@ -25,6 +26,8 @@ BATCH_ROWS = 16_384
 
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 """Vanished, or replaced by a file or a link: nothing of ours is there any more."""
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Of the years 1 and 9999."""
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +108,12 @@ def directories(root: str, below: str = "") -> list[str]:
     except OSError as exc:
         raise translated(exc, f"file://{root}/{below}" if below else f"file://{root}") from exc
     return sorted(name for name in found if _is_text(name))
+
+
+def modified_at(status: os.stat_result) -> datetime:
+    """The time of a file or a directory. Some file systems take any number; `_walk` does the same with one that is no
+    date."""
+    return datetime.fromtimestamp(min(max(status.st_mtime, _FIRST_SECOND), _LAST_SECOND), UTC)
 
 
 def translated(exc: OSError, address: str) -> StorageError:

@@ -132,10 +132,12 @@ class S3Storage:
         client = await self._objects.client()
         with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
             answer = await client.head_object(Bucket=location.authority, Key=location.path)
+        if "ContentLength" not in answer or "LastModified" not in answer:
+            raise Unavailable(location.raw, f"{self._objects.endpoint} answers without its size or time")
         return StoredObject(
             location=location,
             size_bytes=int(answer["ContentLength"]),
-            modified_at=answer.get("LastModified"),
+            modified_at=answer["LastModified"],
             etag=_unquoted(answer.get("ETag")),
         )
 
@@ -149,10 +151,11 @@ class S3Storage:
                 if "date" not in _headers(exc.response):
                     raise
                 answer = exc.response
-        date = _headers(answer).get("date")
-        if not date:
-            raise Unavailable("s3", f"{self._objects.endpoint} does not tell the time (no Date header)")
-        return parsedate_to_datetime(date)
+        date = _headers(answer).get("date", "")
+        try:
+            return parsedate_to_datetime(date)
+        except ValueError as exc:
+            raise Unavailable("s3", f"{self._objects.endpoint} does not tell the time (Date: {date!r})") from exc
 
     async def aclose(self) -> None:
         """Close both clients."""
@@ -176,11 +179,14 @@ class S3Writer:
         condition = {"IfNoneMatch": "*"} if create_only else {}
         with translating(location.raw, self._connection.endpoint, "s3:PutObject"):
             try:
-                await client.put_object(Bucket=location.authority, Key=location.path, Body=data, **condition)
+                answer = await client.put_object(Bucket=location.authority, Key=location.path, Body=data, **condition)
             except ClientError as exc:
                 if create_only and exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _TAKEN:
                     raise AlreadyThere(location.raw, "the object exists") from exc
                 raise
+        if not answer.get("ETag"):
+            # A commit that refers to this object would refer to nothing, were it not the store that answered.
+            raise Unavailable(location.raw, f"{self._connection.endpoint} answers without the ETag of what it stored")
 
     async def aclose(self) -> None:
         """Close the client."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -20,6 +21,11 @@ from lakesweep.storage.spec import S3Options
 
 PAGE = "Page"
 """Where a listing client's answer holds the parsed page."""
+IS_DELETE_RESULT = "IsDeleteResult"
+"""Where the answer to DeleteObjects says whether it is one: the stock parser takes any other XML, or nothing, for a
+page of keys that are all gone."""
+
+_DELETE_RESULT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<(?:\w+:)?DeleteResult[\s/>]")
 
 
 class S3Connection:
@@ -68,6 +74,7 @@ class S3Connection:
                 raise SettingsError(
                     f"storage.s3.endpoint_url: {exc} (expected http://host:port or https://host)"
                 ) from exc
+        client.meta.events.register("before-parse.s3.DeleteObjects", _look_for_delete_result)
         if self._lists:
             # It would parse every page a second time just to look for an error, which our parser does itself.
             client.meta.events.unregister("before-parse.s3.*", handlers._handle_200_error)  # noqa: SLF001  # a test watches it
@@ -100,6 +107,12 @@ class S3Connection:
 def _service_models() -> Any:
     """What the client knows of S3's requests, read from disk once per process: most of the cost of opening one."""
     return loaders.create_loader()
+
+
+def _look_for_delete_result(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
+) -> None:
+    customized_response_dict[IS_DELETE_RESULT] = _DELETE_RESULT.match(response_dict["body"]) is not None
 
 
 class _ListingParserFactory(AioResponseParserFactory):  # type: ignore[misc]  # the vendor's class is untyped

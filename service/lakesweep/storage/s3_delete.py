@@ -21,16 +21,18 @@ from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage.pace import Gate, Sleep, delete_gate, pause
-from lakesweep.storage.s3_client import S3Connection
+from lakesweep.storage.s3_client import IS_DELETE_RESULT, S3Connection
 from lakesweep.storage.s3_errors import THROTTLING, Throttled, error_code, is_passing, translating
 from lakesweep.storage.spec import S3Options
 
 _UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""
 
-
-_UNREADABLE = frozenset({"MalformedXML", "NotImplemented", "MissingContentMD5"})
-"""The store cannot read a page of keys, or has no such request: the same keys may still go one by one."""
+_NO_CONTENT = 204
+"""What S3 answers when a single object is gone."""
+_UNREADABLE = frozenset({"MalformedXML", "NotImplemented", "MissingContentMD5", "InvalidRequest", "MissingArgument"})
+"""The store cannot read a page of keys, has no such request or wants the checksum that clients no longer send: the same
+keys may still go one by one."""
 
 Fates = dict[str, tuple[Fate, str | None]]
 """By key: what became of it, and what the store said if it did not go."""
@@ -128,25 +130,40 @@ class S3Deleter:
         return _merged(answers)
 
     async def _ask_page(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
-        request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         try:
-            with translating(f"s3://{bucket}", self._connection.endpoint, "s3:DeleteObject"):
-                answer = await client.delete_objects(Bucket=bucket, Delete=request)
+            answer = await self._send(client, bucket, keys, quiet=True)
+            if not answer[IS_DELETE_RESULT]:  # there are stores that say nothing at all when asked to be quiet
+                answer = await self._send(client, bucket, keys, quiet=False)
+            if not answer[IS_DELETE_RESULT]:
+                raise self._not_the_stores(f"s3://{bucket}")
         except StorageError as exc:
             if isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in _UNREADABLE:
                 return _merged([await self._ask_one(client, bucket, key) for key in keys])
             return _refused(keys, exc)
         return _read(keys, answer.get("Errors", []))
 
+    async def _send(self, client: Any, bucket: str, keys: list[str], *, quiet: bool) -> dict[str, Any]:
+        request = {"Objects": [{"Key": key} for key in keys], "Quiet": quiet}
+        with translating(f"s3://{bucket}", self._connection.endpoint, "s3:DeleteObject"):
+            answer: dict[str, Any] = await client.delete_objects(Bucket=bucket, Delete=request)
+        return answer
+
     async def _ask_one(self, client: Any, bucket: str, key: str) -> _Answer:
+        address = f"s3://{bucket}/{key}"
         try:
-            with translating(f"s3://{bucket}/{key}", self._connection.endpoint, "s3:DeleteObject"):
-                await client.delete_object(Bucket=bucket, Key=key)
+            with translating(address, self._connection.endpoint, "s3:DeleteObject"):
+                answer = await client.delete_object(Bucket=bucket, Key=key)
+            if answer["ResponseMetadata"]["HTTPStatusCode"] != _NO_CONTENT:
+                raise self._not_the_stores(address)
         except NotFound:
             return _Answer(fates={key: (Fate.ALREADY_GONE, None)}, again={})
         except StorageError as exc:
             return _refused([key], exc)
         return _Answer(fates={key: (Fate.DELETED, None)}, again={})
+
+    def _not_the_stores(self, address: str) -> Unavailable:
+        """What stands before a store may say 200 to everything: that does not show that a key is gone."""
+        return Unavailable(address, f"{self._connection.endpoint} answers what no object store says to a delete")
 
 
 def _places(paths: Sequence[str]) -> list[tuple[str, str]]:

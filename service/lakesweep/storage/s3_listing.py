@@ -254,6 +254,10 @@ class Listing:
     async def _branch(self, shard: _Shard, point: str, decided: asyncio.Event) -> None:
         """Look at the keys after the point; if there are any that are nobody else's, become their shard."""
         page = await self._get(Prefix=shard.prefix, StartAfter=point)
+        if len(page.keys) and page.keys[0].as_py() <= point:
+            self._may_split = False  # another order, or a store that does not know StartAfter and began anew
+            decided.set()
+            return
         mine, _ = shard.cut(page)
         if not len(mine.keys):
             shard.bound = point

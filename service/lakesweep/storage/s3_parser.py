@@ -87,7 +87,9 @@ def parse_page(body: bytes) -> Page:
         raise DamagedPage(f"the page of {len(body)} bytes does not end with {_END.decode()}")
     try:
         return _parse(body)
-    except (pa.ArrowInvalid, UnicodeDecodeError) as exc:
+    except DamagedPage:
+        raise
+    except (ValueError, OverflowError) as exc:
         raise DamagedPage(f"the page holds a value that is no text, number or time: {exc}") from exc
 
 
@@ -95,6 +97,8 @@ def _parse(body: bytes) -> Page:
     url_encoded = _text(body, b"EncodingType") == "url"
     columns = _columns(body)
     keys = _without_entities(columns["Key"])
+    if pc.any(pc.equal(keys, "")).as_py():
+        raise DamagedPage("an entry without a key")
     return Page(
         keys=decoded_keys(keys) if url_encoded else keys,
         sizes=columns["Size"].cast(pa.int64()),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, decoder
+from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, decoder
 
 import lakesweep
 from lakesweep.cleanup.ports import MatchBy, ReferenceSource
@@ -50,6 +50,18 @@ def test_sources_are_the_same_after_the_way_to_a_worker(tmp_path_factory, found)
     assert executor.load_piece(str(directory), 3) == found
 
 
+@pytest.mark.parametrize("left", range(4))
+def test_sources_that_were_cut_off_on_the_way_are_missed(tmp_path, left):
+    lake = ListLake()
+    for number in range(3):
+        lake.source([f"s3://b/t/{number}.data"])
+    executor.save_piece(tmp_path, 0, lake.sources)
+    (piece,) = tmp_path.iterdir()
+    piece.write_text("\n".join(piece.read_text().split("\n")[:left]))
+    with pytest.raises(EngineFailed, match="was cut"):
+        executor.load_piece(str(tmp_path), 0)
+
+
 @given(found=st.lists(sources, max_size=60), cores=st.integers(1, 8))
 def test_every_source_is_in_exactly_one_piece_and_no_piece_is_empty(found, cores):
     pieces = balanced(found, cores)
@@ -65,6 +77,11 @@ def test_pieces_are_balanced_by_bytes():
     assert len(weights) == 3
     assert max(weights) <= 900
     assert min(weights) >= 500
+
+
+def test_sources_of_no_bytes_leave_no_piece_empty():
+    lake = ListLake()
+    assert all(balanced([lake.source([], size_bytes=0) for _ in range(20)], 2))
 
 
 def test_a_root_is_listed_with_its_match_keys():
@@ -123,11 +140,21 @@ def test_a_retained_source_that_cannot_be_read_fails_the_task_with_its_own_words
     assert error.address == bad.location.raw
 
 
-def test_workers_of_another_version_are_refused(monkeypatch):
-    work = executor.listing(MemoryStorage, roots("s3://b/t"), MatchBy.ADDRESS, keys_only=True)
+WORK = {
+    "listing": lambda: executor.listing(MemoryStorage, roots("s3://b/t"), MatchBy.ADDRESS, keys_only=True),
+    "looking": lambda: executor.looking(MemoryStorage, CUTOFF),
+    "reading": lambda: executor.reading(MemoryStorage, decoder, "/nowhere", MatchBy.ADDRESS, []),
+    "judging": lambda: executor.judging(ListLayout(), CUTOFF),
+}
+
+
+@pytest.mark.parametrize("kind", WORK)
+def test_workers_of_another_version_are_refused(monkeypatch, kind):
+    """Also those that join when others have begun."""
+    work = WORK[kind]()
     monkeypatch.setattr(lakesweep, "__version__", "0.0.0")
     with pytest.raises(WorkerFault) as caught:
-        rows(work(numbers(0)))
+        rows(work(iter([])))
     error = understood(str(caught.value))
     assert isinstance(error, EngineFailed)
     assert "the Spark executors have lakesweep 0.0.0" in str(error)

@@ -1,6 +1,7 @@
 """The files between Spark's executors and this process."""
 
 import contextlib
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -78,6 +79,48 @@ async def test_damaged_references_are_an_error_even_where_spark_is_told_to_ignor
     async with contextlib.aclosing(engine):
         with pytest.raises(EngineFailed):
             await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+
+
+class InASharedDirectory(Pipeline):
+    """Somebody else clears it up while it is in use: a neighbour to whom our lock means nothing."""
+
+    gone: str
+
+    def take_references(self, spark):
+        self._clear_up()
+        return super().take_references(spark)
+
+    def _rows_on_disk(self, name):
+        rows = super()._rows_on_disk(name)
+        if name == "prints":
+            self._clear_up()
+        return rows
+
+    def _clear_up(self):
+        for path in self._directory.glob(self.gone):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+async def test_references_that_go_before_they_are_used_stop_the_table(tmp_path, monkeypatch):
+    lake = ListLake()
+    for number in range(20):
+        lake.source([lake.put(f"s3://b/t/{number}.data")])
+    lake.named = [lake.put("s3://b/t/named.data")]
+    monkeypatch.setattr(spark_engine, "Pipeline", InASharedDirectory)
+    async with contextlib.aclosing(shared_runtime(SMALL_SPARK)):  # one session for all of it
+        for gone in ("named", "read", "read/part-00000*", "prints/part-00000*"):
+            monkeypatch.setattr(InASharedDirectory, "gone", gone, raising=False)
+            engine = SparkEngine(
+                runtime=shared_runtime(SMALL_SPARK),
+                storage=MemoryStorage(),
+                open_storage=Travelling(MemoryStorage()),
+                decoder=decoder,
+                cache=None,
+                scratch_dir=tmp_path / "scratch",
+            )
+            async with contextlib.aclosing(engine):
+                with pytest.raises(EngineFailed):
+                    await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
 
 
 async def test_the_scratch_directory_may_have_any_name(tmp_path):

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from tests.unit.storage.limits import unprivileged
 
 from lakesweep.cleanup.deleter import Fate
-from lakesweep.model.errors import AlreadyThere, Denied
+from lakesweep.model.errors import AlreadyThere, Denied, NotFound
 from lakesweep.model.location import Location
 from lakesweep.storage.local import LocalStorage, LocalWriter
 from lakesweep.storage.local_delete import LocalDeleter
@@ -138,6 +138,23 @@ async def test_times_are_never_rounded_to_the_older_side(tree):
     async for batch in LocalStorage().list(at(tree / "table/data")):
         times = dict(zip(batch["path"].to_pylist(), batch["modified_at"].to_pylist(), strict=True))
     assert times[f"file://{tree}/table/data/a"].timestamp() == pytest.approx(1_600_000_000.124)
+
+
+@pytest.mark.parametrize("seconds", [2**39, 2**62, -(2**37), -(2**62)])
+async def test_a_file_whose_time_is_no_date_is_looked_at_as_it_is_listed(seconds):
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as root:
+        file = Path(root) / "f"
+        file.touch()
+        os.utime(file, ns=(0, seconds * 10**9))
+        (listed,) = [batch["modified_at"][0].as_py() async for batch in LocalStorage().list(at(Path(root)))]
+        assert (await LocalStorage().stat(at(file))).modified_at == listed
+
+
+@pytest.mark.parametrize("name", ["table/data", "table/data/a/b", "table/none", "table/da\0ta"])
+async def test_what_is_no_file_is_not_found(tree, name):
+    for ask in (LocalStorage().stat, LocalStorage().read):
+        with pytest.raises(NotFound):
+            await ask(Location("file", "", f"{tree}/{name}"))
 
 
 async def test_leaving_a_listing_early_ends_its_thread(tree):

@@ -51,6 +51,7 @@ int fstatat64(int parent, const char *name, struct stat64 *status, int flags) {
 WALK = """
 import os, sys
 from lakesweep.storage.local_walk import Walk
+before = len(os.listdir("/dev/fd"))
 for mode in ("none", "readdir", "stat", "vanished", "untyped", "fdopendir"):
     os.environ["SHIM"] = mode
     try:
@@ -58,6 +59,7 @@ for mode in ("none", "readdir", "stat", "vanished", "untyped", "fdopendir"):
         print(mode, *sorted(path.rpartition("/")[2] for path in found))
     except Exception as exc:
         print(mode, type(exc).__name__, exc)
+print("handles", len(os.listdir("/dev/fd")) - before)
 """
 
 DELETE = """
@@ -110,6 +112,7 @@ def test_a_call_that_fails_is_an_error_and_a_type_that_is_not_told_is_asked_for(
         assert f"file://{tree}/inner" in lines[mode]
         assert "Input/output error" in lines[mode]
     assert lines["fdopendir"].startswith("Unavailable ")
+    assert lines["handles"] == "0"
 
 
 def test_a_file_that_cannot_be_looked_at_or_removed_fails_and_is_there_still(told):

@@ -163,6 +163,14 @@ def test_names_are_listed_exactly_if_python_can_decode_them(tmp_path):
     assert logs[0]["skipped"] == sum(not is_text(name) for name in names)
 
 
+@pytest.mark.parametrize("below", ["", "inner"])
+def test_below_a_root_that_no_address_can_spell_every_file_is_skipped(tmp_path, below):
+    root = with_files(tmp_path / os.fsdecode(b"bad\xff"), "f", "inner/f")
+    with capture_logs() as logs:
+        assert walked(root, below=below) == []
+    assert logs[0]["skipped"] == (1 if below else 2)
+
+
 def test_a_tree_deeper_than_a_path_may_be_long_is_listed(tmp_path):
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(30):
@@ -224,10 +232,11 @@ def test_batches_outlive_their_walk(tmp_path):
     assert sorted(column.to_pylist()) == [f"file://{tmp_path}/a", f"file://{tmp_path}/b/c"]
 
 
-@pytest.mark.parametrize("root", ["nowhere", "file", "file/below", "dangling"])
+@pytest.mark.parametrize("root", ["nowhere", "file", "file/below", "dangling", "loop"])
 def test_what_is_no_directory_lists_nothing(tmp_path, root):
     with_files(tmp_path, "file")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert walked(tmp_path / root) == []
     assert directories(str(tmp_path / root)) == []
 
@@ -356,6 +365,14 @@ def test_directories_that_may_not_be_read_are_an_error(shut):
     with unprivileged(), pytest.raises(Denied, match="some/shut"):
         directories(str(shut), "some/shut")
     assert directories(str(shut), "some") == ["shut"]
+
+
+@pytest.mark.parametrize("below", ["", "a", "a/b", "nowhere", "a/b/f/c"])
+def test_looking_for_directories_gives_its_handles_back(tmp_path, below):
+    with_files(tmp_path, "a/b/f")
+    before = open_files()
+    directories(str(tmp_path), below)
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("count", range(4))

@@ -7,6 +7,7 @@ import random
 from contextlib import aclosing
 
 import pytest
+from aiohttp import web
 from tests.servers import s3_stub
 
 from lakesweep.cleanup.deleter import Fate
@@ -271,6 +272,53 @@ async def test_an_error_for_a_key_not_asked_for_leaves_the_page_in_doubt(stub, d
     assert by_fate(answers)[Fate.FAILED] == 5
 
 
+NOT_S3 = {
+    "a page for people": "<html><body>Sign in first</body></html>",
+    "nothing": "",
+    "another answer of S3": "<ListBucketResult></ListBucketResult>",
+    "no XML": "OK",
+    "a result that was cut": "<DeleteResult><Deleted>",
+}
+
+
+@pytest.mark.parametrize("key", ["t/0000", "t/\x01"], ids=["in a page", "by itself"])
+@pytest.mark.parametrize("body", NOT_S3.values(), ids=NOT_S3.keys())
+async def test_success_that_is_not_in_the_stores_words_does_not_make_a_key_gone(stub, deleter, body, key):
+    async def something_before_the_store(_):
+        return web.Response(text=body)
+
+    stub.buckets["lake"] = {key: b"x"}
+    stub.fault = something_before_the_store
+    (answer,) = await deleter.delete(paths(stub))
+    assert answer.fate is Fate.FAILED
+    assert stub.endpoint_url in answer.why
+    stub.fault = None
+    (answer,) = await deleter.delete(paths(stub))
+    assert (answer.fate, stub.buckets["lake"]) == (Fate.DELETED, {})
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["<DeleteResult/>", "\n<DeleteResult></DeleteResult>", '<s3:DeleteResult xmlns:s3="urn:s3"></s3:DeleteResult>'],
+)
+async def test_a_result_is_known_however_it_is_spelled(stub, deleter, head):
+    async def spelled(_):
+        return s3_stub.xml(head)
+
+    stub.fault = spelled
+    assert by_fate(await deleter.delete(paths(stub)[:5]))[Fate.DELETED] == 5
+    assert len(stub.requests) == 1
+
+
+async def test_a_store_that_is_silent_when_asked_to_be_quiet_is_asked_aloud(stub, deleter):
+    async def silent(request):
+        return web.Response() if b"<Quiet>true</Quiet>" in request.body else s3_stub.delete_errors({"t/0003": "Locked"})
+
+    stub.fault = silent
+    answers = await deleter.delete(paths(stub)[:5])
+    assert [one.fate for one in answers] == [Fate.DELETED] * 3 + [Fate.FAILED, Fate.DELETED]
+
+
 async def test_a_missing_bucket_fails_every_key(deleter):
     (answer,) = await deleter.delete(["s3://nowhere/t/a"])
     assert answer.fate is Fate.FAILED
@@ -286,9 +334,13 @@ async def test_keys_that_xml_cannot_carry_go_one_by_one(stub, deleter):
     assert sorted(request.key for request in stub.requests if request.operation == "delete") == sorted(odd)
 
 
-async def test_a_store_that_cannot_read_pages_gets_the_keys_one_by_one(stub, deleter):
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(501, "NotImplemented"), (400, "MalformedXML"), (400, "MissingContentMD5"), (400, "InvalidRequest")],
+)
+async def test_a_store_that_cannot_read_pages_gets_the_keys_one_by_one(stub, deleter, status, code):
     async def old(request):
-        return s3_stub.error(501, "NotImplemented") if request.operation == "delete_page" else None
+        return s3_stub.error(status, code) if request.operation == "delete_page" else None
 
     stub.fault = old
     answers = await deleter.delete(paths(stub)[:20])

@@ -177,6 +177,18 @@ async def test_a_404_that_is_not_in_the_stores_words_does_not_make_an_object_abs
         await ASKED[operation](storage)
 
 
+@pytest.mark.parametrize("text", ["<html><body>Sign in first</body></html>", ""])
+async def test_success_that_is_not_in_the_stores_words_neither_stores_nor_finds_an_object(stub, storage, text):
+    stub.fault = always(lambda: web.Response(text=text))
+    with pytest.raises(Unavailable, match=stub.endpoint_url):
+        await storage.stat(PLACE)
+    async with aclosing(S3Writer(options(stub))) as writer:
+        for create_only in (True, False):
+            with pytest.raises(Unavailable, match="ETag"):
+                await writer.put(PLACE, b"new", create_only=create_only)
+    assert stub.buckets["lake"] == {"t/a": b"data"}
+
+
 async def test_an_error_under_a_200_is_retried_and_then_unavailable(stub, storage):
     stub.fault = always(lambda: s3_stub.error(200, "InternalError"))
     with pytest.raises(Unavailable, match="InternalError"):
@@ -246,6 +258,13 @@ async def test_the_clock_is_read_even_from_a_refusal(stub, storage):
     answer = {"Date": "Tue, 01 Feb 2022 03:04:05 GMT"}
     stub.fault = always(lambda: web.Response(status=403, headers=answer))
     assert (await storage.now()).isoformat() == "2022-02-01T03:04:05+00:00"
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Tue, 99 Feb 2022 03:04:05 GMT"])
+async def test_a_clock_that_cannot_be_read_is_unavailable(stub, storage, date):
+    stub.fault = always(lambda: web.Response(status=403, headers={"Date": date}))
+    with pytest.raises(Unavailable, match="does not tell the time"):
+        await storage.now()
 
 
 async def test_only_the_listing_client_gives_up_the_second_parse(storage):

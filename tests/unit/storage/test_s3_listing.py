@@ -106,6 +106,26 @@ async def test_a_store_with_an_order_of_its_own_is_listed_exactly_or_refused(key
     assert sorted(found) == sorted(keys)
 
 
+class WithoutStartAfter(Store):
+    """Begins anew whatever point it is asked for."""
+
+    def _page(self, parameters):
+        return super()._page({name: value for name, value in parameters.items() if name != "StartAfter"})
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sets(KEY, max_size=120), st.integers(1, 7), st.integers(1, 9), st.integers())
+async def test_a_store_that_does_not_know_start_after_is_listed_exactly(keys, page_size, concurrency, seed):
+    store = WithoutStartAfter(keys, page_size=page_size, seed=seed)
+
+    def stop_going_round(count, _):
+        assert count <= 4 * len(keys) + 10
+
+    store.fault = stop_going_round
+    found, _ = await listed(store, concurrency=concurrency)
+    assert sorted(found) == sorted(keys)
+
+
 SWAPPED = [f"t/{number:03d}{end}/x" for number in range(200) for end in ("", "-b")]
 """As directories each is listed before the one that comes before it as a key."""
 

@@ -223,7 +223,8 @@ def balanced(sources: Sequence[ReferenceSource], cores: int) -> list[list[Refere
 
 
 def _weight(source: ReferenceSource) -> int:
-    return source.size_bytes if source.size_bytes is not None else _UNKNOWN_SIZE
+    """Never nothing: what weighs nothing would all go into one piece and leave others empty."""
+    return max(1, source.size_bytes) if source.size_bytes is not None else _UNKNOWN_SIZE
 
 
 def _save_pieces(directory: Path, pieces: Sequence[Sequence[ReferenceSource]]) -> None:

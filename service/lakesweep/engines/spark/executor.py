@@ -112,8 +112,10 @@ def reading(
 
 def judging(layout: Layout, cutoff: datetime) -> Work:
     """The verdict on every unreferenced row."""
+    expected = lakesweep.__version__
 
     def work(rows: Batches) -> Batches:
+        check_version(expected)
         for batch in rows:
             yield for_spark(verdict.judge_batch(batch.cast(verdict.UNREFERENCED_SCHEMA), layout, cutoff))
 
@@ -121,14 +123,16 @@ def judging(layout: Layout, cutoff: datetime) -> Work:
 
 
 def save_piece(directory: Path, number: int, sources: Sequence[ReferenceSource]) -> None:
-    """Write down the sources of one task."""
+    """Write down the sources of one task, and first of all how many there are."""
     lines = (json.dumps(asdict(source) | {"location": source.location.raw}) for source in sources)
-    _piece(str(directory), number).write_text("\n".join(lines), encoding="utf-8")
+    _piece(str(directory), number).write_text("\n".join([str(len(sources)), *lines]), encoding="utf-8")
 
 
 def load_piece(directory: str, number: int) -> list[ReferenceSource]:
-    """The sources of one task."""
-    lines = _piece(directory, number).read_text(encoding="utf-8").split("\n")
+    """The sources of one task. What is missing here would look unreferenced."""
+    count, *lines = _piece(directory, number).read_text(encoding="utf-8").split("\n")
+    if count != str(len(lines)):
+        raise EngineFailed(f"{_piece(directory, number)} was cut: it holds {len(lines)} sources of {count or 'some'}")
     return [_source(json.loads(line)) for line in lines]
 
 

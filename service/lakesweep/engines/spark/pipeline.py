@@ -44,7 +44,7 @@ SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coal
        inside, guarded_name
 FROM {raw}
 """
-_SKIPPED = f"SELECT count(*) FROM refs WHERE role = '{SKIPPED}'"  # noqa: S608  # a constant of ours
+_TAKEN = f"SELECT count(*), count_if(role = '{SKIPPED}') FROM refs"  # noqa: S608  # a constant of ours
 
 _RELATION = re.compile(r"\b(FROM|JOIN) ([a-z_]+)\b")
 _ROWS_AT_ONCE = 65_536
@@ -59,6 +59,8 @@ class Pipeline:
         self._directory = directory
         self._prefix = f"lakesweep_{directory.name.replace('-', '_')}_"
         self._views: list[str] = []
+        self._rows: dict[str, int] = {}
+        """How many each relation had when it was written."""
 
     def path(self, name: str) -> Path:
         """Where a relation or a file of this run is."""
@@ -69,7 +71,7 @@ class Pipeline:
         self._compute(spark, work, INVENTORY, pieces=shards, name="listing")
         self._read(spark, "listing", INVENTORY).createOrReplaceTempView(self._view("listing"))
         self._sql(spark, _INVENTORY.format(raw="listing")).createOrReplaceTempView(self._view("inventory"))
-        return self._rows_on_disk("listing")
+        return self._rows["listing"]
 
     def read_sources(self, spark: SparkSession, work: Work, pieces: int) -> None:
         """Fetch and decode all sources, one piece per task."""
@@ -78,10 +80,14 @@ class Pipeline:
 
     def take_references(self, spark: SparkSession) -> int:
         """Everything that names files, from `read` and `named`. Returns how many sources were skipped."""
-        found = [name for name in ("named", "read") if self.path(name).exists()]
-        self._read(spark, found, PLACED).createOrReplaceTempView(self._view("placed"))
+        written = {"named": pq.read_metadata(self.path("named")).num_rows}
+        if "read" in self._rows:
+            written["read"] = self._rows["read"]
+        self._read(spark, list(written), PLACED).createOrReplaceTempView(self._view("placed"))
         self._sql(spark, _REFS.format(raw="placed")).createOrReplaceTempView(self._view("refs"))
-        return self._number(spark, _SKIPPED)
+        found, skipped = self._sql(spark, _TAKEN).first()
+        self._check_all_there("references", found, sum(written.values()))
+        return int(skipped)
 
     def judge(self, spark: SparkSession, work: Work) -> None:
         """Join what is stored with what is referenced and judge the rest."""
@@ -116,7 +122,7 @@ class Pipeline:
     def write_seen(self, spark: SparkSession, work: Work, shards: int) -> int:
         """List once more, for the match keys alone."""
         self._compute(spark, work, SEEN, pieces=shards, name="seen")
-        return self._rows_on_disk("seen")
+        return self._rows["seen"]
 
     def confirm(self, spark: SparkSession, suspects: int) -> Findings:
         """Take out of the suspects what `seen` found, and count everything."""
@@ -175,7 +181,17 @@ class Pipeline:
         result = self._sql(spark, statements()[name])
         self._write(result, name)
         spark.read.schema(result.schema).parquet(self._glob(name)).createOrReplaceTempView(self._view(name))
-        return self._rows_on_disk(name)
+        rows = self._rows[name]
+        if rows:
+            self._check_all_there(name, self._number(spark, f"SELECT count(*) FROM {name}"), rows)  # noqa: S608  # ours
+        return rows
+
+    def _check_all_there(self, what: str, found: int, written: int) -> None:
+        """Files that have gone since they were written, or that Spark does not see, would free live files."""
+        if found != written:
+            raise EngineFailed(
+                f"{written} rows of {what} were written to {self._directory.parent} and Spark finds {found} there"
+            )
 
     def _write(self, relation: DataFrame, name: str) -> None:
         """To Parquet, and make sure that this process sees every row that the executors wrote."""
@@ -190,6 +206,7 @@ class Pipeline:
                 f"the executors wrote {written} rows to {self._directory.parent} and {found} are there: "
                 "set spark.lakesweep.scratch to a directory that this service and all executors share"
             )
+        self._rows[name] = found
 
     def _read(self, spark: SparkSession, names: str | list[str], schema: str) -> DataFrame:
         paths = [self._glob(name) for name in ([names] if isinstance(names, str) else names)]
