@@ -5,15 +5,17 @@ Judged by deltalake itself: after every cycle it reads the same rows, and all fi
 
 from __future__ import annotations
 
+import json
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
-from tests.builders.delta import LocalPlace, sweep
+from tests.builders.delta import DeltaWriter, LocalPlace, look, sweep
 from tests.laws import examples
 
 from lakesweep.model.run import Outcome
@@ -100,3 +102,42 @@ async def test_deltalake_reads_the_same_rows_whatever_was_cleaned(steps, days):
                 for version in range(newest + 1):
                     _content(path, version)
             cleaned = cleaned or days >= 7
+
+
+SPELLINGS = {
+    "d=é/x.parquet": ("d=é/x.parquet", "d=%C3%A9/x.parquet"),
+    "d=a b/x.parquet": ("d=a b/x.parquet", "d=a%20b/x.parquet"),
+    "d=e%3Af/x.parquet": ("d=e%253Af/x.parquet",),
+    "k=1/x.parquet": ("k=1/x.parquet", "k=1//x.parquet", "k%3D1/x.parquet"),
+}
+"""Stored files, and how logs may spell them."""
+ACTIONS = st.tuples(
+    st.sampled_from(("add", "add", "remove")), st.sampled_from([one for ways in SPELLINGS.values() for one in ways])
+)
+
+
+@LAWS
+@given(st.lists(ACTIONS | st.none(), max_size=12))
+@example([("add", "d=é/x.parquet"), ("remove", "d=%C3%A9/x.parquet")])
+@example([("add", "k=1//x.parquet"), None, ("add", "k=1/x.parquet"), ("remove", "k=1/x.parquet")])
+async def test_we_hold_for_live_what_deltalake_reads_however_it_is_spelled(actions):
+    """One action to a commit, or none: then a checkpoint."""
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home) / "t"
+        write_deltalake(str(path), pa.table({"n": pa.array([-1], pa.int64())}))
+        for number, name in enumerate(SPELLINGS):
+            (path / name).parent.mkdir()
+            pq.write_table(pa.table({"n": pa.array([number], pa.int64())}), path / name)
+            size = (path / name).stat().st_size
+        body = {"partitionValues": {}, "size": size, "modificationTime": 1, "deletionTimestamp": 1, "dataChange": True}
+        version = 0
+        for action in actions:
+            if action is None:
+                DeltaTable(str(path)).create_checkpoint()
+                continue
+            version += 1
+            said = json.dumps({action[0]: {"path": action[1], **body}}, ensure_ascii=False)
+            (path / "_delta_log" / f"{version:020d}.json").write_text(said)
+        read = set(DeltaTable(str(path)).to_pyarrow_table()["n"].to_pylist())
+        live = {name.replace("//", "/") for name in (await look(DeltaWriter(LocalPlace(path)))).live_data}
+        assert {number for number, name in enumerate(SPELLINGS) if name in live} == read - {-1}

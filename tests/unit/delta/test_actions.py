@@ -108,6 +108,8 @@ def test_an_ordinary_commit_is_read_by_columns(end):
         '{"remove":{"path":"a","deletionTimestamp":NaN}}',
         '{"remove":{"path":"a","deletionTimestamp":99999999999999999999}}',
         '{"remove":{"path":"a","deletionTimestamp":1e400}}',
+        '{"commitInfo":{"inCommitTimestamp":"1"}}',
+        '{"commitInfo":{"inCommitTimestamp":1.5}}',
         '{"protocol":3}',
         '{"protocol":{}}',
         '{"protocol":' + "[" * 100_000 + "]" * 100_000 + "}",

@@ -6,6 +6,8 @@ import re
 from datetime import timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.builders.delta import NOW, DeltaWriter, MemoryPlace, days_ago, look, millis
 
 from lakesweep.model.policy import CleanupPolicy
@@ -124,11 +126,11 @@ async def test_nothing_due_is_no_obstacle():
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_boundary_that_cannot_be_opened_is_not_trusted(kind):
-    writer = _aged(kind)
+    writer = _aged(kind, checkpoints=(10, 19, 20))
     top = next(name for name in sorted(writer.logged()) if name.startswith(f"{20:020d}.checkpoint"))
     writer.log(top, b"x" * 50, days_ago(40) + timedelta(minutes=1))
     seen = await look(writer)
-    assert [snapshot.id for snapshot in seen.expiry.expire] == [str(version) for version in range(10)]
+    assert [snapshot.id for snapshot in seen.expiry.expire] == [str(version) for version in range(19)]
 
 
 async def test_when_every_boundary_is_broken_the_plan_says_which():
@@ -167,12 +169,45 @@ async def test_in_commit_timestamps_younger_than_the_file_keep_the_version():
     assert not (await look(writer)).expiry.expire
 
 
-async def test_min_snapshots_to_keep_is_honoured():
-    assert len((await look(_aged(), policy=CleanupPolicy(min_snapshots_to_keep=5))).expiry.expire) == 20
-    more = (await look(_aged(), policy=CleanupPolicy(min_snapshots_to_keep=6))).expiry
-    assert not more.expire
-    assert "checkpoint of version 20" in more.skipped
-    assert "min_snapshots_to_keep = 6" in more.skipped
+async def test_an_in_commit_timestamp_that_is_no_number_makes_its_commit_unreadable():
+    writer = DeltaWriter(MemoryPlace(), features=("inCommitTimestamp",))
+    writer.create(days_ago(60), info={"inCommitTimestamp": "long ago"})
+    writer.commit([], days_ago(50))
+    writer.checkpoint(at=days_ago(50) + timedelta(minutes=1))
+    seen = await look(writer)
+    assert not seen.expiry.expire
+    assert "not a number" in (seen.expiry.skipped or "")
+
+
+@pytest.mark.parametrize(("versions", "going"), [(5, 20), (6, 10), (15, 10), (16, 0)])
+async def test_min_snapshots_to_keep_is_honoured(versions, going):
+    seen = await look(_aged(), policy=CleanupPolicy(min_snapshots_to_keep=versions))
+    assert [snapshot.id for snapshot in seen.expiry.expire] == [str(version) for version in range(going)]
+    assert _versions(seen.expired) == set(range(going))
+
+
+async def test_few_of_many_checkpoints_are_opened():
+    seen = await look(_aged(checkpoints=(2, 4, 6, 8, 10, 12, 14, 16, 18, 20)))
+    assert {one.version for one in seen.state.native.inspected} == {20, 14, 2}
+
+
+async def test_when_no_checkpoint_leaves_enough_versions_the_plan_says_so():
+    writer = _aged()
+    writer.log(f"{10:020d}.checkpoint.parquet", b"x" * 50, days_ago(50) + timedelta(minutes=1))
+    seen = await look(writer, policy=CleanupPolicy(min_snapshots_to_keep=6))
+    assert not seen.expiry.expire
+    assert "checkpoint of version 20" in (seen.expiry.skipped or "")
+    assert "min_snapshots_to_keep = 6" in (seen.expiry.skipped or "")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sets(st.integers(1, 24)), st.integers(1, 26))
+async def test_as_many_versions_stay_as_are_asked_for_and_not_many_more(checkpoints, versions):
+    seen = await look(_aged(checkpoints=tuple(checkpoints)), policy=CleanupPolicy(min_snapshots_to_keep=versions))
+    left = 25 - len(seen.expiry.expire)
+    assert left >= min(versions, 25)
+    assert left == 25 or 25 - left in checkpoints
+    assert left < 25 or not any(25 - one >= 2 * versions for one in checkpoints)
 
 
 async def test_leftovers_of_an_interrupted_run_are_found_again():

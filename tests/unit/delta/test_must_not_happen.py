@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,43 @@ async def test_a_log_that_its_owner_wants_to_keep_from_now_on_is_kept(place, key
     assert run.outcome is Outcome.DONE, run.reason
     assert run.spared > 0
     assert before <= place.names()
+
+
+async def test_of_a_log_that_is_to_be_kept_longer_only_what_is_older_still_goes(place):
+    """The plan was to begin with version 20; by now only the versions below 10 are old enough."""
+    writer = DeltaWriter(place)
+    writer.create(days_ago(90))
+    for version in range(1, 28):
+        writer.add(f"{version}.parquet", at=days_ago(90 - version))
+        if version in (10, 20):
+            writer.checkpoint(at=days_ago(90 - version) + timedelta(minutes=1))
+    run = await _raced(place, lambda: _set(writer, "delta.logRetentionDuration", "interval 75 days"))
+    assert run.outcome is Outcome.DONE, run.reason
+    assert min(writer.logged()) == f"{10:020d}.checkpoint.parquet"
+    assert {f"{version:020d}.json" for version in range(10, 28)} <= writer.logged()
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+async def test_a_commit_that_is_taken_back_after_the_plan_has_removed_nothing(place, rolled_back):
+    """One file of vectors serves two data files: with the last commit, the second of them lets go of it."""
+    writer = DeltaWriter(place, features=("deletionVectors",))
+    vector, text = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin", "^-aqEH.-t@S}K{vb[*k^"
+    place.put(vector, b"vectors", days_ago(60))
+    writer.create(days_ago(60))
+    for name, offset in (("a.parquet", 1), ("b.parquet", 9)):
+        writer.add(name, at=days_ago(60), vector=stored_vector(text, offset))
+    writer.checkpoint(at=days_ago(59))
+    writer.remove("a.parquet", at=days_ago(20))
+    last = writer.remove("b.parquet", at=days_ago(10))
+
+    def happens() -> None:
+        if rolled_back:
+            place.delete(f"_delta_log/{last:020d}.json")
+
+    run = await _raced(place, happens)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert ({"b.parquet", vector} <= place.names()) is rolled_back
+    assert "a.parquet" not in place.names()
 
 
 class _RacedEarly(_Raced):

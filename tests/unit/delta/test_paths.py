@@ -60,12 +60,6 @@ def test_a_path_under_another_name_of_the_root_keeps_the_file_under_ours():
     assert all(alias.startswith("file:///data/t/") for alias in place.aliases)
 
 
-def test_two_spellings_of_one_file_share_their_key():
-    plain, absolute = paths.resolve("a%20b", LOCAL), paths.resolve("file:///data/t/a%20b", LOCAL)
-    assert plain.key == absolute.key
-    assert paths.resolve("/elsewhere/x", LOCAL).key == paths.resolve("file:///elsewhere/x", LOCAL).key
-
-
 @pytest.mark.parametrize("spelled", ["", "k=%FF%FE/x"])
 def test_a_path_that_cannot_be_understood_raises(spelled):
     with pytest.raises(ValueError):

@@ -114,3 +114,12 @@ def test_uniform_is_recognised_among_other_formats():
     formats = {"delta.universalFormat.enabledFormats": "hudi, ICEBERG"}
     metadata = Metadata.from_action({"id": "t", "partitionColumns": [], "configuration": formats})
     assert protocol.properties(metadata).iceberg_metadata
+
+
+def test_a_property_that_is_no_text_counts_all_the_same():
+    """Some logs have a bare truth value or number where a text belongs."""
+    switched = Metadata.from_action({"id": "t", "configuration": {"delta.enableExpiredLogCleanup": False}})
+    assert not protocol.properties(switched).log_cleanup_enabled
+    number = Metadata.from_action({"id": "t", "configuration": {"delta.logRetentionDuration": 30}})
+    with pytest.raises(Refused, match="logRetentionDuration"):
+        protocol.properties(number)

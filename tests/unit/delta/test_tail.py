@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.delta import stored_vector
@@ -80,6 +81,21 @@ def test_a_checkpoint_holds_a_file_however_many_slashes_it_is_spelled_with():
     tail = Tail.replay([_parsed([{"remove": {"path": "a/b"}}])])
     older = _parsed([{"add": {"path": "a//b", "deletionVector": VECTORS[1]}}])
     assert tail.still_held(tail.removed(), older.files, NOW).to_pylist() == ["s3://lake/t/a/b"]
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+@pytest.mark.parametrize(
+    ("added", "removed"),
+    [("d//x", "d/x"), ("d=é/x", "d=%C3%A9/x"), ("s3://lake/t/x", "x"), ("x", "%78"), ("a b", "a%20b")],
+)
+def test_a_remove_overrules_only_the_add_that_spells_the_path_alike(added, removed, vector):
+    """To every reader of the log the other one is still live."""
+    add = {"add": {"path": added, "deletionVector": vector}}
+    commits = [_parsed([one]) for one in (add, {"remove": {"path": removed, "deletionVector": vector}})]
+    address = commits[0].files.column("address")[0].as_py()
+    assert address in Tail.replay(commits).live()
+    behind = Tail.replay(commits[1:])
+    assert behind.removed().to_pylist()[0] in behind.still_held(behind.removed(), commits[0].files, NOW).to_pylist()
 
 
 def test_an_add_and_a_remove_of_one_commit_keep_the_file():

@@ -27,14 +27,10 @@ def _checkpoints(times: list[int]) -> LogListing:
     return _listing(*((f"{version:020d}.checkpoint.parquet", time) for version, time in enumerate(times)))
 
 
-def _boundary(listing: LogListing, cutoff: int = EVERYTHING, max_version: int = EVERYTHING, **inspected: Inspected):
-    found = retention.find_boundary(
-        listing,
-        cutoff_ms=cutoff,
-        max_version=max_version,
-        inspected={one: inspected[f"v{one.version}"] for one in listing.checkpoints if f"v{one.version}" in inspected},
-    )
-    return found.version if found else None
+def _boundary(listing: LogListing, cutoff: int = EVERYTHING, max_version: int = EVERYTHING) -> int | None:
+    """The last that the walk reaches."""
+    reached = retention.boundaries(listing, cutoff_ms=cutoff, max_version=max_version)
+    return reached[-1].version if reached else None
 
 
 VECTORS = [
@@ -110,6 +106,11 @@ def test_an_incomplete_checkpoint_is_no_boundary():
     assert _boundary(listing) is None
 
 
+def test_one_part_under_two_names_is_no_complete_checkpoint():
+    parts = [(f"{2:020d}.checkpoint.{part}.{count}.parquet", 2) for part, count in (("1", "2"), ("01", "02"))]
+    assert _boundary(_listing(*(_commit(version, version) for version in range(4)), *parts)) is None
+
+
 def test_a_complete_checkpoint_in_parts_is_a_boundary():
     parts = [(f"{2:020d}.checkpoint.{part:010d}.0000000002.parquet", 2) for part in (1, 2)]
     assert _boundary(_listing(*(_commit(version, version) for version in range(4)), *parts)) == 2
@@ -121,16 +122,15 @@ def test_an_empty_checkpoint_is_no_boundary(name):
     assert _boundary(listing) is None
 
 
-def test_a_checkpoint_that_was_opened_in_vain_is_no_boundary():
+def test_every_boundary_on_the_way_is_told_oldest_first():
     listing = _checkpoints([1, 2, 3, 4])
-    assert _boundary(listing, v3=Inspected(usable=False)) == 2
-    assert _boundary(listing, v3=Inspected(usable=False), v2=Inspected(usable=False)) == 1
+    assert [one.version for one in retention.boundaries(listing, cutoff_ms=3, max_version=EVERYTHING)] == [1, 2, 3]
 
 
 def test_an_in_commit_timestamp_younger_than_the_cutoff_keeps_its_version():
-    listing = _checkpoints([1, 2, 3])
-    assert _boundary(listing, cutoff=50, v2=Inspected(usable=True, newest_released_ms=51)) == 1
-    assert _boundary(listing, cutoff=51, v2=Inspected(usable=True, newest_released_ms=51)) == 2
+    young = Inspected(usable=True, newest_released_ms=51)
+    assert not young.allows(50)
+    assert young.allows(51)
 
 
 def test_a_file_of_unknown_age_ends_the_walk():

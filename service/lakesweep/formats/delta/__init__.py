@@ -10,6 +10,7 @@ Read in this order:
     decode            the checkpoint again, as engines read it
     layout            what an unreferenced object is, by name and place (pure)
     lite              a vacuum by the log alone
+    unpublished       commits that may still come into the log: what they name stays
     iceberg           Iceberg metadata beside the log: what it names stays
     load, table       the reading, and the port
     format            which tables a location holds

@@ -90,7 +90,8 @@ class _Collected:
             case "sidecar":
                 self.sidecars.append(sidecar(action))
             case "commitInfo":
-                self.in_commit_ms = action.get("inCommitTimestamp")
+                committed_at = action.get("inCommitTimestamp")
+                self.in_commit_ms = None if committed_at is None else files.whole_ms(committed_at)
             case _:
                 pass
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from lakesweep.formats.delta import retention
 from lakesweep.formats.delta.log import LogFile
 from lakesweep.formats.delta.names import LogKind
-from lakesweep.formats.delta.retention import Boundary, Inspected
+from lakesweep.formats.delta.retention import Boundary
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
@@ -36,36 +36,30 @@ def find_boundary(state: DeltaState, policy: CleanupPolicy, now: datetime) -> Bo
     """Where the log will begin; None when it stays as it is. Only a checkpoint that was opened counts."""
     if state.last_checkpoint is None or not state.properties.log_cleanup_enabled:
         return None
-    max_version = min(state.last_checkpoint - 1, state.version - policy.min_snapshots_to_keep)
-    inspected = dict(state.inspected)
-    while True:
-        boundary = retention.find_boundary(
-            state.listing, cutoff_ms=_cutoff_ms(state, now), max_version=max_version, inspected=inspected
-        )
-        if boundary is None or boundary.checkpoint in inspected:
-            return boundary
-        inspected[boundary.checkpoint] = Inspected(usable=False, why="it was not opened in this cycle")
+    cutoff_ms = _cutoff_ms(state, now)
+    opened = {one for one, found in state.inspected.items() if found.allows(cutoff_ms)}
+    newest = state.version + 1 - policy.min_snapshots_to_keep
+    reached = retention.boundaries(state.listing, cutoff_ms=cutoff_ms, max_version=state.last_checkpoint - 1)
+    return next((one for one in reversed(reached) if one.version <= newest and one.checkpoint in opened), None)
 
 
 def boundary_of(state: DeltaState, expiring: ExpiryPlan) -> Boundary | None:
     """The checkpoint that the log stands on once the versions of `expiring` are gone: one that was opened, since a
-    version may have several."""
+    version may have several; and none behind where a walk of now would end, since the table's properties may have
+    changed since the plan."""
     newest = max((int(snapshot.id) for snapshot in expiring.expire), default=None)
-    if newest is None:
+    reached = find_boundary(state, CleanupPolicy(), state.as_of)
+    if newest is None or reached is None:
         return None
     opened = {one for one, found in state.inspected.items() if found.usable}
     above = (one for one in state.listing.checkpoints if one in opened and one.version > newest)
-    return next((Boundary(version=one.version, checkpoint=one) for one in above), None)
+    planned = next((Boundary(version=one.version, checkpoint=one) for one in above), reached)
+    return min(planned, reached, key=lambda one: one.version)
 
 
 def released(state: DeltaState, boundary: Boundary | None) -> list[LogFile]:
     """The log files that leave with this boundary."""
     return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of)) if boundary else []
-
-
-def releasable(state: DeltaState) -> list[LogFile]:
-    """The log files that the walk would release at the moment of loading, whatever a plan says."""
-    return released(state, find_boundary(state, CleanupPolicy(), state.as_of))
 
 
 def snapshots(state: DeltaState) -> tuple[Snapshot, ...]:

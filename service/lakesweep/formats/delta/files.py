@@ -23,7 +23,7 @@ from lakesweep.model.location import Location
 
 FILES = pa.schema(
     [
-        pa.field("key", pa.string(), nullable=False),  # what an add and a remove share to cancel each other out
+        pa.field("key", pa.string(), nullable=False),  # a remove overrules the add of the same key; see _key
         pa.field("address", pa.string()),  # of the data file; null when it does not lie below the root
         pa.field("vector", pa.string()),  # address of its file of deletion vectors below the root
         pa.field("aliases", pa.list_(pa.string())),  # what a path outside the root may mean below it; null for none
@@ -55,7 +55,7 @@ def add(action: Mapping[str, Any], root: Location) -> FileAction:
 def remove(action: Mapping[str, Any], root: Location) -> FileAction:
     """A remove. One without a time was removed long ago. Raises Malformed."""
     removed_at = action.get("deletionTimestamp")
-    return _file_action(action, root, removed_ms=0 if removed_at is None else _time(removed_at))
+    return _file_action(action, root, removed_ms=0 if removed_at is None else whole_ms(removed_at))
 
 
 def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int | None) -> FileAction:
@@ -66,7 +66,7 @@ def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int |
     descriptor = action.get("deletionVector")
     vector = paths.deletion_vector(descriptor, root) if descriptor else None
     return FileAction(
-        key=_key(data.key, paths.deletion_vector_id(descriptor)),
+        key=_key(spelled, paths.deletion_vector_id(descriptor)),
         address=data.address,
         vector=vector.address if vector else None,
         aliases=(*data.aliases, *(vector.aliases if vector else ())) or None,
@@ -74,15 +74,17 @@ def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int |
     )
 
 
-def _key(file: str, vector: str) -> str:
-    """No two pairs make one text: addresses never begin with a digit."""
-    return f"{len(file)}:{file}{vector}" if vector else file
+def _key(spelled: str, vector: str) -> str:
+    """A path as the log spells it, and its vector: no path has a NUL. To readers of the log two spellings are two
+    files, and a remove that spells a path otherwise than the add did removes nothing: writers have done so."""
+    return f"{spelled}\0{vector}" if vector else spelled
 
 
-def _time(value: Any) -> int:
-    """Rounded down, since it is compared with whole milliseconds; beyond every date it stays beyond every date."""
+def whole_ms(value: Any) -> int:
+    """A time of an action, rounded down, since it is compared with whole milliseconds; beyond every date it stays
+    beyond every date. Raises Malformed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise Malformed("a remove whose time is not a number")
+        raise Malformed("a time that is not a number")
     return math.floor(max(-_INT64, min(value, _INT64 - 1)))
 
 
@@ -137,14 +139,12 @@ def _spelled(rows: pa.StructArray) -> pa.Array:
 
 
 def _below_root(spelled: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """What paths mean below the root, and which simply mean that: those without a scheme, not rooted, and without runs
-    of slashes, which do not tell keys apart. Of the others the text means nothing. Several simple questions are faster
-    than one hard one."""
+    """What paths mean below the root, and which simply mean that: those without a scheme and not rooted. Of the others
+    the text means nothing. Several simple questions are faster than one hard one."""
     plain = pc.invert(pc.match_substring_regex(spelled, ":/"))
     encoded = pc.and_(plain, pc.match_substring_regex(spelled, "%"))
     text = pc.replace_with_mask(spelled, encoded, _decoded(spelled.filter(encoded))) if encoded.true_count else spelled
-    doubtful = pc.or_(pc.starts_with(text, "/"), pc.equal(pc.binary_length(text), 0))
-    return text, pc.and_not(plain, pc.or_(doubtful, pc.match_substring_regex(text, "//")))
+    return text, pc.and_not(plain, pc.or_(pc.starts_with(text, "/"), pc.equal(pc.binary_length(text), 0)))
 
 
 def _decoded(spelled: pa.Array) -> pa.Array:
@@ -172,14 +172,12 @@ def _by_columns(vectors: pa.StructArray) -> pa.Array:
 
 def _plain(rows: pa.StructArray, text: pa.Array, root: Location, *, removes: bool) -> pa.Table:
     """Actions on files right below the root."""
-    directory = root.as_directory()
-    addresses = _behind(directory.raw, text)
-    keys = addresses if directory.raw == directory.match_key else _behind(directory.match_key, text)
+    prefix = root.as_directory().raw
     vectors = _vectors(rows)
     columns = [
-        keys if vectors is None else _keys_with_vectors(keys, vectors),
-        addresses,
-        pa.nulls(len(rows), pa.string()) if vectors is None else _stored(vectors, directory.raw),
+        _spelled(rows) if vectors is None else _keys_with_vectors(_spelled(rows), vectors),
+        _behind(prefix, text),
+        pa.nulls(len(rows), pa.string()) if vectors is None else _stored(vectors, prefix),
         pa.nulls(len(rows), FILES.field("aliases").type),
         removal_times(rows) if removes else pa.nulls(len(rows), pa.int64()),
     ]
@@ -190,16 +188,15 @@ def _behind(prefix: str, text: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar(prefix), text, "")
 
 
-def _keys_with_vectors(keys: pa.Array, vectors: pa.StructArray) -> pa.Array:
+def _keys_with_vectors(spelled: pa.Array, vectors: pa.StructArray) -> pa.Array:
     """What `_key` says of each file and `deletion_vector_id` of its vector."""
     kind, place = (pc.struct_field(vectors, name).cast(pa.string()) for name in ("storageType", "pathOrInlineDv"))
-    lengths = pc.utf8_length(keys).cast(pa.string())
     # Null where there is no vector: its fields are null then, and so is whatever is joined with one.
-    keyed = pc.binary_join_element_wise(lengths, ":", keys, kind, place, "")
+    keyed = pc.binary_join_element_wise(spelled, "\0", kind, place, "")
     if vectors.type.get_field_index("offset") >= 0:
         offsets = pc.struct_field(vectors, "offset").cast(pa.int64()).cast(pa.string())
         keyed = pc.coalesce(pc.binary_join_element_wise(keyed, "@", offsets, ""), keyed)
-    return pc.coalesce(keyed, keys)
+    return pc.coalesce(keyed, spelled)
 
 
 def _stored(vectors: pa.StructArray, prefix: str) -> pa.Array:

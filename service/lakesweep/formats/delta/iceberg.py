@@ -19,8 +19,8 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
+from lakesweep.cleanup.ports import ReferenceSource
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats import avro
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
@@ -29,6 +29,7 @@ from lakesweep.formats.iceberg.decode import ManifestRow
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.model.table import FormatName
 
 DIRECTORY = "metadata"
 _NUMBER = re.compile(r"v(\d+)\.|(\d+)-[0-9a-f]{8}-")
@@ -117,36 +118,38 @@ class IcebergNeighbour:
     async def _manifests_in(self, of_snapshot: tuple[str, dict[str, str]]) -> tuple[ManifestRow, ...]:
         """The manifests of one list; none if the file is gone."""
         address, counts = of_snapshot
-        data = await self._read(address)
-        return () if data is None else await asyncio.to_thread(decode.decode_list, address, data, counts)
+        found = await self._read(address)
+        return await asyncio.to_thread(decode.decode_list, found[0].raw, found[1], counts) if found else ()
 
     async def _data_files_in(self, manifest: ManifestRow) -> frozenset[str]:
-        """Everything that a manifest spells; nothing if the file is gone."""
-        data = await self._read(manifest.path)
-        if data is None:
+        """The live files of one manifest; none if the manifest is gone."""
+        found = await self._read(manifest.path)
+        if found is None:
             return frozenset()
-        if manifest.length not in (None, len(data)):
-            raise Unreadable(manifest.path, f"{len(data)} bytes instead of {manifest.length}")
-        try:
-            table = await asyncio.to_thread(avro.read_columns, data, {"path": ("data_file", "file_path")})
-        except ValueError as exc:
-            raise Unreadable(manifest.path, f"not an Iceberg manifest: {exc}") from exc
-        spelled: list[str] = table.column("path").to_pylist()
-        if manifest.entries not in (None, len(spelled)) or not all(spelled):
-            raise Unreadable(manifest.path, "it has not the entries that its list counts, or one without its path")
-        return self._addresses(spelled)
+        place, data = found
+        source = ReferenceSource(
+            location=place,
+            format=FormatName.ICEBERG,
+            kind=decode.MANIFEST,
+            retained=True,
+            size_bytes=manifest.length,
+            entries=manifest.entries,
+        )
+        files = await asyncio.to_thread(decode.decode, source, data)
+        return self._addresses(files.column("path").to_pylist())
 
     def _addresses(self, spelled: Iterable[str]) -> frozenset[str]:
         """Where these may be below the root."""
         places = [paths.place(path, self._root) for path in spelled]
         return frozenset(address for place in places for address in (*place_addresses(place), *place.aliases))
 
-    async def _read(self, address: str) -> bytes | None:
-        """A file that Iceberg spells; None if it is gone. Outside the root it is looked for below the root first: it
-        may be one of ours, seen through another name of the root."""
+    async def _read(self, address: str) -> tuple[Location, bytes] | None:
+        """A file that Iceberg spells, and where it is; None if it is gone. Outside the root it is looked for below the
+        root first: it may be one of ours, seen through another name of the root."""
         for spelled in (*paths.place(address, self._root).aliases, address):
             try:
-                return await self._storage.read(Location.parse(spelled))
+                place = Location.parse(spelled)
+                return place, await self._storage.read(place)
             except NotFound:
                 continue
             except ValueError as exc:

@@ -12,15 +12,13 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, NamedTuple
 
 from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.delta import actions, checkpoint, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
-from lakesweep.formats.delta.protocol import Properties, Protocol
+from lakesweep.formats.delta.protocol import Protocol
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
 from lakesweep.formats.delta.tail import Tail
@@ -33,6 +31,13 @@ _CONCURRENT_READS = 16
 _ICT = "inCommitTimestamp"
 
 
+class _Overruled(NamedTuple):
+    """What commits have removed of a checkpoint."""
+
+    commits: tuple[LogFile, ...]
+    addresses: frozenset[str]
+
+
 class LogReader:
     """Reads one table's log. Files of a log never change, so what was read once is not read again."""
 
@@ -43,7 +48,7 @@ class LogReader:
         self._commits: dict[LogFile, Actions] = {}
         self._heads: dict[LogFile, Actions] = {}
         self._inspected: dict[Checkpoint, Inspected] = {}
-        self._overruled: dict[Checkpoint, frozenset[str]] = {}
+        self._overruled: dict[Checkpoint, _Overruled] = {}
         self._recorded: dict[str, int] = {}
         """Lengths of checkpoint files, as `_last_checkpoint` has them."""
 
@@ -79,7 +84,9 @@ class LogReader:
         segment = await self._segment(listing)
         protocol.check(segment.protocol)
         properties = protocol.properties(segment.metadata)
-        await self._inspect(listing, segment.protocol, properties, last_checkpoint, as_of)
+        if last_checkpoint is not None and properties.log_cleanup_enabled:
+            cutoff_ms = retention.cutoff_ms(as_of, properties.log_retention)
+            await self._inspect(listing, segment.protocol, cutoff_ms, last_checkpoint - 1)
         return DeltaState(
             root=self._root,
             as_of=as_of,
@@ -159,26 +166,25 @@ class LogReader:
 
     async def overruled(self, segment: Segment, delete_before_ms: int) -> frozenset[str]:
         """Addresses that the checkpoint spells and later commits have removed. Looked up once per checkpoint: what
-        is removed later counts as kept, and what is added again is no longer removed."""
+        is removed later counts as kept, and what is added again is no longer removed. But once more if a commit was
+        taken back: what it had removed may hold a file that others have removed."""
         opened = segment.checkpoint
         if opened is None:
             return frozenset()
         removed = await asyncio.to_thread(segment.tail.removed)
         if not len(removed):
             return frozenset()
-        if opened.checkpoint not in self._overruled:
+        known = self._overruled.get(opened.checkpoint)
+        if known is None or known.commits != segment.commits[: len(known.commits)]:
             held: set[str] = set()
             for file in opened.files:
                 data = await self._read(file)
-                held.update(await asyncio.to_thread(self._held, segment.tail, removed, file, data, delete_before_ms))
-            self._overruled[opened.checkpoint] = frozenset(removed.to_pylist()) - held
-        return self._overruled[opened.checkpoint].intersection(removed.to_pylist())
-
-    def _held(self, tail: Tail, removed: pa.Array, file: LogFile, data: bytes, delete_before_ms: int) -> list[str]:
-        """Which of the removed addresses one file of the checkpoint keeps all the same."""
-        naming = checkpoint.holders(data, self._root, file.path, removed)
-        held: list[str] = tail.still_held(removed, naming, delete_before_ms).to_pylist()
-        return held
+                naming = await asyncio.to_thread(checkpoint.holders, data, self._root, file.path, removed)
+                found = await asyncio.to_thread(segment.tail.still_held, removed, naming, delete_before_ms)
+                held.update(found.to_pylist())
+            known = _Overruled(segment.commits, frozenset(removed.to_pylist()) - held)
+            self._overruled[opened.checkpoint] = known
+        return known.addresses.intersection(removed.to_pylist())
 
     async def _open(self, one: Checkpoint, listing: LogListing) -> OpenedCheckpoint:
         """Read until protocol and metadata are found; parts of a checkpoint have them in no known order."""
@@ -212,25 +218,18 @@ class LogReader:
             return version
         return max((one.version for one in listing.checkpoints if one.complete), default=None)
 
-    async def _inspect(
-        self,
-        listing: LogListing,
-        newest: Protocol,
-        properties: Properties,
-        last_checkpoint: int | None,
-        as_of: datetime,
-    ) -> None:
-        """Open the checkpoint that the walk would end at; if it cannot be used, the one before it, and so on."""
-        if last_checkpoint is None or not properties.log_cleanup_enabled:
-            return
-        cutoff_ms = retention.cutoff_ms(as_of, properties.log_retention)
-        while True:
-            boundary = retention.find_boundary(
-                listing, cutoff_ms=cutoff_ms, max_version=last_checkpoint - 1, inspected=self._inspected
-            )
-            if boundary is None or boundary.checkpoint in self._inspected:
-                return
-            self._inspected[boundary.checkpoint] = await self._look_at(boundary.checkpoint, listing, newest)
+    async def _inspect(self, listing: LogListing, newest: Protocol, cutoff_ms: int, max_version: int) -> None:
+        """Open the checkpoint that the walk would end at; if it cannot be used, the one before it, and so on. Then, for
+        policies that keep more versions than it leaves, one that leaves twice as many, and so on: few are opened."""
+        wanted = 1
+        for boundary in reversed(retention.boundaries(listing, cutoff_ms=cutoff_ms, max_version=max_version)):
+            one, left = boundary.checkpoint, listing.latest_version - boundary.version + 1
+            if left < wanted:
+                continue
+            if one not in self._inspected:
+                self._inspected[one] = await self._look_at(one, listing, newest)
+            if self._inspected[one].allows(cutoff_ms):
+                wanted = 2 * left
 
     async def _look_at(self, one: Checkpoint, listing: LogListing, newest: Protocol) -> Inspected:
         if one.version not in listing.commits:

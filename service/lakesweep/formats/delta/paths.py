@@ -32,8 +32,6 @@ class Place:
 
     address: str | None
     """The raw address below the root; None when the path leads elsewhere."""
-    key: str
-    """What two spellings of one file share."""
     aliases: tuple[str, ...] = ()
     """Addresses below the root that an outside path may mean."""
 
@@ -47,8 +45,7 @@ def resolve(spelled: str, root: Location) -> Place:
         return _place(Location(root.scheme, root.authority, _key(text, root)), text, root)
     if not text:
         raise Malformed("an empty path")
-    location = Location(root.scheme, root.authority, root.as_directory().path + text)
-    return Place(address=location.raw, key=location.match_key)
+    return Place(address=root.as_directory().raw + text)
 
 
 def place(spelled: str, root: Location) -> Place:
@@ -70,11 +67,11 @@ def _key(path: str, root: Location) -> str:
 
 def _place(location: Location | None, text: str, root: Location) -> Place:
     if location is None:
-        return Place(address=None, key=text, aliases=_aliases(text, root))
+        return Place(address=None, aliases=_aliases(text, root))
     mine = root.match_key.rstrip("/") + "/"
     if location.match_key.startswith(mine):
-        return Place(address=location.raw, key=location.match_key)
-    return Place(address=None, key=location.match_key, aliases=_aliases(location.path, root))
+        return Place(address=location.raw)
+    return Place(address=None, aliases=_aliases(location.path, root))
 
 
 def _aliases(path: str, root: Location) -> tuple[str, ...]:
@@ -100,8 +97,7 @@ def deletion_vector(descriptor: dict[str, Any], root: Location) -> Place | None:
         case "i":
             return None
         case "u":
-            location = Location(root.scheme, root.authority, root.as_directory().path + vector_name(text))
-            return Place(address=location.raw, key=location.match_key)
+            return Place(address=root.as_directory().raw + vector_name(text))
         case "p":
             return resolve(text, root)
         case _:

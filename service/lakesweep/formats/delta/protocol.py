@@ -7,6 +7,7 @@ much as a write does, so the writer's features count, too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -101,8 +102,11 @@ class Metadata:
         return cls(
             table_id=table_id,
             partition_columns=tuple(action.get("partitionColumns") or ()),
+            # Values are texts. Where a log has a bare number or truth value, it is taken as Spark takes it.
             configuration={
-                key: value for key, value in dict(action.get("configuration") or {}).items() if value is not None
+                key: value if isinstance(value, str) else json.dumps(value)
+                for key, value in dict(action.get("configuration") or {}).items()
+                if value is not None
             },
         )
 

@@ -11,7 +11,6 @@ the boundary's own version stays, and leftovers below it (lost parts of checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -58,17 +57,14 @@ def sidecar_cutoff_ms(now: datetime, retention: timedelta) -> int:
     return min(cutoff_ms(now, retention), cutoff_ms(now, timedelta(days=1)))
 
 
-def find_boundary(
-    listing: LogListing, *, cutoff_ms: int, max_version: int, inspected: Mapping[Checkpoint, Inspected]
-) -> Boundary | None:
-    """The last boundary the walk reaches. It may not have been inspected yet: the caller does that and asks again."""
-    refused = {one for one, found in inspected.items() if not found.allows(cutoff_ms)}
+def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list[Boundary]:
+    """Every boundary that the walk reaches, oldest first. The log may begin with any that turns out to be usable."""
     walk = _Walk(cutoff_ms=cutoff_ms, max_version=max_version)
     checkpoints = {file.path: one for one in listing.checkpoints for file in one.files}
     for file in listing.files:
-        if file.name.kind in _WALKED and not walk.step(file, checkpoints.get(file.path), refused):
+        if file.name.kind in _WALKED and not walk.step(file, checkpoints.get(file.path)):
             break
-    return walk.boundary
+    return walk.reached
 
 
 def released(listing: LogListing, boundary: Boundary, cutoff_ms: int) -> list[LogFile]:
@@ -99,7 +95,7 @@ class _Walk:
     """The state of one walk. `step` says whether to go on."""
 
     def __init__(self, *, cutoff_ms: int, max_version: int) -> None:
-        self.boundary: Boundary | None = None
+        self.reached: list[Boundary] = []
         self._cutoff_ms = cutoff_ms
         self._max_version = max_version
         self._previous: tuple[int, int] | None = None
@@ -107,7 +103,7 @@ class _Walk:
         self._last_buffered: tuple[int, int] | None = None
         self._parts_seen: dict[Checkpoint, int] = {}
 
-    def step(self, file: LogFile, checkpoint: Checkpoint | None, refused: Iterable[Checkpoint]) -> bool:
+    def step(self, file: LogFile, checkpoint: Checkpoint | None) -> bool:
         version, time = file.version, _time(file)
         first = self._previous is None
         adjusted = self._previous is not None and self._previous[0] < version and self._previous[1] >= time
@@ -121,7 +117,7 @@ class _Walk:
             self._parts_seen[checkpoint] = self._parts_seen.get(checkpoint, 0) + 1
             if self._parts_seen[checkpoint] < file.name.parts:
                 return True
-        if checkpoint in refused or not checkpoint.complete:
+        if not checkpoint.complete:
             self._last_buffered = (version, time)
             return True
         return self._reach(Boundary(version=version, checkpoint=checkpoint), time)
@@ -131,7 +127,7 @@ class _Walk:
             version, newest = self._last_buffered
             if newest > self._cutoff_ms or version > self._max_version:
                 return False
-        self.boundary = boundary
+        self.reached.append(boundary)
         self._last_buffered = (boundary.version, time)
         return True
 

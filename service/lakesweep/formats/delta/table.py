@@ -9,7 +9,7 @@ from datetime import datetime
 
 from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Shortlist, TableState
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.delta import decode, expire, lite, log, names, retention
+from lakesweep.formats.delta import decode, expire, lite, log, names, retention, unpublished
 from lakesweep.formats.delta.iceberg import IcebergNeighbour
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.load import LogReader
@@ -120,24 +120,21 @@ class DeltaTable:
         tail, delete_before_ms = native.segment.tail, native.delete_before_ms
         boundary = expire.boundary_of(native, expiring)
         self._stands_on = boundary.checkpoint if boundary else self._stands_on
-        # The table's properties may have changed since the plan: what a walk of now would not release stays. What it
-        # would is not called kept, so that a plan made from it outlives a new head.
-        releasable = frozenset(expire.releasable(native))
-        going = [file for file in expire.released(native, boundary) if file in releasable]
-        sidecars = await self._free_sidecars(native, going)
+        released = expire.released(native, boundary)
+        going = frozenset(file.path for file in (*released, *await self._free_sidecars(native, released)))
         newest = frozenset(file.path for file in native.segment.files)
-        free = {file.path for file in (*releasable, *sidecars)}
         stays = [file.path for file in native.listing.files if _is_of_the_log(file)]
         live = await asyncio.to_thread(tail.live)
         return References(
             retained=(*sorted(newest), *(() if self._lite else live)),
-            expired=tuple(file.path for file in (*going, *sidecars)),
+            expired=tuple(sorted(going)),
             sources=self._sources(native),
             released=tuple(sorted(await self._reader.overruled(native.segment, delete_before_ms))),
             tolerated=(
                 *(live if self._lite else ()),
-                *(path for path in stays if path not in free and path not in newest),
+                *(path for path in stays if path not in going and path not in newest),
                 *await asyncio.to_thread(tail.tolerated, delete_before_ms),
+                *sorted(await unpublished.named(self._reader, native.listing)),
                 *sorted(await self._named_by_iceberg(native)),
             ),
         )
@@ -189,6 +186,8 @@ class DeltaTable:
             return (f"version {native.version} has it: a commit behind the newest checkpoint added it",)
         if _names(native.segment.tail.tolerated(native.delete_before_ms), key):
             return ("a commit removed it, and delta.deletedFileRetentionDuration has not passed since",)
+        if _names(await unpublished.named(self._reader, native.listing), key):
+            return ("a commit names it that was written under a temporary name and may still come into the log",)
         if _names(await self._named_by_iceberg(native), key):
             return ("Iceberg metadata in the table's directory names it",)
         return ()
