@@ -52,8 +52,8 @@ class AnsweringDeleter:
         pass
 
 
-def write_plan(path: Path, files: int) -> None:
-    """Files of one partitioned table."""
+def write_plan(path: Path, files: int) -> str:
+    """Files of one partitioned table. The plan's digest."""
     columns = [
         pa.array(f"{ROOT.raw}/data/day={number // 1000:05}/{number:012}-c000.parquet" for number in range(files)),
         pa.array(range(files), pa.int64()),
@@ -65,11 +65,12 @@ def write_plan(path: Path, files: int) -> None:
     ]
     with planfile.PlanWriter(str(path)) as writer:
         writer.write(pa.RecordBatch.from_arrays(columns, schema=planfile.PLAN_SCHEMA))
+    return writer.digest
 
 
 async def sweep(folder: Path, files: int) -> float:
     """CPU seconds of one sweep."""
-    write_plan(folder / "plan.parquet", files)
+    digest = write_plan(folder / "plan.parquet", files)
     run = a_run()
     assert run.plan is not None
     async with aclosing(await open_state(f"sqlite:///{folder}/state.db", SystemClock())) as state:
@@ -82,7 +83,7 @@ async def sweep(folder: Path, files: int) -> float:
 
         sweeping = Sweep(
             run_id=run.id,
-            plan=replace(run.plan, rows_path=str(folder / "plan.parquet")),
+            plan=replace(run.plan, rows_path=str(folder / "plan.parquet"), digest=digest),
             match_by=MatchBy.ADDRESS,
             policy=CleanupPolicy(),
             deleter=GatedDeleter(AnsweringDeleter(), tenant_root=ROOT, table_roots=[ROOT]),

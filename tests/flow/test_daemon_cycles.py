@@ -298,6 +298,26 @@ async def test_a_stop_while_planning_ends_at_once_and_changes_nothing(stand):
     assert len(stand.lake.orphans_left(TABLE)) == 6
 
 
+# Places that all tables share
+
+
+async def test_a_table_waits_for_a_place_to_be_planned_and_one_that_does_not_answer_takes_none(stand):
+    await stand.start()
+    listings = stand.app._limits.listings
+    while not listings.locked():
+        await listings.acquire()
+    (one,), (two,) = [await stand.app.resolve(label) for label in (TABLE, "acme/d/two")]
+    log = stand.lake.directory("acme/d/two") / "_delta_log"
+    aside = log.rename(log.with_name("_aside"))
+    planning = asyncio.create_task(stand.app.plan(one))
+    failed = await asyncio.wait_for(stand.app.plan(two), 60)
+    aside.rename(log)
+    assert (failed.outcome, failed.plan) == (Outcome.REFUSED, None)
+    assert not planning.done()
+    listings.release()
+    assert (await planning).plan.candidates.files == 6
+
+
 # Stores that fail
 
 

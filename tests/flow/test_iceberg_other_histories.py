@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,30 @@ def elsewhere(lake: Lake, tmp_path: Path, table: LakeTable) -> LakeTable:
     return LakeTable(lake=other, name="t", table=moved)
 
 
-async def test_a_single_commit_under_another_catalog_is_seen(lake, bench, tmp_path):
+def appends(table: LakeTable) -> None:
+    table.append(2)
+
+
+def sets_a_property(table: LakeTable) -> None:
+    table.set({"owner": "somebody"})
+
+
+def describes(table: LakeTable) -> None:
+    table.add_partition_statistics(table.current)
+
+
+@pytest.mark.parametrize("commits", [appends, sets_a_property, describes])
+async def test_a_single_commit_under_another_catalog_is_seen(lake, bench, tmp_path, commits):
     old = lake.create()
-    old.append(1)
+    old.append(0)
+    old.overwrite(1)
     new = elsewhere(lake, tmp_path, old)
-    new.append(2)
+    commits(new)
+    files, rows = lake.files(), new.rows()
     run = await clean(bench, old)
     assert run.refusal.code == "foreign_table"
-    assert [row["id"] for row in new.rows()] == [1, 2]
+    assert files <= lake.files()
+    assert new.rows() == rows
 
 
 async def test_a_straggler_in_the_old_catalog_does_not_hide_the_new_one(lake, bench, tmp_path):
@@ -65,16 +82,33 @@ async def test_our_own_past_that_fell_out_of_the_log_is_no_other_history(lake, b
     assert (await clean(bench, table)).outcome is Outcome.DONE
 
 
+def end_half_way(table: LakeTable, commit: Callable[[LakeTable], object]) -> Path:
+    """A commit whose writer died before the catalog heard of it."""
+    head = table.refresh().metadata_location
+    commit(table)
+    litter = Path(Location.parse(table.refresh().metadata_location).path)
+    table.lake.catalog.drop_table("db.t")
+    table.lake.catalog.register_table("db.t", head)
+    return litter
+
+
 async def test_an_expiry_of_ours_that_ended_before_its_commit_is_no_other_history(lake, bench):
     table = lake.create()
-    table.history()
-    head = table.refresh().metadata_location
-    table.table.maintenance.expire_snapshots().by_id(table.in_order()[0]).commit()
-    litter = Path(Location.parse(table.refresh().metadata_location).path)
-    lake.catalog.drop_table("db.t")
-    lake.catalog.register_table("db.t", head)
-    run = await clean(bench, table)
-    assert run.outcome is Outcome.DONE
+    first, *_ = table.history()
+    litter = end_half_way(table, lambda one: one.table.maintenance.expire_snapshots().by_id(first).commit())
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert not litter.exists()
+
+
+async def test_another_commit_that_ended_half_way_stops_the_table_until_its_next_one(lake, bench):
+    """What nobody points at here may be what another catalog points at."""
+    table = lake.create()
+    table.append(1)
+    litter = end_half_way(table, sets_a_property)
+    assert (await clean(bench, table)).refusal.code == "foreign_table"
+    assert litter.exists()
+    table.append(2)
+    assert (await clean(bench, table)).outcome is Outcome.DONE
     assert not litter.exists()
 
 

@@ -94,6 +94,38 @@ async def test_a_catalog_that_knows_more_snapshots_than_its_file_cleans_nothing(
     assert lake.files() == files
 
 
+def a_tag(shown, oldest):
+    shown["refs"]["keep"] = {"type": "tag", "snapshot-id": oldest}
+
+
+def another_retention(shown, _):
+    shown["properties"]["history.expire.min-snapshots-to-keep"] = "100"
+
+
+def no_retention(shown, _):
+    del shown["properties"]["history.expire.max-snapshot-age-ms"]
+
+
+@pytest.mark.parametrize("shows", [a_tag, another_retention, no_retention])
+async def test_a_catalog_that_says_more_of_what_stays_than_its_file_cleans_nothing(lake, bench, shows):
+    table = lake.create(owner="somebody", **{"history.expire.max-snapshot-age-ms": "1"})
+    first = table.append(1)
+    table.overwrite(2)
+    files = lake.files()
+
+    def answer(told):
+        shows(told["metadata"], first)
+        return told
+
+    with serve(lake.another_client()) as server:
+        server.load_answer = answer
+        lake.properties = {"type": "rest", "uri": server.uri, "name": "lake"}
+        run = await clean(bench, table, POLICY)
+    assert run.outcome is Outcome.FAILED
+    assert "catalog shows" in run.reason
+    assert lake.files() == files
+
+
 async def test_a_catalog_that_says_that_collection_is_off_is_believed(lake, bench):
     table = lake.create()
     table.append(1)

@@ -1,5 +1,6 @@
 """Whole cycles of a table that is not listed: a ready file list, hours old, says what is stored."""
 
+import asyncio
 import json
 import os
 from datetime import UTC, datetime, timedelta
@@ -64,10 +65,13 @@ class Stand:
         log.write_text(json.dumps({"add": add}) + "\n")
         return path
 
-    async def run(self, **cleanup):
+    def app(self, clock=None, **cleanup):
         settings = self.lake.settings(orphan_cleanup={"enabled": True, "dry_run": False, **cleanup})
         settings["tenants"][0]["datasets"][0]["inventory"] = str(self.list)
-        async with App.open(Settings.model_validate(settings)) as app:
+        return App.open(Settings.model_validate(settings), clock=clock)
+
+    async def run(self, **cleanup):
+        async with self.app(**cleanup) as app:
             (work,) = await app.resolve(TABLE)
             return await app.run(work, execute=None)
 
@@ -98,6 +102,29 @@ async def test_only_what_the_list_knows_and_nobody_touched_since_is_deleted(stan
     assert before - stand.names() == {f"part-0000{number}-failed.parquet" for number in range(3)}
     assert (run.spared, run.deletion.already_gone, run.deletion.deleted.files) == (2, 1, 3)
     assert run.plan.missing_count == 0
+
+
+async def test_a_list_made_while_the_table_waited_for_its_turn_is_not_from_the_future(stand):
+    clock = SetClock(datetime.now(UTC))
+
+    async def now():
+        return clock.at
+
+    async with stand.app(clock=clock) as app:
+        app._adapters.storage("acme").now = now
+        (work,) = await app.resolve(TABLE)
+        listings = app._limits.listings
+        while not listings.locked():
+            await listings.acquire()
+        planning = asyncio.create_task(app.plan(work))
+        while not listings._waiters:
+            assert not planning.done()
+            await asyncio.sleep(0)
+        clock.at += 3 * HOUR
+        write_list(stand.list, stand.directory, clock.at - HOUR)
+        listings.release()
+        run = await planning
+    assert (run.refusal, run.plan.candidates.files) == (None, 3)
 
 
 async def test_a_list_older_than_the_grace_period_is_refused(stand):

@@ -138,6 +138,23 @@ def test_tables_that_share_a_place_are_refused(theirs, refused):
     assert (refusal is not None) is refused
 
 
+@pytest.mark.parametrize(
+    ("later", "refused"),
+    [
+        ({}, False),
+        ({"head": "h2", "snapshots": ()}, False),
+        ({"minimum_age": timedelta(hours=1)}, False),
+        ({"minimum_age": timedelta(days=9)}, True),
+        ({"table_uuid": "u2"}, True),
+        ({"roots": (Location.parse("s3://b/acme/orders2"),)}, True),
+    ],
+)
+def test_a_table_that_was_listed_as_another_is_refused(later, refused):
+    listed = replace(STATE, minimum_age=timedelta(days=7))
+    refusal = guards.check_stayed(listed, replace(listed, **later))
+    assert (refusal is not None and refusal.code == "table_changed") is refused
+
+
 def test_a_table_outside_its_tenants_root_is_refused():
     assert guards.check_tenant_root(STATE, Location.parse("s3://b/acme")) is None
     assert guards.check_tenant_root(STATE, STATE.location) is None

@@ -15,6 +15,7 @@ from lakesweep.cleanup.ledger import Ledger
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.memory import MemoryStorage, MemoryWriter
@@ -78,8 +79,8 @@ class Table:
             engine="test",
         )
 
-    async def cycle(self, rows, at, outcome=Outcome.DONE, spared=0):
-        """The names that this cycle lets go, and its plan."""
+    async def cycle(self, rows, at, outcome=Outcome.DONE, spared=0, expires=True):
+        """The names that this cycle lets go, and its plan. One snapshot is to go; `expires` says whether it did."""
         self.runs += 1
         ledger = Ledger(
             table=REF.label,
@@ -89,9 +90,11 @@ class Table:
             artifacts=self.artifacts,
             fence=AlwaysOurs(),
         )
-        plan = await ledger.hold_back(self.plan(rows), at, at)
+        expiry = ExpiryPlan(head="h", expire=(Snapshot(id="7", committed_at=NOON - 30 * DAY),))
+        plan = await ledger.hold_back(self.plan(rows), expiry, at, at)
         going = [one.path.rpartition("/")[2] for batch in planfile.read_batches(plan.rows_path) for one in batch]
         run = CleanupRun(id="r", table=REF, location=None, started_at=at, outcome=outcome, plan=plan, spared=spared)
+        run = replace(run, expired_snapshots=("7",) if expires else ())
         await ledger.settle(run, at)
         return going, plan
 
@@ -167,6 +170,13 @@ async def test_files_of_expired_snapshots_wait_from_the_run_that_expired_them(tm
     assert (await table.cycle([row("a")], NOON + DAY))[0] == ["a"]
 
 
+async def test_files_of_a_snapshot_that_was_kept_after_all_are_not_seen_unreferenced(tmp_path):
+    table = Table(tmp_path)
+    await table.cycle([row("a", reason="expired"), row("b")], NOON, expires=False)
+    assert (await table.cycle([row("a", reason="expired"), row("b")], NOON + DAY))[0] == ["b"]
+    assert (await table.cycle([row("a")], NOON + 2 * DAY))[0] == ["a"]
+
+
 async def test_a_dry_run_does_not_count_files_that_are_still_referenced(tmp_path):
     table = Table(tmp_path)
     await table.cycle([row("a", reason="expired"), row("b")], NOON, outcome=Outcome.DRY_RUN)
@@ -226,7 +236,8 @@ async def test_another_replica_finds_the_ledger_in_the_object_store(tmp_path):
 
 @st.composite
 def histories(draw):
-    """Cycles of a table: when, what is unreferenced then and by which reason, and how the run ended."""
+    """Cycles of a table: when, what is unreferenced then and by which reason, how the run ended, and whether the
+    expiry came to pass."""
     names = st.sampled_from("abcdef")
     reasons = st.sampled_from(["unreferenced", "unreferenced", "expired"])
     cycles = []
@@ -234,7 +245,7 @@ def histories(draw):
     for _ in range(draw(st.integers(1, 8))):
         at += draw(st.sampled_from([timedelta(hours=1), DAY / 2, DAY]))
         rows = draw(st.dictionaries(names, reasons))
-        cycles.append((at, rows, draw(st.sampled_from(list(Outcome)))))
+        cycles.append((at, rows, draw(st.sampled_from(list(Outcome))), draw(st.booleans())))
     return cycles
 
 
@@ -244,9 +255,10 @@ async def test_law_what_goes_was_seen_unreferenced_by_a_successful_run_long_enou
     table = Table(tmp_path_factory.mktemp("table"))
     sightings: dict[str, list] = {}
     gone = set()
-    for at, drawn, outcome in cycles:
+    for at, drawn, outcome, expires in cycles:
         rows = {name: reason for name, reason in drawn.items() if name not in gone}
-        going, _ = await table.cycle([row(name, reason=why) for name, why in rows.items()], at, outcome=outcome)
+        planned = [row(name, reason=why) for name, why in rows.items()]
+        going, _ = await table.cycle(planned, at, outcome=outcome, expires=expires)
         for name in set(sightings) - set(rows):
             del sightings[name]
         for name in going:
@@ -254,8 +266,13 @@ async def test_law_what_goes_was_seen_unreferenced_by_a_successful_run_long_enou
         if outcome is Outcome.DONE:
             gone |= set(going)
         for name, reason in rows.items():
-            if outcome is Outcome.DONE or (outcome is Outcome.DRY_RUN and reason == "unreferenced"):
+            if reason == "unreferenced" and outcome in (Outcome.DONE, Outcome.DRY_RUN):
                 sightings.setdefault(name, []).append(at)
+            elif reason == "expired" and outcome is Outcome.DONE:
+                if expires:
+                    sightings.setdefault(name, []).append(at)
+                else:
+                    sightings.pop(name, None)
 
 
 async def test_a_plan_of_many_batches_meets_a_ledger_of_many_batches(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.cleanup.ports import MatchBy
 from lakesweep.cleanup.records import BatchState
 from lakesweep.cleanup.sweep import Sweep
-from lakesweep.model.errors import AuditFailed, LeaseLost, Refused, StateError, Unavailable
+from lakesweep.model.errors import AuditFailed, Indeterminate, LeaseLost, Refused, StateError, Unavailable
 from lakesweep.model.files import OrphanPlan, Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -119,7 +119,7 @@ async def make_sweep(
             references=1,
             matched=1,
             rows_path=rows_path,
-            digest="d",
+            digest=writer.digest,
             engine="inprocess",
         ),
         match_by=MatchBy.ADDRESS,
@@ -144,6 +144,16 @@ async def test_everything_goes_once_and_is_journalled(tmp_path):
     journal = await sweep.journal.journal("r1")
     assert [(entry.first, entry.count, entry.deleted) for entry in journal] == [(0, 10, 10), (10, 10, 10), (20, 5, 5)]
     assert all(entry.state is BatchState.DONE for entry in journal)
+
+
+async def test_rows_that_are_not_those_of_the_plan_are_never_deleted(tmp_path):
+    sweep = await make_sweep(tmp_path, paths(25))
+    with planfile.PlanWriter(sweep.plan.rows_path) as writer:
+        for rows in planfile.read_rows(sweep.plan.rows_path):
+            writer.write(rows.slice(1))
+    result = await sweep.run()
+    assert isinstance(result.stopped_by, Indeterminate)
+    assert sweep.deleter.asked == []
 
 
 async def test_a_stage_begins_only_when_the_one_before_is_finished(tmp_path):

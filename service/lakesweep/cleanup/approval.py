@@ -81,21 +81,16 @@ class Approvals:
     async def _problem(self, header: PlanHeader) -> str | None:
         try:
             async with self.artifacts.opened(header.rows_path) as rows_path:
-                await asyncio.to_thread(_verify, rows_path, header.digest)
+                found = await asyncio.to_thread(planfile.digest, rows_path)
         except (Unreadable, StorageError, OSError) as exc:
             return str(exc)
-        return None
-
-
-def _verify(rows_path: str, digest: str) -> None:
-    if planfile.digest(rows_path) != digest:
-        raise Unreadable(rows_path, "its rows are not those of the plan that was made")
+        return None if found == header.digest else "its rows are not those of the plan that was made"
 
 
 def _covered(new_rows: str, approved_rows: str, digest: str) -> Tally:
-    _verify(approved_rows, digest)
     covered = Tally()
-    for rows, found in rowmatch.look_up(planfile.read_rows(new_rows), planfile.read_rows(approved_rows), "path"):
+    approved = planfile.read_checked(approved_rows, digest)
+    for rows, found in rowmatch.look_up(planfile.read_rows(new_rows), approved, "path"):
         sizes = rows.column("size_bytes").filter(pc.is_valid(found))
         covered += Tally(files=len(sizes), bytes=pc.sum(sizes).as_py() or 0)
     return covered

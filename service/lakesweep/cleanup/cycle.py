@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import company, guards, planfile, resume, sweep
+from lakesweep.cleanup import company, guards, resume, sweep
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
+from lakesweep.cleanup.closing import Closing
 from lakesweep.cleanup.deleter import Deleter
 from lakesweep.cleanup.ledger import Ledger
 from lakesweep.cleanup.marking import Marking
@@ -39,7 +40,7 @@ from lakesweep.cleanup.records import PlanHeader, StateStore
 from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.stopping import STOPPED, unless_stopped
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.model.errors import Indeterminate, Interrupted, LakesweepError, Refused, StateError
+from lakesweep.model.errors import Indeterminate, Interrupted, LakesweepError, Refused, Unreadable
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -98,6 +99,8 @@ class Cycle:
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set from outside to end the run: planning at once, a sweep after its running batches."""
+    listings: asyncio.Semaphore | None = None
+    """Places for planning that all tables share."""
     places: asyncio.Semaphore | None = None
     """Places for deletion batches that all tables share."""
     progress: ReportProgress = _silent
@@ -105,6 +108,7 @@ class Cycle:
     _planned: _Planned = field(init=False)
     _kept: Artifacts = field(init=False)
     _ledger: Ledger = field(init=False)
+    _closing: Closing = field(init=False)
 
     def __post_init__(self) -> None:
         self._kept = self.artifacts or Artifacts(Path(self.rows_path).parent.parent)
@@ -116,6 +120,8 @@ class Cycle:
             artifacts=self._kept,
             fence=self.fence,
         )
+        audit = self.audit if self.execute else None
+        self._closing = Closing(ledger=self._ledger, audit=audit, state=self.state, clock=self.clock)
 
     async def run(self) -> CleanupRun:
         """One table, whatever happens: trouble becomes the outcome, never an exception of the table's own."""
@@ -132,37 +138,46 @@ class Cycle:
             run = replace(self._last(run), refusal=refusal, outcome=Outcome.FAILED, reason=str(exc))
         except LakesweepError as exc:
             run = replace(self._last(run), outcome=Outcome.FAILED, reason=str(exc))
-        return await self._finish(await self._settle_ledger(run))
+        return await self._closing.finish(await self._closing.settle(run))
 
     async def abandon(self, why: LakesweepError) -> CleanupRun:
         """Finish a run that was cancelled from outside, with everything known up to then."""
         run = CleanupRun(id=self.run_id, table=self.table.ref, location=None, started_at=self.clock.now())
-        return await self._finish(replace(self._last(run), outcome=Outcome.FAILED, reason=str(why)))
+        return await self._closing.finish(replace(self._last(run), outcome=Outcome.FAILED, reason=str(why)))
 
     async def _plan(self, run: CleanupRun) -> CleanupRun:
-        """Steps that change nothing: load, list, mark, judge, check, save."""
+        """Steps that change nothing, once there is a place for them: what is read before the wait would be old."""
+        if self.listings is None:
+            return await self._plan_now(run)
+        if self.listings.locked():
+            await self.table.head()  # one that does not answer must not wait for a place that others could use
+        async with self.listings:
+            return await self._plan_now(run)
+
+    async def _plan_now(self, run: CleanupRun) -> CleanupRun:
+        """Load, list, mark, judge, check, save."""
+        # The time comes first: no snapshot that is committed from here on is old enough to expire.
+        now, store_now = self.clock.now(), await self.storage.now()
         before_listing = await self.table.load()
         run = self._note(run, location=before_listing.location.raw, head=before_listing.head)
-        now, store_now = self.clock.now(), await self.storage.now()
         engine, choice = self.choose_engine(before_listing)
         run = self._note(run, engine=choice, phase=Phase.DETECTING)
         marking = Marking(table=self.table, state=self.state, policy=self.policy, now=now)
         beside = await company.beside_head(self.storage, before_listing) if self.inventory else frozenset()
-        plan = await engine.find_orphans(
-            OrphanJob(
-                ref=self.table.ref,
-                roots=before_listing.roots,
-                layout=before_listing.layout,
-                cutoff=guards.cutoff(self.policy, before_listing.minimum_age, now, store_now),
-                mark=marking,
-                rows_path=self.rows_path,
-                inventory=self._inventory(now, store_now),
-                shortlist=before_listing.shortlist,
-                history=before_listing.history,
-            )
+        job = OrphanJob(
+            ref=self.table.ref,
+            roots=before_listing.roots,
+            layout=before_listing.layout,
+            cutoff=guards.cutoff(self.policy, before_listing.minimum_age, now, store_now),
+            mark=marking,
+            rows_path=self.rows_path,
+            inventory=self._inventory(now, store_now),
+            shortlist=before_listing.shortlist,
+            history=before_listing.history,
         )
+        plan = await self._find_orphans(engine, job, marking)
         marked, expiry = marking.result()
-        plan = await self._ledger.hold_back(plan, now, self.clock.now())
+        plan = await self._ledger.hold_back(plan, expiry, now, self.clock.now())
         run = self._note(run, plan=plan, expiry=expiry, head=marked.state.head, phase=Phase.CHECKING)
         self._planned = _Planned(engine=engine, marked=marked, expiry=expiry, at=now)
         refusal = (
@@ -170,13 +185,23 @@ class Cycle:
             or guards.check_tenant_root(marked.state, self.tenant_root)
             or guards.check_neighbours(self.neighbours_problem)
             or guards.check_overlap(marked.state, self.neighbours)
-            or self._check_roots_stayed(before_listing, marked.state)
+            or guards.check_stayed(before_listing, marked.state)
             or await self._check_plan(plan, marked, beside)
         )
         await self._save(plan)
         if refusal:
             return self._refuse(run, refusal)
         return run
+
+    async def _find_orphans(self, engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:
+        """Once more if something could not be read and the table has moved on since it was marked: others expire too,
+        and what they took along is no damage."""
+        try:
+            return await engine.find_orphans(job)
+        except Unreadable:
+            if not await marking.is_outdated():
+                raise
+        return await engine.find_orphans(job)
 
     def _inventory(self, now: datetime, store_now: datetime) -> Inventory | None:
         if self.inventory is None:
@@ -232,8 +257,6 @@ class Cycle:
 
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan) -> CleanupRun:
         planned = self._planned
-        if await asyncio.to_thread(planfile.digest, plan.rows_path) != plan.digest:
-            raise Indeterminate(f"the plan's rows in {plan.rows_path} are not those that were checked")
         deleter = self.open_deleter(planned.marked.state)
         sweeping = sweep.Sweep(
             run_id=self.run_id,
@@ -284,47 +307,6 @@ class Cycle:
         approvals = Approvals(state=self.state, artifacts=self._kept)
         approved = await approvals.covered(self.table.ref.label, plan, self.clock.now())
         return guards.check_plan(plan, state, self.policy, foreign_owner, approved)
-
-    async def _settle_ledger(self, run: CleanupRun) -> CleanupRun:
-        try:
-            await self._ledger.settle(run, self.clock.now())
-        except LakesweepError as exc:
-            if run.outcome is not Outcome.FAILED:
-                reason = f"what was seen unreferenced could not be written down: {exc}"
-                return replace(run, outcome=Outcome.FAILED, reason=reason)
-        return run
-
-    async def _finish(self, run: CleanupRun) -> CleanupRun:
-        run = await self._record_end(replace(run, phase=Phase.FINISHED, finished_at=self.clock.now()))
-        try:
-            await self.state.update_run(run)
-        except StateError as exc:
-            # What was done is done and counts. The next cycle finds the run open and closes it.
-            reason = f"the outcome ({run.reason or run.outcome}) could not be recorded: {exc}"
-            return replace(run, outcome=Outcome.FAILED, reason=reason)
-        return run
-
-    async def _record_end(self, run: CleanupRun) -> CleanupRun:
-        if not self.execute:
-            return run
-        try:
-            await self.audit.end(run)
-        except LakesweepError as exc:
-            if run.outcome is not Outcome.FAILED:
-                reason = f"{run.reason or run.outcome}; its end could not be recorded: {exc}"
-                return replace(run, outcome=Outcome.FAILED, reason=reason)
-        return run
-
-    def _check_roots_stayed(self, listed: TableState, marked: TableState) -> Refusal | None:
-        if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:
-            what = "moved or was replaced"
-        elif listed.minimum_age < marked.minimum_age:
-            what = "began to keep unreferenced files longer"
-        else:
-            return None
-        return Refusal(
-            code="table_changed", reason=f"the table {what} while it was being listed: the next cycle sees it whole"
-        )
 
     async def _save(self, plan: OrphanPlan) -> None:
         address = await self._kept.publish(Path(plan.rows_path))

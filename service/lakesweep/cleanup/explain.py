@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import pyarrow as pa
+
 from lakesweep.cleanup import addresses, guards, verdict
 from lakesweep.cleanup.ports import Clock, Engine, MatchBy, References, Table, TableState
 from lakesweep.cleanup.storage_ports import Storage
@@ -113,6 +115,8 @@ class Explainer:
         for paths, into in ((references.kept, found.held), (references.expired, found.expired)):
             if wanted in addresses.match_key_list(paths, match_by):
                 into.extend(await self.table.explain(state, location))
+        if _guards_name(location, pa.array(references.kept, pa.string()), state):
+            found.elsewhere = "a file that the table's metadata names"
         if wanted in addresses.match_key_list(references.released, match_by):
             return found
         async for source, batch in self.engine.read_references(references.sources):
@@ -121,10 +125,8 @@ class Explainer:
                 into = found.held if source.retained else found.expired
                 into.append(f"{source.kind} {source.location} names it")
                 into.extend(await self.table.explain(state, source.location))
-            elif source.retained:
-                placed = addresses.place(paths, addresses.Role.READ, match_by, state.roots)
-                if location.name in placed.column("guarded_name").to_pylist():
-                    found.elsewhere = f"a file that {source.kind} {source.location} names"
+            elif source.retained and _guards_name(location, paths, state):
+                found.elsewhere = f"a file that {source.kind} {source.location} names"
         return found
 
     async def _stat(self, location: Location) -> StoredObject | None:
@@ -139,6 +141,12 @@ class Explainer:
         return Explanation(
             path=location.raw, table=self.table.ref, verdict=judged, sentences=sentences, deletable_from=until
         )
+
+
+def _guards_name(location: Location, retained: pa.Array, state: TableState) -> bool:
+    """Does one of these references keep whatever has this file's name?"""
+    placed = addresses.place(retained, addresses.Role.READ, state.layout.match_by, state.roots)
+    return location.name in placed.column("guarded_name").to_pylist()
 
 
 def _hours(span: timedelta) -> str:

@@ -75,6 +75,19 @@ def check_overlap(state: TableState, neighbours: Mapping[TableRef, Iterable[Loca
     return None
 
 
+def check_stayed(listed: TableState, marked: TableState) -> Refusal | None:
+    """What was listed is judged by what was read later: both must be of one table in one place."""
+    if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:
+        what = "moved or was replaced"
+    elif listed.minimum_age < marked.minimum_age:
+        what = "began to keep unreferenced files longer"
+    else:
+        return None
+    return Refusal(
+        code="table_changed", reason=f"the table {what} while it was being listed: the next cycle sees it whole"
+    )
+
+
 def check_plan(
     plan: OrphanPlan,
     state: TableState,

@@ -4,7 +4,8 @@ With `confirm_after_hours` an object goes only if an earlier successful run saw 
 The file is Parquet under `artifacts`, in the order of plans, and read beside a fresh plan, so it can only take rows
 out of that plan. What a run may write to it depends on how the run ended:
 
-    done      what it held back, files of snapshots that it expired included: from now on nothing refers to those
+    done      what it held back, files of snapshots that it expired included: from now on nothing refers to those.
+              If one of those snapshots was kept after all, no file of an expiry counts as seen
     dry run   what it saw unreferenced; files of snapshots that it only would have expired are still referenced
     else      nothing new, and only what it saw unreferenced again stays in: a failed run never matures a file
 
@@ -33,6 +34,7 @@ from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import EngineFailed, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.snapshot import ExpiryPlan
 
 log = structlog.get_logger()
 
@@ -60,11 +62,15 @@ class Ledger:
     artifacts: Artifacts
     fence: Fence
     _observed: Path | None = field(init=False, default=None)
+    _to_expire: frozenset[str] = field(init=False, default=frozenset())
 
-    async def hold_back(self, plan: OrphanPlan, started_at: datetime, seen_at: datetime) -> OrphanPlan:
+    async def hold_back(
+        self, plan: OrphanPlan, expiry: ExpiryPlan, started_at: datetime, seen_at: datetime
+    ) -> OrphanPlan:
         """The plan without what has not been seen for long enough. Age is judged at the earlier of the two times."""
         if not self.confirm_after:
             return plan
+        self._to_expire = frozenset(snapshot.id for snapshot in expiry.expire)
         observed = self.artifacts.file("ledgers", f"{self.run_id}.observed")
         header = await self.state.get_ledger(self.table)
         split = None
@@ -104,7 +110,7 @@ class Ledger:
 
     async def _publish(self, observed: Path, run: CleanupRun) -> str:
         kept = self.artifacts.file("ledgers", f"{self.run_id}.parquet")
-        await asyncio.to_thread(_write_kept, observed, kept, run)
+        await asyncio.to_thread(_write_kept, observed, kept, run, self._to_expire)
         address = await self.artifacts.publish(kept)
         if address != str(kept):
             kept.unlink()
@@ -214,7 +220,7 @@ def _observed(rows: pa.RecordBatch, first_seen: pa.Array, known: pa.Array, ripe:
     return pa.RecordBatch.from_arrays([*kept, first_seen, known, ripe], schema=_OBSERVED_SCHEMA)
 
 
-def _write_kept(observed: Path, target: Path, run: CleanupRun) -> None:
+def _write_kept(observed: Path, target: Path, run: CleanupRun, to_expire: frozenset[str]) -> None:
     partial = target.with_suffix(".partial")
     try:
         with (
@@ -223,19 +229,22 @@ def _write_kept(observed: Path, target: Path, run: CleanupRun) -> None:
             pq.ParquetWriter(partial, LEDGER_SCHEMA, compression="zstd", write_page_checksum=True) as writer,
         ):
             for rows in file.iter_batches(batch_size=_ROWS):
-                writer.write_batch(rows.filter(_stays(rows, run)).select(LEDGER_SCHEMA.names))
+                writer.write_batch(rows.filter(_stays(rows, run, to_expire)).select(LEDGER_SCHEMA.names))
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _stays(rows: pa.RecordBatch, run: CleanupRun) -> pa.Array:
+def _stays(rows: pa.RecordBatch, run: CleanupRun, to_expire: frozenset[str]) -> pa.Array:
     known, ripe = rows.column("known"), rows.column("ripe")
+    unreferenced = pc.equal(rows.column("reason"), Reason.UNREFERENCED.value)
     match run.outcome:
-        case Outcome.DONE:
+        case Outcome.DONE if to_expire <= set(run.expired_snapshots):
             return pc.invert(ripe)
+        case Outcome.DONE:
+            return pc.and_(unreferenced, pc.invert(ripe))
         case Outcome.DRY_RUN:
-            return pc.or_(known, pc.equal(rows.column("reason"), Reason.UNREFERENCED.value))
+            return pc.or_(known, unreferenced)
         case _:
             # Among the ripe ones are those that were spared because something refers to them again.
             return pc.and_(known, pc.invert(ripe)) if run.spared else known

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from lakesweep.cleanup.ports import Marked, Table
 from lakesweep.cleanup.records import StateStore
@@ -11,8 +14,18 @@ from lakesweep.model.errors import CommitConflict, Indeterminate
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 
+T = TypeVar("T")
+
 _ATTEMPTS = 4
 """A table that is committed to faster than its lists can be read is left to the next cycle."""
+
+
+async def unless_overtaken(read: Callable[[], Awaitable[T]]) -> T:
+    """Read a table; again from the beginning if a commit took away meanwhile what was to be read."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitConflict):
+            return await read()
+    return await read()
 
 
 @dataclass(kw_only=True)
@@ -26,13 +39,8 @@ class Marking:
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:
-        """Load, decide what expires, and collect what names files; again if a commit took a list away meanwhile."""
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return await self._mark()
-            except CommitConflict:
-                continue
-        return await self._mark()
+        """Load, decide what expires, and collect what names files."""
+        return await unless_overtaken(self._mark)
 
     async def _mark(self) -> Marked:
         table = self.table
@@ -43,6 +51,10 @@ class Marking:
         marked = Marked(state=state, references=await table.references(state, expiry, before))
         self._result = (marked, expiry)
         return marked
+
+    async def is_outdated(self) -> bool:
+        """Has the table moved on since it was read?"""
+        return self._result is not None and await self.table.head() != self._result[0].state.head
 
     def result(self) -> tuple[Marked, ExpiryPlan]:
         """What was read, and the expiry that it was read for."""

@@ -97,20 +97,20 @@ class PlanWriter:
 def read_batches(rows_path: str, start: int = 0, size: int = 1000) -> Iterator[list[Candidate]]:
     """Candidates from row `start` on, in lists of `size` (the last one may be shorter)."""
     held: list[Candidate] = []
-    for rows in _rows(rows_path, start, size):
-        with _damage_is_unreadable(rows_path):
+    with _opened(rows_path) as plan:
+        for rows in _rows(plan, start, size):
             held.extend(candidates(rows))
-        while len(held) >= size:
-            yield held[:size]
-            held = held[size:]
+            while len(held) >= size:
+                yield held[:size]
+                held = held[size:]
     if held:
         yield held
 
 
-def read_cut(rows_path: str, size: int) -> Iterator[list[pa.RecordBatch]]:
-    """The same in columns, cut by size and then at the border of every stage, many cuts at a time."""
+def read_cut(rows_path: str, size: int, digest: str) -> Iterator[list[pa.RecordBatch]]:
+    """The rows with this digest in columns, cut by size and then at the border of every stage, many cuts at a time."""
     held = PLAN_SCHEMA.empty_table()
-    for rows in _rows(rows_path, 0, _ROW_GROUP):
+    for rows in read_checked(rows_path, digest):
         with _damage_is_unreadable(rows_path):
             _check_values(rows)
             held = pa.concat_tables([held, pa.Table.from_batches([rows])])
@@ -140,34 +140,54 @@ def candidates(rows: pa.RecordBatch) -> list[Candidate]:
 
 def read_rows(rows_path: str) -> Iterator[pa.RecordBatch]:
     """The same as batches of PLAN_SCHEMA, none of them empty."""
-    return _rows(rows_path, 0, _ROW_GROUP)
+    with _opened(rows_path) as plan:
+        yield from _rows(plan)
+
+
+def read_checked(rows_path: str, digest: str) -> Iterator[pa.RecordBatch]:
+    """The same, only of the plan with this digest. Opened once: what was checked is what is read, even if another
+    file has its name by now."""
+    with _opened(rows_path) as plan:
+        if _digest(plan) != digest:
+            raise Unreadable(rows_path, "its rows are not those of the plan that was made")
+        yield from _rows(plan)
 
 
 def digest(rows_path: str) -> str:
     """The digest of a plan as it now stands on disk."""
+    with _opened(rows_path) as plan:
+        return _digest(plan)
+
+
+def _digest(plan: pq.ParquetFile) -> str:
     hasher = hashlib.sha256()
-    for rows in _rows(rows_path, 0, _ROW_GROUP):
+    for rows in _rows(plan):
         hasher.update(_canonical(rows))
     return hasher.hexdigest()
 
 
-def _rows(rows_path: str, start: int, size: int) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def _opened(rows_path: str) -> Iterator[pq.ParquetFile]:
     with _damage_is_unreadable(rows_path), pq.ParquetFile(rows_path, page_checksum_verification=True) as plan:
         if not plan.schema_arrow.equals(PLAN_SCHEMA):
             raise Unreadable(rows_path, "it is not a plan of this version")
-        skip = start
-        groups: list[int] = []
-        for index in range(plan.num_row_groups):
-            rows_inside = plan.metadata.row_group(index).num_rows
-            if not groups and skip >= rows_inside:
-                skip -= rows_inside
-            else:
-                groups.append(index)
-        for rows in plan.iter_batches(batch_size=size, row_groups=groups) if groups else ():
-            left = rows.slice(skip)
-            skip = max(0, skip - rows.num_rows)
-            if left.num_rows:
-                yield left
+        yield plan
+
+
+def _rows(plan: pq.ParquetFile, start: int = 0, size: int | None = None) -> Iterator[pa.RecordBatch]:
+    skip = start
+    groups: list[int] = []
+    for index in range(plan.num_row_groups):
+        rows_inside = plan.metadata.row_group(index).num_rows
+        if not groups and skip >= rows_inside:
+            skip -= rows_inside
+        else:
+            groups.append(index)
+    for rows in plan.iter_batches(batch_size=size or _ROW_GROUP, row_groups=groups) if groups else ():
+        left = rows.slice(skip)
+        skip = max(0, skip - rows.num_rows)
+        if left.num_rows:
+            yield left
 
 
 @contextmanager

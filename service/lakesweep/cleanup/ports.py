@@ -5,7 +5,7 @@ The power to delete is not here: it lives in `cleanup.deleter`, and only the swe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -239,6 +239,16 @@ class TableFormat(Protocol):
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """Where every table of this dataset keeps files, for the overlap guard. Unreadable tables are left out."""
+        ...
+
+
+@runtime_checkable
+class CatalogTables(Protocol):
+    """A TableFormat whose tables are those of a catalog, which other datasets may ask too."""
+
+    @property
+    def catalog_identity(self) -> Hashable:
+        """Equal only for datasets that certainly ask one and the same catalog. Never printed: it may hold secrets."""
         ...
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
+from lakesweep.cleanup.marking import unless_overtaken
 from lakesweep.cleanup.ports import Engine, Marked, References, Table
-from lakesweep.model.errors import Refused
+from lakesweep.model.errors import CommitConflict, Refused, Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
 
 
@@ -42,19 +43,25 @@ class Revalidator:
 
     async def __call__(self) -> frozenset[str]:
         """Read the head; if it moved, add what its new sources name."""
-        head = await self._table.head()
-        if head == self._head:
-            return self._referenced
+        if await self._table.head() != self._head:
+            await unless_overtaken(self._look)
+        return self._referenced
+
+    async def _look(self) -> None:
         state = await self._table.load()
         if state.table_uuid != self._planned.state.table_uuid:
             raise Refused("table_changed", "the table was dropped and created anew since the plan was made")
         if state.minimum_age > self._planned.state.minimum_age:
             raise Refused("table_changed", "the table keeps unreferenced files longer than when the plan was made")
         references = await self._table.references(state, self._committed)
-        self._referenced |= await self._new_keys(references)
+        try:
+            self._referenced |= await self._new_keys(references)
+        except Unreadable as exc:
+            if await self._table.head() == state.head:
+                raise
+            raise CommitConflict(f"{self._table.ref} was committed to while its new references were read") from exc
         self._read |= _retained_sources(references)
         self._head = state.head
-        return self._referenced
 
     async def _new_keys(self, references: References) -> frozenset[str]:
         direct = [path for path in references.kept if path not in self._named]

@@ -113,8 +113,8 @@ class Sweep:
         return result
 
     async def _batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Plan rows in order, cut at stage borders as well as by size."""
-        cuts = planfile.read_cut(self.plan.rows_path, self.policy.batch_size)
+        """Plan rows in order, cut at stage borders as well as by size. They must be those that were checked."""
+        cuts = planfile.read_cut(self.plan.rows_path, self.policy.batch_size, self.plan.digest)
         while some := await asyncio.to_thread(next, cuts, None):
             for batch in some:
                 yield batch

@@ -12,7 +12,6 @@ from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
 from lakesweep.cleanup.ports import Clock, Engine, Table, TableFormat, TableState
 from lakesweep.cleanup.storage_ports import Storage, Writer
-from lakesweep.daemon.limits import LimitedEngine, Limits
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.engines import sizing
@@ -32,10 +31,9 @@ from lakesweep.storage.spec import S3Options, StorageSpec
 class Adapters:
     """The adapters of one set of settings. Nothing is opened before it is asked for."""
 
-    def __init__(self, settings: Settings, clock: Clock, limits: Limits) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._limits = limits
         self._closing = AsyncExitStack()
         self._storages: dict[str, Storage] = {}
         self._writers: dict[str, Writer] = {}
@@ -169,8 +167,7 @@ class Adapters:
             estimate=sizing.estimate(state, runs),
             available=engines.available(self._spark_config) if kind == "auto" else engines.ALL,
         )
-        engine = self.spark(tenant) if choice.kind == engines.SPARK else self.inprocess(tenant)
-        return LimitedEngine(engine, self._limits.listings), choice
+        return self.spark(tenant) if choice.kind == engines.SPARK else self.inprocess(tenant), choice
 
     def artifacts(self) -> Artifacts:
         """Where plans and ledgers are kept: a directory, or a working directory with copies in an object store."""

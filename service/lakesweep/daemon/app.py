@@ -68,7 +68,7 @@ class App:
         self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._limits = Limits.of(settings.daemon)
-        self._adapters = Adapters(settings, clock, self._limits)
+        self._adapters = Adapters(settings, clock)
         self.artifacts = self._adapters.artifacts()
         self.neighbours = Neighbours(self._adapters, clock)
         self.discovery = Discovery(settings, self._adapters, self.neighbours)
@@ -176,7 +176,7 @@ class App:
             raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
         if not isinstance(work.table, MergesManifests):
             raise Refused("unsupported", f"only Paimon's manifests are merged, not those of {work.ref.format}")
-        await holds.refuse_held(self.state, work.ref.label)
+        await holds.refuse_held(self.state, *work.names)
         async with self.claimed(work.ref, new_run_id()) as held:
             return await work.table.compact_manifests(self.clock.now(), held) is not None
 
@@ -221,7 +221,7 @@ class App:
             raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
         policy = self._policy(work, execute=execute)
         if not policy.dry_run:
-            await holds.refuse_held(self.state, work.ref.label)
+            await holds.refuse_held(self.state, *work.names)
         runs = await self.state.list_runs(table=work.ref.label, limit=RUNS_LOOKED_AT)
         return Cycle(
             run_id=run_id,
@@ -249,13 +249,16 @@ class App:
             ask_again=partial(self._ask_again, work),
             inventory=self._inventory_of(work),
             artifacts=self.artifacts,
+            listings=self._limits.listings,
             places=self._limits.deletions,
         )
 
     async def _ask_again(self, work: Work, state: TableState) -> None:
         """What only others can tell, as they tell it now."""
-        await holds.refuse_held(self.state, work.ref.label)
-        refusal = guards.check_overlap(state, await self._neighbours_of(work))
+        await holds.refuse_held(self.state, *work.names)
+        neighbours = await self._neighbours_of(work)
+        problem = self.neighbours.problem(work.tenant, work.ref.dataset)
+        refusal = guards.check_neighbours(problem) or guards.check_overlap(state, neighbours)
         if refusal:
             raise Refused(refusal.code, refusal.reason)
 

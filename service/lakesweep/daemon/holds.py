@@ -32,10 +32,10 @@ async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
     await state.set_hold(hold)
 
 
-async def refuse_held(state: StateStore, label: str) -> None:
-    """Raise Refused while a hold covers the table."""
+async def refuse_held(state: StateStore, label: str, *other_names: str) -> None:
+    """Raise Refused while a hold covers the table, by whichever of its names."""
     for hold in await state.holds():
-        if targets.covers(hold.scope, label):
+        if any(targets.covers(hold.scope, name) for name in (label, *other_names)):
             why = f" ({hold.reason})" if hold.reason else ""
             raise Refused(
                 "held",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime, timedelta
 
 import structlog
 
-from lakesweep.cleanup.ports import Clock
+from lakesweep.cleanup.ports import CatalogTables, Clock
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
@@ -69,10 +69,14 @@ class Neighbours:
     async def _ask(self, tenant: TenantSettings) -> tuple[Places, bool]:
         """The places, and whether every dataset answered."""
         told: dict[str, Places] = {}
+        catalogs: dict[str, Hashable] = {}
         complete = True
         for dataset in tenant.datasets:
             try:
-                found = await self._adapters.format(tenant, dataset).locations()
+                source = self._adapters.format(tenant, dataset)
+                if isinstance(source, CatalogTables):
+                    catalogs[dataset.id] = source.catalog_identity
+                found = await source.locations()
                 self._last[tenant.id, dataset.id] = found
             except LakesweepError as exc:
                 # Refusing every table of the tenant for one catalog that is away would let it stop them all.
@@ -82,7 +86,7 @@ class Neighbours:
             else:
                 self._problems.pop((tenant.id, dataset.id), None)
             told[dataset.id] = found
-        return _without_repeated(tenant, told), complete
+        return _without_repeated(tenant, told, catalogs), complete
 
 
 def without_itself(places: Places, bare: TableRef) -> Places:
@@ -100,15 +104,13 @@ def is_of_no_dataset(ref: TableRef) -> bool:
     return ref.name.startswith(_OUTSIDE)
 
 
-def _without_repeated(tenant: TenantSettings, told: Mapping[str, Places]) -> Places:
+def _without_repeated(tenant: TenantSettings, told: Mapping[str, Places], catalogs: Mapping[str, Hashable]) -> Places:
     """A catalog with several datasets tells the tables of each to all of them. What its own dataset tells, too, is no
-    second table, if it is certainly the same catalog: by its own name, since what its settings leave out is looked up
-    by that."""
+    second table, if it is certainly the same catalog."""
     own = {dataset.id: _own_names(dataset, told[dataset.id]) for dataset in tenant.datasets}
     places: dict[TableRef, tuple[Location, ...]] = {}
     for dataset in tenant.datasets:
-        named = bool((dataset.catalog or {}).get("name"))
-        same = [one.id for one in tenant.datasets if named and one.id != dataset.id and one.catalog == dataset.catalog]
+        same = [one for one in catalogs if one != dataset.id and catalogs[one] == catalogs.get(dataset.id)]
         for ref, where in told[dataset.id].items():
             name = ref.name.removeprefix(_OUTSIDE)
             if not is_of_no_dataset(ref) or not any(name in own[other] for other in same):

@@ -35,6 +35,12 @@ class Work:
         """Whose stores and rules apply; empty for a bare location outside every tenant."""
         return self.bare_tenant if self.bare else self.ref.tenant
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a hold may cover it by: its label, and a bare location also as one of its tenant's."""
+        label = self.ref.label
+        return (label, f"{self.bare_tenant}/{label}") if self.bare_tenant else (label,)
+
 
 def as_location(target: str) -> Location | None:
     """The address a target spells, or None when it names configured tables.

@@ -24,7 +24,7 @@ FIRST_RETRY = timedelta(minutes=1)
 """After the first failure; doubled by each further one, never above the interval."""
 FIRST_RETRY_SHARE = 0.25
 """Of the interval, where that is less than FIRST_RETRY: a retry comes sooner than the next cycle would."""
-TRANSIENT = frozenset({"busy", "table_changed"})
+TRANSIENT = frozenset({"busy", "neighbours_unknown", "table_changed"})
 """Codes of refusals that go away by themselves. The others wait for a person, so they wait for the interval."""
 _DOUBLINGS_AT_MOST = 30
 

@@ -9,7 +9,6 @@ from tests.builders.cycles import SetClock
 from tests.servers import s3_stub
 
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.limits import Limits
 from lakesweep.model.location import Location
 from lakesweep.settings.schema import Settings
 
@@ -53,7 +52,7 @@ async def adapters(stub, tmp_path):
             "storage": {"s3": {"endpoint_url": stub.endpoint_url, "path_style": True}},
         }
     )
-    async with aclosing(Adapters(settings, SetClock(None), Limits.of(settings.daemon))) as opened:
+    async with aclosing(Adapters(settings, SetClock(None))) as opened:
         yield opened
 
 

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.builders.cycles import SetClock
+from tests.builders.small_lake import LocalLake, small_table, write_local
 
 from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import holds
+from lakesweep.daemon.app import App
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun, Outcome, Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
@@ -64,6 +66,24 @@ async def test_a_table_whose_name_looks_like_a_pattern_is_held_by_that_name(stat
     await state.set_hold(Hold(scope="acme/shop/orders[1]", since=NOW, by="ann"))
     with pytest.raises(Refused, match="held"):
         await holds.refuse_held(state, "acme/shop/orders[1]")
+
+
+@pytest.mark.parametrize(
+    ("scope", "held"),
+    [("*", True), ("acme", True), ("acme/*", True), ("location", True), ("acme/shop", False), ("zeta", False)],
+)
+async def test_a_pause_of_a_tenant_holds_locations_in_its_root_that_no_dataset_has(tmp_path, scope, held):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one"])
+    bare, table = tmp_path / "lake" / "acme" / "elsewhere", small_table("elsewhere")
+    write_local(bare, table)
+    async with App.open(Settings.model_validate(lake.settings(state={"url": "memory://"}))) as app:
+        await app.state.set_hold(Hold(scope=scope, since=NOW, by="ann"))
+        (work,) = await app.resolve(str(bare))
+        run = await app.run(work, execute=True)
+    assert work.bare
+    assert (run.refusal is not None and run.refusal.code == "held") is held
+    assert all((bare / orphan).exists() is held for orphan in table.orphans)
 
 
 @pytest.mark.parametrize("scope", ["acne", "acme/shap", "acne/*", "shop"])

@@ -4,8 +4,10 @@ import pyarrow as pa
 import pytest
 from tests.builders.iceberg import SCHEMA, Lake
 from tests.builders.small_lake import LocalLake, small_table, write_local
+from tests.unit.iceberg.rest_stub import serve
 
 from lakesweep.daemon.app import App
+from lakesweep.model.errors import CatalogUnavailable
 from lakesweep.model.run import Outcome
 from lakesweep.settings.schema import Settings
 
@@ -59,6 +61,27 @@ async def test_two_datasets_of_one_catalog_are_no_neighbours_of_themselves(lake,
     assert await plans(settings(lake, tmp_path, first, second)) == {"acme/first/a": None, "acme/second/b": None}
 
 
+@pytest.fixture
+def rest(lake):
+    """The catalog behind a server, without a name in the settings."""
+    with serve(lake.another_client()) as server:
+        yield {"type": "rest", "uri": server.uri}
+
+
+async def test_two_datasets_of_one_server_need_no_name_for_it(lake, rest, tmp_path):
+    first = {"id": "first", "catalog": rest, "namespace": "db"}
+    second = {"id": "second", "catalog": rest, "namespace": "other"}
+    assert await plans(settings(lake, tmp_path, first, second)) == {"acme/first/a": None, "acme/second/b": None}
+
+
+async def test_what_is_looked_up_by_a_datasets_name_may_be_another_catalog(lake, rest, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYICEBERG_CATALOG__SECOND__WAREHOUSE", "another")
+    first = {"id": "first", "catalog": rest, "namespace": "db"}
+    second = {"id": "second", "catalog": rest, "namespace": "other"}
+    found = await plans(settings(lake, tmp_path, first, second))
+    assert found == {"acme/first/a": "overlap", "acme/second/b": "overlap"}
+
+
 @pytest.mark.parametrize("namespace", ["db", None])
 async def test_a_table_in_two_datasets_is_refused_in_both(lake, tmp_path, namespace):
     first = {"id": "first", "catalog": lake.properties, "namespace": "db"}
@@ -78,8 +101,8 @@ async def test_a_table_that_two_catalogs_have_is_refused_in_both(lake, tmp_path)
     assert await plans(settings(lake, tmp_path, first, second)) == {"acme/first/a": "overlap"}
 
 
-async def test_a_table_that_comes_into_the_place_of_another_while_that_is_planned_stops_it(lake, tmp_path):
-    """The same table under a second name: what the first one expires the second one needs."""
+async def run_with(lake, tmp_path, after_planning):
+    """Clean `db.a`; something happens when its plan is made."""
     lake.catalog.load_table("db.a").append(pa.table({"id": pa.array([2], pa.int64()), "name": ["n2"]}))
     config = settings(lake, tmp_path, {"id": "first", "catalog": lake.properties, "namespace": "db"})
     cleanup = {"dry_run": False, "max_snapshot_age_hours": 0}
@@ -88,16 +111,43 @@ async def test_a_table_that_comes_into_the_place_of_another_while_that_is_planne
         (work,) = await app.resolve(None)
         save_plan = app.state.save_plan
 
-        async def saved_then_registered(header):
+        async def saved_then(header):
             await save_plan(header)
-            lake.catalog.register_table("db.again", lake.catalog.load_table("db.a").metadata_location)
-            app.neighbours.forget("acme")  # as discovery does when it finds the new table
+            after_planning(app)
+            app.neighbours.forget("acme")  # as discovery does when it finds a new table
 
-        app.state.save_plan = saved_then_registered
-        run = await app.run(work, execute=True)
+        app.state.save_plan = saved_then
+        return await app.run(work, execute=True)
+
+
+async def test_a_table_that_comes_into_the_place_of_another_while_that_is_planned_stops_it(lake, tmp_path):
+    """The same table under a second name: what the first one expires the second one needs."""
+
+    def register(_):
+        lake.catalog.register_table("db.again", lake.catalog.load_table("db.a").metadata_location)
+
+    run = await run_with(lake, tmp_path, register)
     assert (run.outcome, run.refusal and run.refusal.code) == (Outcome.REFUSED, "overlap")
     again = lake.catalog.load_table("db.again")
     assert [again.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in again.snapshots()] == [1, 2]
+
+
+async def test_a_catalog_that_no_longer_tells_its_tables_when_a_plan_is_made_stops_it(lake, tmp_path):
+    """Another table may be in its place by now."""
+
+    def fall_silent(app):
+        tenant = app.settings.tenants[0]
+
+        async def silent():
+            raise CatalogUnavailable("no answer")
+
+        app._adapters.format(tenant, tenant.datasets[0]).locations = silent
+
+    files = lake.files()
+    run = await run_with(lake, tmp_path, fall_silent)
+    assert (run.outcome, run.refusal and run.refusal.code) == (Outcome.REFUSED, "neighbours_unknown")
+    assert run.plan.candidates.files > 0
+    assert files <= lake.files()
 
 
 async def test_a_table_of_the_catalog_that_is_in_no_dataset_can_be_planned_by_its_place(lake, tmp_path):

@@ -82,8 +82,9 @@ def test_a_refusal_waits_for_a_person_and_so_for_the_interval(code):
     assert (after.next_due, after.failures) == (NOON + 24 * HOUR, 0)
 
 
-def test_a_refusal_that_goes_away_by_itself_is_tried_again_soon():
-    after = timing.after_run(run(Outcome.REFUSED, "table_changed"), DAILY, None, NOON, luck=0)
+@pytest.mark.parametrize("code", ["table_changed", "neighbours_unknown"])
+def test_a_refusal_that_goes_away_by_itself_is_tried_again_soon(code):
+    after = timing.after_run(run(Outcome.REFUSED, code), DAILY, None, NOON, luck=0)
     assert after.next_due == NOON + timedelta(minutes=1)
 
 

@@ -45,6 +45,10 @@ def read(path, start=0, size=1000):
     return [one for rows in planfile.read_batches(str(path), start, size) for one in rows]
 
 
+def cut(path):
+    return list(planfile.read_cut(str(path), 10, planfile.digest(str(path))))
+
+
 def test_candidates_come_back_as_they_were_written(tmp_path):
     rows = [row(1), row(2, modified_at=None), row(3, stage=1, reason="expired", kind="manifest")]
     write(tmp_path / "deep" / "plan.parquet", rows)
@@ -78,10 +82,10 @@ def test_reading_starts_at_any_row_and_gives_full_batches(tmp_path_factory, coun
 def test_columns_are_cut_by_size_and_then_at_every_stage(tmp_path_factory, stages, size, cut, at_once):
     path = tmp_path_factory.mktemp("plan") / "plan.parquet"
     rows = [row(number, stage=stage) for number, stage in enumerate(stages)]
-    write(path, *(rows[at : at + cut] for at in range(0, len(rows), cut)))
+    digest = write(path, *(rows[at : at + cut] for at in range(0, len(rows), cut)))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(planfile, "_ROW_GROUP", at_once)
-        found = [some.to_pylist() for cuts in planfile.read_cut(str(path), size) for some in cuts]
+        found = [some.to_pylist() for cuts in planfile.read_cut(str(path), size, digest) for some in cuts]
     full = [rows[at : at + size] for at in range(0, len(rows), size)]
     assert found == [list(same) for some in full for _, same in groupby(some, key=itemgetter("stage"))]
 
@@ -92,7 +96,7 @@ def test_a_path_that_is_no_text_is_not_cut_but_refused(tmp_path):
     rows = batch([row(1)]).set_column(0, planfile.PLAN_SCHEMA.field("path"), bad)
     pq.write_table(pa.Table.from_batches([rows]), path)
     with pytest.raises(Unreadable, match="damaged"):
-        list(planfile.read_cut(str(path), 10))
+        cut(path)
 
 
 @pytest.mark.parametrize("moment", [-62_135_596_800_001, 253_402_300_800_000, 2**62])
@@ -103,14 +107,14 @@ def test_a_time_that_is_no_date_is_not_cut_but_refused(tmp_path, moment):
     rows = batch([row(1)]).set_column(at, field, pa.array([moment], pa.int64()).cast(field.type))
     pq.write_table(pa.Table.from_batches([rows]), path)
     with pytest.raises(Unreadable, match="no date"):
-        list(planfile.read_cut(str(path), 10))
+        cut(path)
 
 
 def test_a_reason_that_nobody_knows_is_not_cut_but_refused(tmp_path):
     path = tmp_path / "plan.parquet"
     write(path, [row(1), row(2, reason="because")])
     with pytest.raises(Unreadable, match="because"):
-        list(planfile.read_cut(str(path), 10))
+        cut(path)
 
 
 @settings(deadline=None, max_examples=30)
@@ -123,6 +127,23 @@ def test_the_digest_does_not_depend_on_batches(tmp_path_factory, cuts):
         digests.add(write(folder / "plan.parquet", *(rows[at : at + cut] for at in range(0, 30, cut))))
         digests.add(planfile.digest(str(folder / "plan.parquet")))
     assert len(digests) == 1
+
+
+def test_a_plan_that_takes_the_name_of_one_that_was_checked_is_not_read_for_it(tmp_path, monkeypatch):
+    path = tmp_path / "plan.parquet"
+    digest = write(path, [row(1)])
+    check = planfile._digest
+
+    def exchanged_once_checked(plan):
+        found = check(plan)
+        write(path, [row(2)])
+        return found
+
+    monkeypatch.setattr(planfile, "_digest", exchanged_once_checked)
+    (rows,) = planfile.read_checked(str(path), digest)
+    assert rows.to_pylist() == [row(1)]
+    with pytest.raises(Unreadable, match="not those"):
+        list(planfile.read_checked(str(path), digest))
 
 
 @pytest.mark.parametrize(

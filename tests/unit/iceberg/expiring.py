@@ -36,11 +36,11 @@ def expired(plan: ExpiryPlan) -> set[int]:
     return {int(snapshot.id) for snapshot in plan.expire}
 
 
-def prolong(table: LakeTable, tag: str, max_ref_age_ms: int = 10**12) -> None:
-    """Give a tag another age, where it stands."""
+def prolong(table: LakeTable, ref: str, kind: str = "tag") -> None:
+    """Give a ref another age, where it stands."""
     update = SetSnapshotRefUpdate(
-        **{"ref-name": tag, "type": "tag", "snapshot-id": table.head(tag)},
-        max_ref_age_ms=max_ref_age_ms,
+        **{"ref-name": ref, "type": kind, "snapshot-id": table.head(ref)},
+        max_ref_age_ms=10**12,
         max_snapshot_age_ms=None,
         min_snapshots_to_keep=None,
     )

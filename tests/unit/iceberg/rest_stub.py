@@ -52,20 +52,20 @@ class RestStub:
         parts = [unquote(part) for part in path.removeprefix("/v1/").split("/")]
         match method, parts:
             case "GET", ["namespaces"]:
-                return 200, {"namespaces": [] if "parent=" in query else [["db"]]}
-            case "GET", ["namespaces", "db", "tables"]:
-                found = self.catalog.list_tables("db")
-                return 200, {"identifiers": [{"namespace": ["db"], "name": one[-1]} for one in found]}
-            case "GET", ["namespaces", "db", "tables", name]:
+                return 200, {"namespaces": [] if "parent=" in query else self.catalog.list_namespaces()}
+            case "GET", ["namespaces", space, "tables"]:
+                found = self.catalog.list_tables(space)
+                return 200, {"identifiers": [{"namespace": [space], "name": one[-1]} for one in found]}
+            case "GET", ["namespaces", space, "tables", name]:
                 self.loads.append(query)
-                return self._load(name)
+                return self._load(name, space)
             case "POST", ["namespaces", "db", "tables", name]:
                 return self._commit(name, json.loads(body))
         return 404, _error(404, "no such thing")
 
-    def _load(self, name: str) -> tuple[int, dict[str, Any]]:
+    def _load(self, name: str, namespace: str = "db") -> tuple[int, dict[str, Any]]:
         try:
-            table = self.catalog.load_table(f"db.{name}")
+            table = self.catalog.load_table(f"{namespace}.{name}")
         except NoSuchTableError:
             return 404, _error(404, "no such table")
         metadata = json.loads(Path(Location.parse(table.metadata_location).path).read_bytes())

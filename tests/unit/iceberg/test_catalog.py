@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from pyiceberg.utils.config import Config
 from tests.builders.iceberg import Lake
 from tests.peers.ports import free_port
 from tests.unit.iceberg.rest_stub import serve
@@ -138,6 +139,14 @@ async def test_a_secret_from_pyicebergs_own_variables_stays_one(monkeypatch):
     assert found.explain(ValueError("hunter2 is not right")) == "ValueError: *** is not right"
 
 
+async def test_a_malformed_variable_of_pyicebergs_own_is_the_operators_to_mend(monkeypatch):
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE", "http://127.0.0.1:1")
+    found = catalog({"type": "rest", "name": "lake"})
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # as a process that starts with it
+    with pytest.raises(SettingsError, match="needs to be an object"):
+        await found.tables(None)
+
+
 async def test_a_catalog_that_does_not_answer_in_time_is_unavailable():
     async def never(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(2)
@@ -185,7 +194,7 @@ async def test_what_pyiceberg_cannot_parse_is_judged_by_us(lake: Lake, through: 
             real = json.loads(path.read_text())
             place = f"file:{path}"
             stub.load_answer = lambda answer: answer
-            stub._load = lambda _: (200, {"metadata-location": place, "metadata": real | {"format-version": 4}})
+            stub._load = lambda *_: (200, {"metadata-location": place, "metadata": real | {"format-version": 4}})
             lake.properties = {"type": "rest", "uri": stub.uri}
         path.write_text(path.read_text().replace('"format-version":2', '"format-version":4'))
         with pytest.raises(Refused) as caught:

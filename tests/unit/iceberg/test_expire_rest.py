@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.builders.iceberg import Lake, LakeTable, later
+from tests.builders.iceberg import Lake, LakeTable, later, pause
 from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired, prolong
 from tests.unit.iceberg.rest_stub import RestStub, serve
 
@@ -129,6 +129,43 @@ async def test_a_tag_that_its_owner_dropped_again_is_not_lost(rest: RestStub, ta
 
     rest.before_commit = once(come_and_go)
     assert expired(await expire(handle)) == set(ids[:2])
+
+
+@pytest.mark.parametrize("limit", ["its own", "the table's"])
+async def test_a_tag_that_had_outlived_its_age_is_not_lost(lake: Lake, table: LakeTable, limit: str):
+    """Short-lived tags come and go while an earlier cycle still waits to be finished."""
+    ids = table.history()
+    before = await (await table.open()).load()
+    if limit == "its own":
+        table.tag("daily", ids[0], max_ref_age_ms=1)
+    else:
+        table.tag("daily", ids[0])
+        table.set({"history.expire.max-ref-age-ms": "1"})
+    pause()
+    assert ids[0] in expired(await expire(await table.open()))
+    handle = await table.open()
+    state = await handle.load()
+    earlier = await handle.load_at(before.head, state)
+    found = await handle.references(state, ExpiryPlan(head=state.head), earlier)
+    assert any(str(ids[0]) in path for path in found.expired)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.set({"history.expire.min-snapshots-to-keep": "100"}),
+        lambda table: prolong(table, "work", "branch"),
+    ],
+)
+async def test_another_retention_set_while_the_server_commits_is_a_persons_to_judge(
+    rest: RestStub, table: LakeTable, change: Callable[[LakeTable], None]
+):
+    ids = table.history()
+    table.branch("work", ids[2])
+    rest.before_commit = once(lambda: change(table))
+    with pytest.raises(Refused, match="retention was changed") as caught:
+        await expire(await table.open())
+    assert caught.value.code == "ref_unverified"
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])

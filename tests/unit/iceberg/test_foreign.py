@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from tests.builders.iceberg_metadata import MetadataTable
@@ -122,10 +123,67 @@ async def test_a_stranger_among_many_is_found_whatever_its_version():
     assert await find(own, *paths, oldest) is not None
 
 
-async def test_a_stranger_is_known_although_its_snapshots_are_arranged_in_a_new_way():
+async def test_our_own_past_is_known_by_its_log_and_not_read_one_by_one():
+    table = MetadataTable()
+    written = []
+    for _ in range(400):
+        written.append(table.write())
+        table.metadata_log = table.metadata_log[-50:]
+    own = parsed(table)
+    fallen = [path for path in written if path not in own.metadata_log]
+    assert len(fallen) > 300
+    reads: list[str] = []
+    memory.bucket("lake").faults = lambda operation, address: reads.append(address)
+    assert await find(own, *fallen) is None
+    assert len(reads) < 30
+    stranger = put(table.path("metadata/00000-y.metadata.json"), json.dumps(MetadataTable().document()).encode())
+    assert await find(own, *fallen, stranger) is not None
+
+
+async def test_a_log_that_leads_back_to_itself_is_walked_once():
+    table = MetadataTable()
+    older = [table.write() for _ in range(40)]
+    table.metadata_log = [{"metadata-file": path, "timestamp-ms": 0} for path in older[:5]]
+    circle = table.write()
+    table.metadata_log.insert(0, {"metadata-file": circle, "timestamp-ms": 0})
+    table.files[circle] = json.dumps(table.document()).encode()
+    own = parsed(table)
+    reads: list[str] = []
+
+    def count(operation: str, address: str) -> None:
+        reads.append(address)
+        if len(reads) > 100:
+            raise Unavailable(address, "read without end")
+
+    memory.bucket("lake").faults = count
+    assert await find(own, *older) is None
+    assert reads.count(circle) == 2
+
+
+@pytest.mark.parametrize("with_uuid", [True, False])
+async def test_a_log_of_another_table_proves_nothing(with_uuid: bool):
+    """Its file lies where ours once was."""
+
+    def document(table: MetadataTable) -> dict[str, Any]:
+        return {key: value for key, value in table.document().items() if with_uuid or key != "table-uuid"}
+
+    table, other = MetadataTable(), MetadataTable(location="memory://lake/wh/db/t/nested")
+    theirs = []
+    for _ in range(30):
+        theirs.append(other.write(document(other)))
+        other.metadata_log.append({"metadata-file": theirs[-1], "timestamp-ms": 0})
+    table.metadata_log = [{"metadata-file": other.write(document(other)), "timestamp-ms": 0}]
+    address = table.write(document(table))
+    table.store()
+    other.store()
+    assert await find(metadata.parse(address, table.files[address]), *theirs) is not None
+
+
+@pytest.mark.parametrize("field", ["snapshots", "metadata-log"])
+async def test_a_stranger_is_known_although_it_is_arranged_in_a_new_way(field: str):
     table = MetadataTable()
     own = parsed(table)
-    stranger = json.dumps(MetadataTable().document() | {"format-version": 9, "snapshots": {"in": "a file"}}).encode()
+    stranger = json.dumps(MetadataTable().document() | {"format-version": 9, field: {"in": "a file"}}).encode()
     assert await find(own, put(table.path("metadata/00000-y.metadata.json"), stranger)) is not None
 
 
@@ -136,12 +194,24 @@ def follower(table: MetadataTable, own: metadata.TableMetadata, **changes: objec
     return put(table.path("metadata/00099-y.metadata.json"), json.dumps(document).encode())
 
 
-async def test_what_follows_from_the_current_state_is_evidence_if_it_adds_a_snapshot():
+async def test_what_follows_from_the_current_state_is_evidence_unless_it_only_takes_away():
+    """As an expiry of our own does that ended before its commit."""
     table = MetadataTable()
-    table.commit(at_ms=1)
+    first = table.commit(at_ms=1)
+    table.commit(at_ms=2)
+    table.tag("old", first)
     own = parsed(table)
-    fewer = follower(table, own, snapshots=[], refs={}, **{"current-snapshot-id": -1})
-    assert await find(own, fewer) is None
-    table.commit(at_ms=1)
-    assert "adds a snapshot" in (await find(own, follower(table, own)) or "")
-    assert await find(own, follower(table, own, snapshots={"in": "a file"})) is not None
+    last, main = table.snapshots[1:], {"main": table.refs["main"]}
+    assert await find(own, follower(table, own, refs=main)) is None
+    assert await find(own, follower(table, own, snapshots=last, refs=main)) is None
+    statistics = [{"snapshot-id": first, "statistics-path": table.path("metadata/new.stats")}]
+    for changes in (
+        {},
+        {"properties": {"owner": "somebody"}},
+        {"snapshots": last, "refs": main, "statistics": statistics},
+        {"refs": {**main, "new": main["main"]}},
+        {"snapshots": {"in": "a file"}},
+    ):
+        assert "follows from" in (await find(own, follower(table, own, **changes)) or "")
+    table.commit(at_ms=3)
+    assert "follows from" in (await find(own, follower(table, own, snapshots=table.snapshots[1:])) or "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -199,9 +198,25 @@ def test_what_does_not_name_a_table_is_ours_only_in_a_path_that_does(name: str):
         assert layout_for(write_data_path=f"s3://lake/wh/{shared}").classify(f"s3://lake/wh/{shared}/{name}").foreign
 
 
+@pytest.mark.parametrize(
+    ("location", "shared"),
+    [
+        ("s3://lake/wh/db/lake", "s3://lake/wh/shared"),
+        ("s3://lake/wh/events/db/events", "s3://lake/wh/events/shared"),
+        ("s3://other/wh/db/lake", "s3://lake/wh/shared"),
+    ],
+)
+def test_a_bucket_or_a_directory_above_both_does_not_name_a_table(location: str, shared: str):
+    found = parsed(location=location, write_data_path=shared)
+    places = layout.layout_of(found, map(Location.parse, (location, shared)))
+    assert places.classify(f"{shared}/x.parquet").foreign
+    assert places.classify(f"{shared}/{'/'.join(location.split('/')[-2:])}/x.parquet").kind == "data"
+
+
 def test_a_table_without_a_name_of_its_own_has_none_in_a_shared_path():
     """A whole bucket is its location."""
-    nameless = replace(layout_for(**SHARED), home="s3://whole/", context=())
+    found = parsed(location="s3://whole", **SHARED)
+    nameless = layout.layout_of(found, map(Location.parse, ("s3://whole", "s3://lake/wh/shared")))
     assert nameless.classify("s3://lake/wh/shared/x.parquet").foreign
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,8 @@ _Result = TypeVar("_Result")
 
 _THREADS = 4
 _TIMEOUT_SECONDS = 60.0
+_WITHOUT_NAME = frozenset({"rest", "hive", "glue", "dynamodb", "bigquery"})
+"""Types of catalogs to which their own name means nothing; a SQL catalog looks its tables up by it."""
 _ABSENT = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 
 
@@ -58,6 +61,8 @@ class Pointer:
     """Table properties as the catalog's answer has them: Nessie adds its own there and not in the file."""
     snapshots: frozenset[int] = frozenset()
     """Those that the catalog's answer shows: all, some or none."""
+    refs: Mapping[str, int] = field(default_factory=dict)
+    """Branches and tags of the catalog's answer, and where they point."""
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -75,8 +80,10 @@ class IcebergCatalog:
     ) -> None:
         self._name = str(properties.get("name", name))
         self._properties = {key: value for key, value in properties.items() if key != "name"}
-        # pyiceberg adds what its own variables and file say of the catalog, secrets too.
-        self._describer = Describer(self._name, {**(Config().get_catalog_config(self._name) or {}), **self._properties})
+        whole = {**_looked_up(self._name), **self._properties}
+        self._describer = Describer(self._name, whole)
+        self.identity = ("" if whole.get("type") in _WITHOUT_NAME else self._name, _in_order(whole))
+        """Equal only if two certainly ask one and the same catalog. May hold secrets."""
         self._timeout_seconds = timeout_seconds
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=f"catalog {self._name}")
         self._connecting = asyncio.Lock()
@@ -211,6 +218,19 @@ class IcebergCatalog:
             return await call
 
 
+def _looked_up(name: str) -> Mapping[str, Any]:
+    """What pyiceberg adds from its own variables and file, secrets too. It says itself, when it connects, if that is
+    malformed."""
+    try:
+        return Config().get_catalog_config(name) or {}
+    except ValueError:
+        return {}
+
+
+def _in_order(properties: Mapping[str, Any]) -> str:
+    return json.dumps(properties, sort_keys=True, default=str)
+
+
 def _is_rest(catalog: Catalog) -> TypeGuard[RestCatalog]:
     """Asked last of what it can be: its class brings an HTTP client, which is slow to import."""
     if isinstance(catalog, MetastoreCatalog):
@@ -232,5 +252,6 @@ def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
         metadata_location=location,
         properties={name: str(text) for name, text in (shown.get("properties") or {}).items()},
         snapshots=frozenset(entry["snapshot-id"] for entry in shown.get("snapshots") or ()),
+        refs={name: ref["snapshot-id"] for name, ref in (shown.get("refs") or {}).items()},
         config=answer.get("config") or {},
     )

@@ -3,8 +3,8 @@
 Each attempt is planned from freshly loaded metadata (the cycle's own plan may be hours old, and the owner may have said
 something since) and demands that every ref known to the plan still points where it did. A client-side catalog also
 validates our own requirement against the very metadata that it swaps out, so a ref created or prolonged meanwhile stops
-the commit. A REST server cannot be asked for that; there the commit is looked at afterwards (`history`). No file is
-deleted here, and an expiry without effect is never committed.
+the commit. A REST server cannot be asked for that; there the commit is looked at afterwards. No file is deleted here,
+and an expiry without effect is never committed.
 """
 
 from __future__ import annotations
@@ -151,12 +151,21 @@ class ExpiryCommit:
         return None
 
     async def _verify(self, before: TableMetadata, plan: ExpiryPlan, after: TableMetadata) -> None:
-        """Nothing of what the plan keeps may be gone by this commit, nor a ref that it did not know."""
+        """Nothing of what the plan keeps may be gone by this commit, nor a ref that it did not know. What is said after
+        our look at the table and before the commit can only be heard afterwards where a server commits."""
         knowingly = {ref for ref in before.refs if ref.name in plan.drop_refs}
         found = await history.verify(after, before, knowingly, self.read)
         if found.lost:
             raise lost_ref(found.lost[0])
-        if not found.complete and await self.source.catalog.commit_style() is CommitStyle.SERVER:
+        if await self.source.catalog.commit_style() is not CommitStyle.SERVER:
+            return
+        if _is_retention_changed(before, after):
+            raise Refused(
+                "ref_unverified",
+                "the table's retention was changed while snapshots were being expired by the old one; no file was "
+                f"deleted: if a snapshot should have stayed, restore it from {before.address}",
+            )
+        if not found.complete:
             raise Refused(
                 "ref_unverified",
                 "snapshots were expired, but the metadata log does not reach back to the state before, so nothing "
@@ -209,6 +218,14 @@ def _ages(ref: Ref | SnapshotRef) -> _Ages:
 
 def _retention(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in properties.items() if name.startswith(RETENTION_PROPERTIES)}
+
+
+def _is_retention_changed(before: TableMetadata, after: TableMetadata) -> bool:
+    """By a property, or for a ref that both have."""
+    ages = {ref.name: _ages(ref) for ref in before.refs}
+    return _retention(before.properties) != _retention(after.properties) or any(
+        ages.get(ref.name, _ages(ref)) != _ages(ref) for ref in after.refs
+    )
 
 
 def _described(statistics: tuple[StatisticsEntry, ...], snapshots: set[int]) -> list[int]:

@@ -2,20 +2,20 @@
 
 Two tables on one location, a table inside another's directory, a table dropped and created anew, a Delta log over
 the same data files, a table that went on under another catalog: in each case files that look unreferenced to us
-are live to somebody else. Every metadata file is read: what was not looked at proves nothing. Decides nothing
-about single files.
+are live to somebody else. Every metadata file is read that our own log does not name: what was not looked at proves
+nothing. Decides nothing about single files.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.iceberg import identity, layout
+from lakesweep.formats.iceberg import identity, layout, metadata
 from lakesweep.formats.iceberg.identity import Identity
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
-from lakesweep.model.errors import NotFound, StorageError, Unreadable
+from lakesweep.model.errors import LakesweepError, NotFound, StorageError, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
 
@@ -27,24 +27,43 @@ async def find(storage: Storage, own: TableMetadata, unreferenced: Sequence[str]
     logs = [path for path in unreferenced if _is_other_log(path)]
     if logs:
         return f"{logs[0]} is the log of a table in another format that shares this place"
-    directories = layout.metadata_directories(own)
-    ours: list[Location] = []
-    elsewhere: list[Location] = []
-    for path in unreferenced:
-        if path.endswith(METADATA_SUFFIXES):
-            location = Location.parse(path)
-            directory = location.match_key.rpartition("/")[0] + "/"
-            (ours if directory in directories else elsewhere).append(location)
     if len(unreferenced) >= METADATA_SHOWN:
         return (
             f"more than {METADATA_SHOWN} metadata files here belong to no known history, too many to look at: "
             "another table's may be among them"
         )
-    for candidates, at_home in ((elsewhere, False), (ours, True)):
-        evidence = await _first_foreign(storage, own, candidates, at_home=at_home)
+    candidates = {Location.parse(path) for path in unreferenced if path.endswith(METADATA_SUFFIXES)}
+    candidates -= await _own_past(storage, own, candidates)
+    directories = layout.metadata_directories(own)
+    ours: list[Location] = []
+    elsewhere: list[Location] = []
+    for location in sorted(candidates):
+        directory = location.match_key.rpartition("/")[0] + "/"
+        (ours if directory in directories else elsewhere).append(location)
+    for locations, at_home in ((elsewhere, False), (ours, True)):
+        evidence = await _first_foreign(storage, own, locations, at_home=at_home)
         if evidence:
             return evidence
     return None
+
+
+async def _own_past(storage: Storage, own: TableMetadata, candidates: Set[Location]) -> set[Location]:
+    """Those that fell out of our log, by the log of the oldest state in it, and so on back. By default a table leaves a
+    file behind with every commit, and one look at such a log tells a hundred of them."""
+    past: set[Location] = set()
+    log = own.metadata_log
+    while log and own.uuid is not None and len(candidates) - len(past) > _CONCURRENCY:
+        try:
+            oldest = Location.parse(log[0])
+            state = identity.read(oldest.raw, await storage.read(oldest))
+            fallen = candidates & set(map(Location.parse, state.metadata_log)) - past
+        except (LakesweepError, ValueError):
+            break
+        if state.uuid != own.uuid or not fallen:
+            break
+        past |= fallen
+        log = state.metadata_log
+    return past
 
 
 def _is_other_log(path: str) -> bool:
@@ -65,19 +84,32 @@ async def _first_foreign(
 async def _judge(storage: Storage, own: TableMetadata, location: Location, *, at_home: bool) -> str | None:
     """Half a file in our own directory is a writer that died; anywhere else it is a table we cannot identify."""
     try:
-        other = identity.read(location.raw, await storage.read(location))
+        data = await storage.read(location)
     except NotFound:
         return None
-    except Unreadable as exc:
-        return None if at_home else f"{location} looks like another table's metadata and cannot be read ({exc.why})"
     except StorageError as exc:
         raise Unreadable(location.raw, f"it may belong to another table, and storage says: {exc.why}") from exc
+    try:
+        other = identity.read(location.raw, data)
+    except Unreadable as exc:
+        if at_home and _is_half(location.raw, data):
+            return None
+        return f"{location} looks like another table's metadata and cannot be read ({exc.why})"
     if not _is_ours(own, other, at_home=at_home):
         return (
             f"{location} is the metadata of another table (uuid {other.uuid}, at {other.location}); "
             f"this one has uuid {own.uuid}"
         )
     return _other_history(own, other, location)
+
+
+def _is_half(address: str, data: bytes) -> bool:
+    """Is it cut off, so that it is not even JSON? What is whole and only not understood may be of a newer kind."""
+    try:
+        metadata.document(address, data)
+    except Unreadable:
+        return True
+    return False
 
 
 def _is_ours(own: TableMetadata, other: Identity, *, at_home: bool) -> bool:
@@ -90,14 +122,13 @@ def _is_ours(own: TableMetadata, other: Identity, *, at_home: bool) -> bool:
 def _other_history(own: TableMetadata, other: Identity, location: Location) -> str | None:
     """A commit that lost its race is the child of a state that we know and that was replaced. What follows from the
     current state, or from none that we know, may be current under another catalog."""
-    parent = other.parent and _key(other.parent)
+    parent = _key(other.metadata_log[-1]) if other.metadata_log else None
     if parent == _key(own.address):
-        # One that takes snapshots away (an expiry that ended half-way) names nothing that we do not keep.
-        if other.snapshots <= {entry.id for entry in own.snapshots}:
+        if _only_expires(own, other):
             return None
         return (
-            f"{location} follows from what the catalog says is current and adds a snapshot: a commit ended half-way, "
-            "or the table goes on under another catalog; move that file away if nobody needs it"
+            f"{location} follows from what the catalog says is current: a commit ended half-way, or the table goes on "
+            "under another catalog; the table's next commit settles it, or move that file away if nobody needs it"
         )
     if not _is_younger(other, own) or parent in {_key(path) for path in own.metadata_log}:
         return None
@@ -105,6 +136,14 @@ def _other_history(own: TableMetadata, other: Identity, location: Location) -> s
         f"{location} does not follow from what the catalog says is current and is not part of its past: the table goes "
         "on under another catalog; move that file away if nobody needs it"
     )
+
+
+def _only_expires(own: TableMetadata, other: Identity) -> bool:
+    """Is it what an expiry of our own leaves when it ends before its commit: fewer snapshots or refs, and nothing named
+    that we do not keep? Any other change, of a property or a column, is somebody else's."""
+    contents = {*(entry.id for entry in own.snapshots), *(ref.name for ref in own.refs)}
+    kept = {entry.manifest_list for entry in own.snapshots} | {entry.path for entry in own.statistics_files}
+    return other.contents < contents and kept.issuperset(other.named)
 
 
 def _is_younger(other: Identity, own: TableMetadata) -> bool:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
 from lakesweep.formats.iceberg.source import CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.model.errors import CatalogUnavailable, LakesweepError, SettingsError, StorageError, UnknownTable
+from lakesweep.model.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    Denied,
+    LakesweepError,
+    SettingsError,
+    StorageError,
+    UnknownTable,
+    Unreadable,
+)
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 
@@ -43,34 +52,46 @@ class IcebergFormat:
         return self._table(ref, (*self._namespace, *split_name(ref.name)))
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
-        """Where all tables of the catalog keep files, of other namespaces too: a place knows no namespaces.
-
-        Of a table whose metadata is damaged the place of that metadata is all there is to go by; raising would let
-        one damaged table stop its whole tenant.
-        """
+        """Where all tables of the catalog keep files, of other namespaces too: a place knows no namespaces."""
         slots = asyncio.Semaphore(_CONCURRENCY)
 
         async def places(ref: TableRef, identifier: Identifier) -> tuple[TableRef, tuple[Location, ...]] | None:
             async with slots:
-                table = self._table(ref, identifier)
-                known = self._places.get(ref)
                 try:
-                    if known is None or known[0] != await table.head():
-                        known = self._places[ref] = await table.places()
+                    return ref, await self._places_of(self._table(ref, identifier))
                 except UnknownTable:
                     return None
-                except (StorageError, CatalogUnavailable):
-                    raise  # nothing is known now; a later answer may tell
-                except (LakesweepError, ValueError):
-                    known = known or (None, await _around_metadata(table))
-                return ref, known[1]
 
         found = await asyncio.gather(*(places(self._ref(one), one) for one in await self._catalog.tables(None)))
         return dict(pair for pair in found if pair is not None)
 
+    @property
+    def catalog_identity(self) -> Hashable:
+        """See CatalogTables."""
+        return self._catalog.identity
+
     async def aclose(self) -> None:
         """Close the catalog."""
         await self._catalog.aclose()
+
+    async def _places_of(self, table: IcebergTable) -> tuple[Location, ...]:
+        """Of a table whose metadata is damaged or gone, or another tenant's to read, the place of that metadata is all
+        there is to go by: raising would let that table stop all others. What a later answer may tell is raised."""
+        known = self._places.get(table.ref)
+        try:
+            if known is None or known[0] != await table.head():
+                known = self._places[table.ref] = await table.places()
+        except (UnknownTable, CatalogUnavailable, CommitConflict):
+            raise
+        except (LakesweepError, ValueError) as exc:
+            if isinstance(exc, StorageError) and not self._is_not_for_us(exc):
+                raise
+            known = known or (None, await _around_metadata(table))
+        return known[1]
+
+    def _is_not_for_us(self, exc: StorageError) -> bool:
+        """Catalogs are shared by tenants that cannot read each other's files."""
+        return isinstance(exc, Denied) and not self._spec.tenant_root.overlaps(Location.parse(exc.address))
 
     def _table(self, ref: TableRef, identifier: Identifier) -> IcebergTable:
         source = CatalogSource(catalog=self._catalog, identifier=identifier)
@@ -85,10 +106,10 @@ class IcebergFormat:
 
 
 async def _around_metadata(table: IcebergTable) -> tuple[Location, ...]:
-    """The directory that holds the metadata directory, as the catalog's pointer names it."""
+    """The directory that holds the metadata directory, as the catalog's pointer names it; none if it names nothing."""
     try:
         head = Location.parse(await table.head())
-    except (LakesweepError, ValueError):
+    except Unreadable:
         return ()
     return (Location(head.scheme, head.authority, head.path.rpartition("/")[0].rpartition("/")[0]),)
 

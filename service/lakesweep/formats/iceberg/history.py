@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from lakesweep.formats.iceberg.metadata import Ref, TableMetadata
+from lakesweep.formats.iceberg import retention
+from lakesweep.formats.iceberg.metadata import Ref, SnapshotEntry, TableMetadata
 from lakesweep.model.location import Location
 
 MAX_STEPS = 200
@@ -41,7 +42,7 @@ async def verify(
     current: TableMetadata, earlier: TableMetadata, knowingly: Collection[Ref], read: ReadMetadata
 ) -> Verified:
     """Refs lost between two states, apart from those that were dropped `knowingly`: as they were, since whoever gives a
-    ref another retention wants it to stay."""
+    ref another retention wants it to stay. What had outlived its own retention is not lost: any expiry drops it."""
     present = {entry.id for entry in current.snapshots}
     lost: list[LostRef] = []
     after = current
@@ -51,17 +52,22 @@ async def verify(
         before = await _previous(after, earlier, read)
         if before is None:
             break
-        left = {entry.id for entry in after.snapshots}
+        left = present | {entry.id for entry in after.snapshots}
+        gone = {entry.id: entry for entry in before.snapshots if entry.id not in left}
         lost += [
             LostRef(ref=ref, last_seen=before.address)
             for ref in before.refs
-            if ref.snapshot_id not in left
-            and ref.snapshot_id not in present
-            and before.snapshot(ref.snapshot_id) is not None
+            if ref.snapshot_id in gone
             and ref not in knowingly
+            and not _was_due(ref, gone[ref.snapshot_id], before, after)
         ]
         after = before
     return Verified(lost=tuple(lost), complete=False)
+
+
+def _was_due(ref: Ref, entry: SnapshotEntry, before: TableMetadata, after: TableMetadata) -> bool:
+    at_ms = after.updated_ms
+    return at_ms is not None and retention.has_outlived(ref, entry, at_ms, before.history.max_ref_age_ms)
 
 
 async def _previous(after: TableMetadata, earlier: TableMetadata, read: ReadMetadata) -> TableMetadata | None:

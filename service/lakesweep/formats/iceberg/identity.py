@@ -18,10 +18,10 @@ class Identity:
     location: str | None
     properties: Mapping[str, str]
     updated_ms: int | None
-    parent: str | None
-    """The metadata file it replaced."""
-    snapshots: frozenset[int | None]
-    """None stands for what is not understood."""
+    metadata_log: tuple[str, ...]
+    """The metadata files that it replaced, oldest first."""
+    contents: frozenset[int | str | None]
+    """Snapshots by their ids and refs by their names; None stands for what is not understood."""
     named: tuple[str, ...]
     """Manifest lists and statistics: what it keeps alive by their own addresses, wherever that is."""
 
@@ -29,21 +29,20 @@ class Identity:
 def read(address: str, data: bytes) -> Identity:
     """Whose metadata file this is, of whatever format version."""
     top = JsonFields(address, document(address, data))
-    log = list(top.objects("metadata-log"))
-    snapshots, named = _contents(top)
+    contents, named = _contents(top)
     return Identity(
         uuid=table_uuid(top),
         location=top.optional_text("location"),
         properties=top.strings("properties"),
         updated_ms=top.optional_integer("last-updated-ms"),
-        parent=log[-1].text("metadata-file") if log else None,
-        snapshots=snapshots,
+        metadata_log=tuple(entry.text("metadata-file") for entry in top.objects("metadata-log")),
+        contents=contents,
         named=named,
     )
 
 
-def _contents(top: JsonFields) -> tuple[frozenset[int | None], tuple[str, ...]]:
-    """Snapshots, and files that are named directly. Some future version may arrange these otherwise."""
+def _contents(top: JsonFields) -> tuple[frozenset[int | str | None], tuple[str, ...]]:
+    """Snapshots and refs, and files that are named directly. Some future version may arrange these otherwise."""
     try:
         snapshots = list(top.objects("snapshots"))
         statistics = [*top.objects("statistics"), *top.objects("partition-statistics")]
@@ -52,7 +51,7 @@ def _contents(top: JsonFields) -> tuple[frozenset[int | None], tuple[str, ...]]:
             *(entry.optional_text("statistics-path") for entry in statistics),
         ]
         return (
-            frozenset(entry.optional_integer("snapshot-id") for entry in snapshots),
+            frozenset([*(entry.optional_integer("snapshot-id") for entry in snapshots), *top.mapping("refs")]),
             tuple(path for path in named if path),
         )
     except Unreadable:

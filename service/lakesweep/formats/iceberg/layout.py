@@ -55,6 +55,8 @@ class IcebergLayout:
     outposts: tuple[str, ...]
     """Data or metadata paths elsewhere than the location or around it, which other tables may use too; inner ones
     first."""
+    named_outposts: frozenset[str] = frozenset()
+    """Those of them whose own path names this table."""
     context: tuple[str, ...]
     """The last two segments of the location, which Iceberg puts into paths below a shared data path."""
     plain_prefixes: tuple[str, ...]
@@ -94,7 +96,7 @@ class IcebergLayout:
         """Does the path name this table? A table that used this place before us may still have files here, and its
         properties say nothing of that any more."""
         inner = [one for one in directories if "=" not in one]
-        return any(name in outpost.split("/") or inner[-1:] == [name] for name in self.context[-1:])
+        return outpost in self.named_outposts or (bool(inner) and tuple(inner[-1:]) == self.context[-1:])
 
     def _is_ours(self, directories: list[str]) -> bool:
         """Below a shared path only places that this table's writers use: hashes, our context, partitions."""
@@ -116,10 +118,11 @@ def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayo
     location = Location.parse(metadata.location).as_directory()
     roots = [root.as_directory() for root in roots]
     inner = [place for place in places_of(metadata.location, metadata.properties) if _is_inside(place, roots)]
-    places = {place.raw for place in (*roots, *inner)} - {location.raw}
+    places = {place.raw: place for place in (*roots, *inner) if place != location}
     return IcebergLayout(
         home=location.raw,
         outposts=tuple(sorted(places, key=lambda place: (-len(place), place))),
+        named_outposts=frozenset(raw for raw, place in places.items() if _names_table(place, location)),
         context=PurePosixPath(location.path).parts[-2:],
         plain_prefixes=tuple(f"{name}=" for name in metadata.partition_fields if name.startswith(("_", "."))),
     )
@@ -178,6 +181,13 @@ def metadata_directory(metadata: TableMetadata) -> Location:
 def _places(location: str, properties: Mapping[str, str]) -> list[str]:
     names = (*_DATA_PATHS, _METADATA_PATH)
     return [location, *(properties[name] for name in names if properties.get(name))]
+
+
+def _names_table(outpost: Location, home: Location) -> bool:
+    """Is the table's name in the path? Not if a directory above the table is called the same: that may be it. Nor does
+    a bucket's name tell."""
+    own = PurePosixPath(home.path)
+    return bool(own.name) and own.name in outpost.path.split("/") and own.name not in own.parent.parts
 
 
 def _is_inside(place: Location, roots: Iterable[Location]) -> bool:

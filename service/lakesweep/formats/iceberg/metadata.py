@@ -23,7 +23,9 @@ NEWEST_VERSION = 3
 
 MAIN = "main"
 GC_ENABLED = "gc.enabled"
-RETENTION_PROPERTIES = ("history.expire.", GC_ENABLED)
+HISTORY_PROPERTIES = "history.expire."
+"""How the names of properties begin that say which snapshots go."""
+RETENTION_PROPERTIES = (HISTORY_PROPERTIES, GC_ENABLED)
 """How the names of properties begin that say what may go."""
 METADATA_SUFFIXES = (".metadata.json", ".metadata.json.gz")
 """How metadata files end; `.gz.metadata.json` ends so too."""
@@ -249,13 +251,13 @@ def _partition_fields(top: JsonFields) -> tuple[str, ...]:
 
 def _history(top: JsonFields, properties: dict[str, str]) -> HistoryProperties:
     def number(name: str) -> int | None:
-        text = properties.get(f"history.expire.{name}")
+        text = properties.get(f"{HISTORY_PROPERTIES}{name}")
         if text is None:
             return None
         try:
             return int(text)
         except ValueError as exc:
-            raise top.fault(f"properties.history.expire.{name}", f"is {text!r}, not a whole number") from exc
+            raise top.fault(f"properties.{HISTORY_PROPERTIES}{name}", f"is {text!r}, not a whole number") from exc
 
     return HistoryProperties(
         max_snapshot_age_ms=number("max-snapshot-age-ms"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from lakesweep.formats.iceberg.metadata import GC_ENABLED, TableMetadata
+from lakesweep.formats.iceberg.catalog import Pointer
+from lakesweep.formats.iceberg.metadata import GC_ENABLED, HISTORY_PROPERTIES, TableMetadata
 from lakesweep.model.errors import Refused, Unreadable
 
 
@@ -30,11 +31,25 @@ def refuse_uncleanable(metadata: TableMetadata, told: Mapping[str, str] | None =
         raise Refused("encrypted", "the table is encrypted: its manifests cannot be read without its keys")
 
 
-def refuse_outdated(metadata: TableMetadata, shown: Collection[int]) -> None:
-    """Raise Unreadable if the catalog itself shows a snapshot that its metadata file does not have."""
-    unknown = set(shown) - {entry.id for entry in metadata.snapshots}
-    if unknown:
-        raise Unreadable(
-            metadata.address,
-            f"the catalog shows snapshot {min(unknown)}, which is not in this file: the file is not the whole table",
-        )
+def refuse_outdated(metadata: TableMetadata, pointer: Pointer) -> None:
+    """Raise Unreadable if the catalog itself shows a snapshot, a ref or a retention that its metadata file does not
+    have."""
+    snapshots = set(pointer.snapshots) - {entry.id for entry in metadata.snapshots}
+    if snapshots:
+        raise _outdated(metadata, f"snapshot {min(snapshots)}")
+    refs = set(pointer.refs.items()) - {(ref.name, ref.snapshot_id) for ref in metadata.refs}
+    if refs:
+        raise _outdated(metadata, "{} at snapshot {}".format(*min(refs)))
+    # A catalog that shows no property at all does not answer with them.
+    if pointer.properties and _history(pointer.properties) != _history(metadata.properties):
+        raise _outdated(metadata, "another history.expire property")
+
+
+def _history(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in properties.items() if name.startswith(HISTORY_PROPERTIES)}
+
+
+def _outdated(metadata: TableMetadata, shown: str) -> Unreadable:
+    return Unreadable(
+        metadata.address, f"the catalog shows {shown}, which is not in this file: the file is not the whole table"
+    )

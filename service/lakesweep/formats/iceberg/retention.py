@@ -64,6 +64,13 @@ def describe(metadata: TableMetadata, entries: Iterable[SnapshotEntry]) -> tuple
     )
 
 
+def has_outlived(ref: Ref, entry: SnapshotEntry, at_ms: int, table_limit_ms: int | None) -> bool:
+    """Was the snapshot that a ref points at older, at that time, than the ref (else the table) lets it grow? `main`
+    lives for ever."""
+    limit = table_limit_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
+    return ref.name != MAIN and limit is not None and at_ms - entry.timestamp_ms > limit
+
+
 def ancestors(head: int, by_id: dict[int, SnapshotEntry]) -> Iterator[SnapshotEntry]:
     """From a snapshot back through its parents, as far as they are still there. A circle ends the walk."""
     seen: set[int] = set()
@@ -85,13 +92,8 @@ def _defaults(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> 
 
 
 def _ref_stays(ref: Ref, by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> bool:
-    if ref.name == MAIN:
-        return True
     entry = by_id.get(ref.snapshot_id)
-    if entry is None:
-        return False
-    limit = defaults.max_ref_age_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
-    return limit is None or defaults.now_ms - entry.timestamp_ms <= limit
+    return entry is not None and not has_outlived(ref, entry, defaults.now_ms, defaults.max_ref_age_ms)
 
 
 def _reasons(refs: list[Ref], by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> dict[int, list[str]]:

@@ -22,6 +22,7 @@ from lakesweep.formats.iceberg import (
     retention,
     state,
 )
+from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.formats.iceberg.source import CatalogSource, Source
@@ -56,30 +57,21 @@ class IcebergTable:
 
     async def load(self) -> TableState:
         """The table as its catalog points at it now."""
-        for _ in range(_LOAD_ATTEMPTS):
-            pointer = await self._source.pointer()
-            address = _address(pointer.metadata_location)
-            try:
-                data = await self._storage.read(Location.parse(address))
-            except NotFound as exc:
-                if await self.head() == address:
-                    raise Unreadable(address, "the catalog points at it, but storage has no such object") from exc
-                continue
-            except StorageError as exc:
-                raise Unreadable(address, exc.why) from exc
-            parsed = await asyncio.to_thread(metadata.parse, address, data)
-            refusals.refuse_uncleanable(parsed, pointer.properties)
-            refusals.refuse_outdated(parsed, pointer.snapshots)
-            if self._no_expiry[0] != hash(data):
-                self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
-            native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1])
-            return state.build(self.ref, native, self._tenant_root)
-        raise CommitConflict(f"{self.ref} is being committed to faster than it can be read")
+        try:
+            pointer, address, data = await self._current()
+        except StorageError as exc:
+            raise Unreadable(exc.address, exc.why) from exc
+        parsed = await asyncio.to_thread(metadata.parse, address, data)
+        refusals.refuse_uncleanable(parsed, pointer.properties)
+        refusals.refuse_outdated(parsed, pointer)
+        if self._no_expiry[0] != hash(data):
+            self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
+        native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1])
+        return state.build(self.ref, native, self._tenant_root)
 
     async def places(self) -> tuple[str, tuple[Location, ...]]:
         """The head, and where files are kept at it, even of a table that may not be cleaned."""
-        address = await self.head()
-        data = await self._storage.read(Location.parse(address))
+        _, address, data = await self._current()
         known = identity.read(address, data)
         if known.location is None:
             # Version 4 may leave it out: then the metadata file's own place is all there is to know.
@@ -148,6 +140,18 @@ class IcebergTable:
     async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
         """Which snapshots and refs lead to a manifest or to a file named directly."""
         return await explain.explain(self._lists, _native(state).metadata, source)
+
+    async def _current(self) -> tuple[Pointer, str, bytes]:
+        """The pointer, and the address and contents of the metadata file that it names."""
+        for _ in range(_LOAD_ATTEMPTS):
+            pointer = await self._source.pointer()
+            address = _address(pointer.metadata_location)
+            try:
+                return pointer, address, await self._storage.read(Location.parse(address))
+            except NotFound as exc:
+                if await self.head() == address:
+                    raise Unreadable(address, "the catalog points at it, but storage has no such object") from exc
+        raise CommitConflict(f"{self.ref} is being committed to faster than it can be read")
 
     async def _verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
         """An earlier state frees files only if no ref was lost on the way from it; unknown frees nothing."""
