@@ -165,6 +165,9 @@ def _steps() -> st.SearchStrategy[Step]:
 
 
 HISTORIES = st.lists(_steps(), min_size=3, max_size=18)
+_LASTING = {"changelog.time-retained": "2 h", "changelog.num-retained.min": "2"}
+OPTIONS = st.sampled_from([{}, {}, _LASTING, _LASTING | {"changelog-producer": "input"}])
+"""With changelogs that go with their snapshots, and with such as outlive them."""
 
 
 @contextmanager
@@ -291,12 +294,14 @@ class Doom:
 
 
 @laws
-@given(HISTORIES, st.lists(st.tuples(st.integers(0, 150), _steps()), min_size=1, max_size=6), st.integers(1, 4))
+@given(
+    HISTORIES, st.lists(st.tuples(st.integers(0, 150), _steps()), min_size=1, max_size=6), st.integers(1, 4), OPTIONS
+)
 async def test_others_may_commit_tag_branch_and_roll_back_at_any_moment(
-    history: list[Step], meanwhile: list[tuple[int, Step]], keep: int
+    history: list[Step], meanwhile: list[tuple[int, Step]], keep: int, options: dict[str, str]
 ) -> None:
     """Another process at work between any two calls. It may lose a race, but never a file that it still needs."""
-    with world([Step("append", ("a",), "main"), *history]) as (table, bench):
+    with world([Step("append", ("a",), "main"), *history], options) as (table, bench):
         calls = 0
         waiting = sorted(meanwhile, key=lambda pair: pair[0])
         doom = Doom(table, keep)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from tests.builders import paimon_model
 from tests.builders.paimon_model import STRING, DataFile
 from tests.unit.paimon.conftest import NOW, World
 
+from lakesweep.formats import avro
 from lakesweep.formats.paimon import drop, merge
 from lakesweep.formats.paimon.binaryrow import encode_row
 from lakesweep.formats.paimon.manifests import ADD, read_entries, read_list
@@ -21,6 +25,7 @@ from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.errors import CommitConflict, CommitUnknown, Indeterminate, LeaseLost, Refused, Unavailable
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
+from lakesweep.storage.memory import Held
 
 EXPIRING = {"partition.expiration-time": "7 d", "partition.expiration-check-interval": "1 h"}
 
@@ -193,6 +198,25 @@ async def test_who_loses_the_race_looks_again_and_sees_what_the_winner_did(world
     assert snapshot["totalRecordCount"] == 20
 
 
+async def test_a_try_after_a_lost_race_reads_only_the_manifests_that_are_new(world: World) -> None:
+    """On a table with many, others would else always be first."""
+    history(world)
+    (untouched,) = [meta["_FILE_NAME"] for meta in world.table.lines["main"].metas[1:2]]
+    reads: list[int] = []
+
+    def hook(operation: str, address: str) -> None:
+        if operation == "read" and address.endswith(untouched):
+            reads.append(len(reads))
+        if operation == "put" and address.endswith("snapshot/snapshot-5"):
+            world.bucket.faults = None
+            world.table.append("b")
+            world.bucket.faults = hook
+
+    world.bucket.faults = hook
+    assert (await drop_old(world))["id"] == 6
+    assert reads == [0]
+
+
 async def test_retries_are_bounded(world: World) -> None:
     history(world, **{"commit.max-retries": "2"})
     lost = 0
@@ -299,6 +323,65 @@ async def test_a_duplicate_add_stops_a_merge(world: World) -> None:
     with pytest.raises(Indeterminate, match="added twice"):
         await world.handle().compact_manifests(NOW, Ours())
     assert manifests(world) == before
+
+
+async def test_a_manifest_that_is_another_one_when_it_is_read_again_stops_a_merge(world: World) -> None:
+    """Which entries are left is decided before they are written, and from then on each has to be found."""
+    world.table.commit("main", adds=[DataFile(name="data-a.orc", partition="a")])
+    world.table.append("b")
+    name = world.table.lines["main"].metas[0]["_FILE_NAME"]
+    key = f"{world.table.place}/manifest/{name}"
+    other = avro.write(paimon_model.MANIFEST_SCHEMA, [DataFile(name="data-b.orc", partition="a").entry(ADD)])
+    assert len(other) == len(world.bucket.objects[key].data), "its length would tell as well"
+    before = manifests(world)
+    reads = 0
+
+    def hook(operation: str, address: str) -> None:
+        nonlocal reads
+        reads += operation == "read" and address.endswith(name)
+        if reads == 2:
+            world.bucket.objects[key] = Held(data=other, modified_at=None)
+
+    world.bucket.faults = hook
+    with pytest.raises(Indeterminate, match="2 entries are left of merged manifests, but 1 were written"):
+        await world.handle().compact_manifests(NOW, Ours())
+    assert manifests(world) == before
+    assert latest(world)["id"] == 2
+
+
+@pytest.mark.parametrize("part", ["list", "manifest"])
+async def test_manifests_of_a_kind_that_we_cannot_write_are_an_outcome_and_no_crash(part: str, world: World) -> None:
+    world.make(EXPIRING)
+    world.table.append("2020-01-01")
+    document = dict(world.table.lines["main"].snapshot or {})
+    if part == "list":
+        document["deltaManifestListSize"] = as_parquet(world, document["deltaManifestList"])
+    else:
+        (meta,) = world.table.lines["main"].metas
+        listed = [meta | {"_FILE_SIZE": as_parquet(world, meta["_FILE_NAME"])}]
+        document["deltaManifestList"], document["deltaManifestListSize"] = world.table._list(listed)
+    world.table.put_json("snapshot/snapshot-1", document)
+    run = await world.bench.run(world.handle(), CleanupPolicy(dry_run=False))
+    assert run.outcome is Outcome.FAILED
+    assert run.reason == "nothing can be committed on top of snapshot 1: neither Avro nor ORC"
+
+
+def as_parquet(world: World, name: str) -> int:
+    """Write a manifest or a list anew in a container that is read, but not written; its new length."""
+    key = f"{world.table.place}/manifest/{name}"
+    sink = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(avro.read_records(world.bucket.objects[key].data)), sink)
+    world.bucket.objects[key] = Held(data=sink.getvalue(), modified_at=None)
+    return len(sink.getvalue())
+
+
+async def test_a_commit_is_as_young_as_it_is_and_not_as_its_plan(world: World) -> None:
+    """Planning may take hours. By the plan's time the snapshot before it would have been replaced long ago, and would
+    go at once although everybody was reading it."""
+    history(world)
+    world.bench.clock.at = NOW + timedelta(hours=3)
+    document = await drop_old(world)
+    assert document["timeMillis"] == int(world.bench.clock.at.timestamp() * 1000)
 
 
 async def test_a_file_that_was_added_again_is_never_put_before_its_delete(world: World) -> None:

@@ -170,6 +170,17 @@ def test_slices_of_a_compacted_changelog_keep_the_file_that_is_there() -> None:
     assert names(decode.decode(source(data), data)) == ["compacted-changelog-x$0-9.cc-orc"] * 2
 
 
+def test_slices_of_a_compacted_changelog_on_an_external_path_keep_it_too() -> None:
+    """Java gives every slice an address in the directory of the real file, under a name that is nowhere."""
+    rows = []
+    for name in ("compacted-changelog-x$0-9.cc-orc", "compacted-changelog-x$0-9-9-5.cc-orc"):
+        rows.append(DataFile(name=name, partition="a").entry(0))
+        rows[-1]["_FILE"]["_EXTERNAL_PATH"] = f"s3://b/ext/dt=a/bucket-0/{name}"
+    data = as_avro(rows)
+    real = "s3://b/ext/dt=a/bucket-0/compacted-changelog-x$0-9.cc-orc"
+    assert names(decode.decode(source(data), data)) == [real, real]
+
+
 def test_an_index_manifest_keeps_its_files() -> None:
     row = {
         "_VERSION": 1,
@@ -263,6 +274,12 @@ F5 = DataFile(name="f", partition="a", level=5, extras=("f.index",))
 def test_the_last_word_on_an_identity_stands(steps: list[tuple[int, DataFile]], live: bool) -> None:
     found = liveness.live_names([["m"]], [], {"m": changes(*steps)})
     assert found == ({"f", "f.index"} if live else set())
+
+
+def test_no_word_on_extra_files_and_none_of_them_are_the_same() -> None:
+    row = {"partition": b"", "bucket": 0, "level": 0, "name": "f", "embedded": None, "external": None}
+    assert manifests.identity(row | {"extra": None}) == manifests.identity(row | {"extra": []})
+    assert manifests.identity(row | {"extra": None}) != manifests.identity(row | {"extra": ["f.index"]})
 
 
 def test_live_anywhere_is_live() -> None:
@@ -402,9 +419,14 @@ def test_a_manifest_that_a_merge_leaves_whole_may_stand_in_front(groups: list[li
                     plain ^= {f"f{number}"}
                     made[-1].append(DataFile(name=f"f{number}", partition="a").entry(kind))
             standing.feed(str(len(made)), [(row["_KIND"], merge.identity(row)) for row in made[-1]])
+        unmixed = [
+            meta(str(number), 500, added=len(rows))
+            for number, rows in enumerate(made, start=1)
+            if all(row["_KIND"] == manifests.ADD for row in rows)
+        ]
+        in_front = {one.name for one in standing.left_whole(unmixed)}
         for number, rows in enumerate(made, start=1):
-            adds = sum(row["_KIND"] == manifests.ADD for row in rows)
-            if adds == len(rows) and standing.leaves_whole(meta(str(number), 500, added=adds)):
+            if str(number) in in_front:
                 whole += rows
             else:
                 rest += [row for index, row in enumerate(rows) if standing.keeps(str(number), index, row)]

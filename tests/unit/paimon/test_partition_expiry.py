@@ -68,6 +68,15 @@ def test_date_and_timestamp_keys_are_times_by_their_type() -> None:
     assert gone(due([(old,)], ["TIMESTAMP(6)"])) == [(old,)]
 
 
+def test_a_moment_that_the_zone_brings_over_the_edge_of_the_calendar_never_expires(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_zone(monkeypatch, "XST+8")
+    first = Timestamp(int(datetime(1, 1, 1, tzinfo=UTC).timestamp() * 1000))
+    assert gone(due([(first,)], ["TIMESTAMP(3) WITH LOCAL TIME ZONE"])) == []
+    assert gone(due([(first,)], ["TIMESTAMP(3)"])) == [(first,)]
+
+
 def test_a_number_is_text_and_not_a_day() -> None:
     """What Java makes of a DATE key, and why it never expires there."""
     assert gone(due([(19723,)], ["INT"])) == []

@@ -302,6 +302,31 @@ async def test_a_snapshot_that_goes_while_it_is_read_is_looked_for_anew(world: W
     assert len([key for key in world.table.stored() if key.startswith("dt=")]) == 3
 
 
+async def test_a_snapshot_that_others_expire_while_its_manifests_are_read_does_not_stop_the_table(world: World) -> None:
+    """Writers expire with every commit, and reading manifests may take longer than that."""
+    table = world.table
+    table.append("a")
+    table.merge()
+    table.append("b")
+    alone = {
+        key for key in table.needs["snapshot/snapshot-1"] - table.needs["snapshot/snapshot-3"] if "manifest-" in key
+    }
+
+    def expire() -> None:
+        table._remove("snapshot/snapshot-1")
+        for key in alone:
+            del world.bucket.objects[f"{table.place}/{key}"]
+
+    def reads_it(operation: str, address: str) -> bool:
+        return operation == "read" and "manifest-list" not in address and any(map(address.endswith, alone))
+
+    world.bucket.faults = once(reads_it, expire)
+    run = await world.clean(keep=3)
+    assert run.outcome is Outcome.DONE, run.reason
+    assert "snapshot/snapshot-1" not in table.stored()
+    assert table.lost() == set()
+
+
 async def test_a_tag_made_after_the_plan_keeps_its_snapshot_whole(world: World) -> None:
     history(world)
 
@@ -343,6 +368,17 @@ async def test_a_tag_past_its_own_time_keeps_its_files_until_somebody_deletes_it
     freed = await world.clean()
     assert freed.deletion.by_kind["data"].files > 0
     assert world.table.lost() == set()
+
+
+async def test_the_sign_that_a_tag_is_there_is_no_tag(world: World) -> None:
+    """Java writes it for those who wait for the tag (`tag.create-success-file`)."""
+    history(world)
+    world.table.tag("x")
+    world.table.put_json("tag/tag-success-file/x_SUCCESS", {"creationTime": 1, "modificationTime": 1})
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert world.table.lost() == set()
+    assert "tag/tag-success-file/x_SUCCESS" in world.table.stored()
 
 
 async def test_a_consumer_that_was_not_heard_of_for_long_still_holds_its_snapshots(world: World) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.builders.paimon_model import INDEX_SCHEMA, DataFile
+from tests.builders import paimon_model
+from tests.builders.paimon_model import DataFile, ModelTable
 from tests.unit.paimon.conftest import NOW, World
 from tests.unit.paimon.test_commit import EXPIRING, Ours, latest, live
-from tests.unit.paimon.test_table import LASTING, once, spec, vars_of
+from tests.unit.paimon.test_table import LASTING, once, vars_of
 
 from lakesweep.formats import avro
+from lakesweep.formats.paimon.binaryrow import Timestamp
+from lakesweep.formats.paimon.schema import parse_type
 from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.formats.paimon.warehouse import PaimonFormat
-from lakesweep.model.errors import LakesweepError, Unavailable
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.storage.memory import Held
 
@@ -69,6 +68,33 @@ async def test_partitions_go_by_what_the_table_says_when_they_are_dropped(
     )
     assert run.expired_partitions == (), run.reason
     assert len(await live(world)) == 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "written_as", "old", "odd"),
+    [
+        ("TIMESTAMP(3)", "TIMESTAMP(3)", Timestamp(1_577_836_800_000), Timestamp(1_577_836_800_000_000)),
+        ("DATE", "INT", 18_262, 1_577_836_800),
+    ],
+)
+async def test_a_partition_outside_the_calendar_stays_and_stops_nothing(
+    type_: str, written_as: str, old: Any, odd: Any, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody wrote microseconds for milliseconds, or seconds for days."""
+    keyed = ModelTable.schema({})["fields"]
+    keyed[1]["type"] = type_
+    monkeypatch.setattr(paimon_model, "STRING", [parse_type(written_as)])
+    world.make(EXPIRING | {"snapshot.clean-empty-directories": "true"})
+    world.table.put_json("schema/schema-0", world.table.schema(EXPIRING) | {"fields": keyed})
+    world.table.append(old)
+    world.table.append(odd)
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert len(run.expired_partitions) == 1
+    assert await live(world) == {world.table.files[1].name}
+    world.table.lines["main"].next_id = 4
+    world.table.append(odd)
+    assert (await world.clean()).outcome is Outcome.DONE
 
 
 # Rollbacks
@@ -133,6 +159,20 @@ async def test_a_snapshot_that_came_back_without_its_changelog_does_not_stop_the
     )
 
 
+@pytest.mark.parametrize("lasting", [{}, LASTING | {"changelog-producer": "input"}])
+async def test_what_came_back_without_its_changelog_may_expire_again(lasting: dict[str, str], world: World) -> None:
+    world.make(lasting)
+    world.table.changelog("a")
+    world.table.tag("x")
+    for key in world.table.lines["main"].changelog:
+        del world.bucket.objects[f"{world.table.place}/{key}"]
+    world.table.append("a")
+    for expired in (("1",), ()):
+        run = await world.clean()
+        assert (run.outcome, run.expired_snapshots) == (Outcome.DONE, expired), run.reason
+    assert world.table.lost() == set()
+
+
 # Branches
 
 
@@ -177,6 +217,24 @@ async def test_a_changelog_of_a_branch_is_kept_by_the_rules_of_the_branch(world:
     assert appended.places() <= world.table.stored()
 
 
+async def test_a_changelog_of_a_branch_may_have_lost_its_files_to_the_main_table(world: World) -> None:
+    """The branch began with a snapshot of the main table, whose expiry took the changelog along; later it expired in
+    the branch as well, and left a changelog behind."""
+    world.table.changelog("a")
+    taken = world.table.lines["main"].changelog
+    world.table.branch("dev")
+    world.table.append("b", branch="dev")
+    world.table.append("a")
+    for key in taken:
+        del world.bucket.objects[f"{world.table.place}/{key}"]
+    world.table._remove("snapshot/snapshot-1")
+    under = f"{world.table.place}/branch/branch-dev"
+    world.bucket.objects[f"{under}/changelog/changelog-1"] = world.bucket.objects.pop(f"{under}/snapshot/snapshot-1")
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert world.table.lost() == set()
+
+
 # Consumers and changelogs
 
 
@@ -200,6 +258,35 @@ async def test_a_consumer_that_appears_after_the_plan_takes_its_changelogs_back(
     assert "changelog/changelog-1" in world.table.stored()
 
 
+@pytest.mark.parametrize("what", ["rolled back", "created anew"])
+async def test_no_changelog_is_left_of_a_snapshot_that_is_no_more(what: str, world: World) -> None:
+    world.make(LASTING | {"changelog-producer": "input"})
+    for _ in range(4):
+        world.table.changelog("a")
+
+    def happens() -> None:
+        if what == "rolled back":
+            world.table.rollback(3)
+            return
+        for key in world.table.stored():
+            world.table._remove(key)
+        world.table.put_json("schema/schema-0", world.table.schema({}) | {"timeMillis": 2})
+
+    world.bucket.faults = once(lambda call, name: call == "put" and "/changelog/changelog-1" in name, happens)
+    run = await world.clean()
+    world.bucket.faults = None
+    left = {key for key in world.table.stored() if key.startswith("changelog/changelog-")}
+    if what == "rolled back":
+        assert left == {"changelog/changelog-1"}
+    else:
+        assert run.refusal is not None, run.reason
+        assert run.refusal.code == "table_changed"
+        assert world.table.stored() == {"schema/schema-0"}
+    again = await world.clean()
+    assert again.outcome is Outcome.DONE, again.reason
+    assert world.table.lost() == set()
+
+
 async def test_a_changelogs_list_of_an_old_writer_cut_behind_a_block_is_seen_by_the_row_count(world: World) -> None:
     world.table.changelog("a")
     document = dict(world.table.lines["main"].snapshot or {})
@@ -213,75 +300,3 @@ async def test_a_changelogs_list_of_an_old_writer_cut_behind_a_block_is_seen_by_
     assert run.outcome is Outcome.FAILED
     assert "cut off" in (run.reason or "")
     assert world.bucket.objects == before
-
-
-# What is not as it should be
-
-
-@pytest.mark.parametrize("tagged", [False, True])
-async def test_a_table_that_lost_all_its_snapshots_keeps_its_files(tagged: bool, world: World) -> None:
-    world.table.append("a")
-    if tagged:
-        world.table.tag("x")
-    world.table.append("b")
-    for key in [key for key in world.table.stored() if key.startswith("snapshot/")]:
-        del world.bucket.objects[f"{world.table.place}/{key}"]
-    before = dict(world.bucket.objects)
-    run = await world.clean()
-    assert run.outcome is Outcome.REFUSED, run.reason
-    assert run.refusal is not None
-    assert run.refusal.code == "no_snapshots"
-    assert world.bucket.objects == before
-
-
-async def test_what_was_left_in_a_table_that_was_never_committed_to_goes(world: World) -> None:
-    old = world.table.stray("old", old=True)
-    run = await world.clean()
-    assert run.outcome is Outcome.DONE, run.reason
-    assert old not in world.table.stored()
-
-
-@pytest.mark.parametrize("value", ["manifest-list-1-0", {"live": ["index-manifest-1"]}])
-async def test_a_field_we_do_not_know_that_names_files_refuses_the_table(value: Any, world: World) -> None:
-    """Index manifests and statistics came that way: a field more, and no new version."""
-    world.table.append("a")
-    document = dict(world.table.lines["main"].snapshot or {})
-    world.table.put_json("snapshot/snapshot-1", document | {"unheardOf": value})
-    before = dict(world.bucket.objects)
-    run = await world.clean()
-    assert run.refusal is not None
-    assert "unheardOf" in run.refusal.reason
-    assert world.bucket.objects == before
-    world.table.put_json("snapshot/snapshot-1", document | {"unheardOf": 7, "commitUser": "index-builder"})
-    assert (await world.clean()).outcome is Outcome.DONE
-
-
-@pytest.mark.parametrize("kind", [2, -1])
-async def test_an_index_entry_of_unknown_kind_is_damage(kind: int, world: World) -> None:
-    world.table.index()
-    document = json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-1"].data)
-    key = f"{world.table.place}/manifest/{document['indexManifest']}"
-    rows = [row | {"_KIND": kind} for row in avro.read_records(world.bucket.objects[key].data)]
-    world.bucket.objects[key] = Held(data=avro.write(INDEX_SCHEMA, rows), modified_at=NOW - timedelta(days=3))
-    before = dict(world.bucket.objects)
-    run = await world.clean()
-    assert run.outcome is Outcome.FAILED
-    assert "kind" in (run.reason or "")
-    assert world.bucket.objects == before
-
-
-async def test_a_neighbour_that_cannot_be_read_now_leaves_the_places_unknown(world: World) -> None:
-    """Half of its places would hide that two tables share one."""
-    shared = f"memory://{world.name}/wh/shared"
-    world.make({"data-file.external-paths": shared}, "other")
-    format_ = PaimonFormat(spec(world), world.bench.storage)
-    (places,) = [found for ref, found in (await format_.locations()).items() if ref.name == "d.other"]
-    assert [place.raw for place in places] == [f"{world.table.address}/", f"{shared}/"]
-
-    def away(call: str, name: str) -> None:
-        if call == "read" and "other/schema" in name:
-            raise Unavailable(name, "injected")
-
-    world.bucket.faults = away
-    with pytest.raises(LakesweepError, match="injected"):
-        await format_.locations()

@@ -22,6 +22,10 @@ _INLINE_BYTES = 7
 _SLOT = 8
 
 
+class OutsideCalendar(ValueError):
+    """A day or a moment that no calendar of ours knows. Somebody wrote microseconds for milliseconds, mostly."""
+
+
 class Timestamp(NamedTuple):
     """Milliseconds since 1970 and the nanoseconds beyond, exact. A wall clock for TIMESTAMP, UTC for TIMESTAMP_LTZ."""
 
@@ -29,8 +33,11 @@ class Timestamp(NamedTuple):
     nanos: int = 0
 
     def moment(self) -> datetime:
-        """The same without a zone, to the microsecond."""
-        return _EPOCH + timedelta(milliseconds=self.millis, microseconds=self.nanos // 1000)
+        """The same without a zone, to the microsecond. Raises OutsideCalendar."""
+        try:
+            return _EPOCH + timedelta(milliseconds=self.millis, microseconds=self.nanos // 1000)
+        except OverflowError as exc:
+            raise OutsideCalendar(f"millisecond {self.millis} is outside the calendar") from exc
 
 
 Value = bool | int | float | str | bytes | date | time | Timestamp | Decimal | None
@@ -142,7 +149,7 @@ def _date(days: int) -> date:
     try:
         return _EPOCH_DATE + timedelta(days=days)
     except OverflowError as exc:
-        raise ValueError(f"day {days} is outside the calendar") from exc
+        raise OutsideCalendar(f"day {days} is outside the calendar") from exc
 
 
 def _var_bytes(row: bytes, slot: int) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from lakesweep.cleanup.storage_ports import Writer
-from lakesweep.formats.paimon import manifests, merge, shapes
+from lakesweep.formats.paimon import manifests, merge, reader, shapes
 from lakesweep.formats.paimon.draft import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
@@ -25,13 +25,12 @@ from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.shapes import Shape
-from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, identity_of, parse_snapshot
+from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, parse_snapshot
 from lakesweep.formats.tidy import Tidy
 from lakesweep.model.errors import (
     AlreadyThere,
     CommitConflict,
     CommitUnknown,
-    Indeterminate,
     NotFound,
     Refused,
     StorageError,
@@ -106,7 +105,9 @@ class Committer:
             compression=options.compression,
         )
         try:
-            document = await self._prepare(draft, latest, plan=plan, changes=changes, options=options, now=now)
+            document = await self._prepare(draft, latest, plan=plan, changes=changes, options=options)
+            # Whatever was decided by `now`: readers of `latest` have had it until this moment.
+            document["timeMillis"] = int(max(now, await self._files.storage.now()).timestamp() * 1000)
             await self._check_stands(latest)
         except BaseException:
             await self._tidy.discard(draft.written)
@@ -136,14 +137,13 @@ class Committer:
         plan: MergePlan,
         changes: Changes,
         options: CommitOptions,
-        now: datetime,
     ) -> dict[str, Any]:
         base = [record for group in plan.groups for record in await self._merge(draft, group, options.rules)]
         delta: list[dict[str, Any]] = []
         if changes.delta_shape is not None:
             entries = _stream(changes.delta)
             delta = await draft.write_manifests(changes.delta_shape, entries, bytes_per_entry=changes.bytes_per_entry)
-        document = _new_document(latest, changes, options.schema, draft.token, now)
+        document = _new_document(latest, changes, options.schema, draft.token)
         document["baseManifestList"], document["baseManifestListSize"] = await draft.write_list(base)
         document["deltaManifestList"], document["deltaManifestListSize"] = await draft.write_list(delta)
         if changes.index_entries is not None:
@@ -160,34 +160,20 @@ class Committer:
         if len(group) == 1:
             return [dict(group[0].document)]
         standing, found = Standing(), []
-        try:
-            for meta in group:
-                data = await self._lists.read_manifest(meta)
-                found.append(shapes.shape_of(data))
-                columns = ("kind", *manifests.IDENTITY)
-                table = await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
-                standing.feed(meta.name, (_change(row) for row in table.to_pylist()))
-            shape = shapes.joined(found)
-        except ValueError as exc:
-            raise Indeterminate(f"manifests of {self._files.location} cannot be merged: {exc}") from exc
-        whole = [meta for meta in group if not merge.must_change(meta, rules) and standing.leaves_whole(meta)]
+        for meta in group:
+            data = await self._lists.read_manifest(meta)
+            found.append(shapes.shape_of(data))
+            columns = ("kind", *manifests.IDENTITY)
+            table = await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
+            standing.feed(meta.name, ((row["kind"], manifests.identity(row)) for row in table.to_pylist()))
+        whole = standing.left_whole([meta for meta in group if not merge.must_change(meta, rules)])
         rewritten = [meta for meta in group if meta not in whole]
         size = sum(meta.size_bytes for meta in rewritten) / max(1, sum(meta.entries for meta in rewritten))
-        merged = await draft.write_manifests(shape, self._left(rewritten, standing), bytes_per_entry=size)
-        self._check_all_there(standing, whole, merged)
+        merged = await draft.write_manifests(
+            shapes.joined(found), self._left(rewritten, standing), bytes_per_entry=size
+        )
+        _check_all_there(standing, whole, merged)
         return [*(dict(meta.document) for meta in whole), *merged]
-
-    def _check_all_there(
-        self, standing: Standing, whole: Sequence[ManifestMeta], merged: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """An entry that got lost on the way would be a live file that nobody knows any more."""
-        written = sum(record["_NUM_ADDED_FILES"] + record["_NUM_DELETED_FILES"] for record in merged)
-        found = written + sum(meta.added for meta in whole)
-        if found != len(standing):
-            raise Indeterminate(
-                f"manifests of {self._files.location} cannot be merged: {len(standing)} entries are left of them, but "
-                f"{found} were written"
-            )
 
     async def _left(self, metas: Sequence[ManifestMeta], standing: Standing) -> AsyncIterator[Entry]:
         for meta in metas:
@@ -211,12 +197,8 @@ class Committer:
 
     async def _check_stands(self, latest: PaimonSnapshot) -> None:
         """A rollback may have taken it and a commit its id since: on top of it, ours would undo both."""
-        try:
-            data = await self._files.read(latest.location)
-        except NotFound as exc:
-            raise CommitConflict(f"{latest.location} was rolled back") from exc
-        if identity_of(data) != latest.identity:
-            raise CommitConflict(f"{latest.location} was rolled back and is another one now")
+        if not await reader.still_stands(self._files, latest):
+            raise CommitConflict(f"{latest.location} was rolled back")
 
     async def _publish(self, snapshot_id: int, document: dict[str, Any]) -> PaimonSnapshot:
         """Create the snapshot file, then look whether it is ours."""
@@ -247,10 +229,9 @@ class Committer:
             _log.warning("hint_not_written", hint="LATEST", why=str(exc))
 
 
-def _new_document(
-    latest: PaimonSnapshot, changes: Changes, schema: TableSchema, token: str, now: datetime
-) -> dict[str, Any]:
-    """Everything but the lists. `operation` stays unset: TRUNCATE on a part of a table misleads later readers."""
+def _new_document(latest: PaimonSnapshot, changes: Changes, schema: TableSchema, token: str) -> dict[str, Any]:
+    """Everything but the lists and the time. `operation` stays unset: TRUNCATE on a part of a table misleads later
+    readers."""
     carried = (*_CARRIED, *(("properties",) if changes.kind == "COMPACT" else ()))
     document = {field: latest.document[field] for field in carried if latest.document.get(field) is not None}
     rows = sum(entry["_FILE"]["_ROW_COUNT"] * (1 if entry["_KIND"] == manifests.ADD else -1) for entry in changes.delta)
@@ -261,17 +242,19 @@ def _new_document(
         "commitUser": f"lakesweep-{token}",
         "commitIdentifier": BATCH_IDENTIFIER,
         "commitKind": changes.kind,
-        "timeMillis": int(now.timestamp() * 1000),
         "totalRecordCount": (latest.document.get("totalRecordCount") or 0) + rows,
         "deltaRecordCount": rows,
         "uuid": token,
     }
 
 
-def _change(row: dict[str, Any]) -> tuple[int, merge.Identity]:
-    """With the identity that `merge.identity` gives the whole entry: null and empty are both no extra files."""
-    row["extra"] = tuple(row["extra"] or ())
-    return row["kind"], tuple(row[column] for column in manifests.IDENTITY)
+def _check_all_there(standing: Standing, whole: Sequence[ManifestMeta], merged: Sequence[Mapping[str, Any]]) -> None:
+    """An entry that got lost on the way would be a live file that nobody knows any more. Manifests are read a second
+    time to be written, and then by record and not by column."""
+    written = sum(record["_NUM_ADDED_FILES"] + record["_NUM_DELETED_FILES"] for record in merged)
+    found = written + sum(meta.added for meta in whole)
+    if found != len(standing):
+        raise ValueError(f"{len(standing)} entries are left of merged manifests, but {found} were written")
 
 
 async def _stream(entries: Sequence[Entry]) -> AsyncIterator[Entry]:

@@ -78,6 +78,5 @@ def _flat(lists: pa.ChunkedArray) -> list[pa.Array]:
 
 def _addresses(row: dict[str, Any]) -> list[str]:
     """Extra files lie beside their data file."""
-    external: str | None = row["external"]
-    beside = f"{external.rpartition('/')[0]}/" if external else ""
-    return [external or names.stored_name(row["name"]), *(f"{beside}{extra}" for extra in row["extra"] or ())]
+    place, slash, spelled = (row["external"] or row["name"]).rpartition("/")
+    return [f"{place}{slash}{name}" for name in (names.stored_name(spelled), *(row["extra"] or ()))]

@@ -30,16 +30,16 @@ async def directories_of(
     for meta in metas:
         try:
             table = await lists.table(meta, ("partition", "bucket"))
-            pairs = table.group_by(["partition", "bucket"]).aggregate([]).to_pylist()
-            rows = [(decode_row(pair["partition"], types), pair["bucket"]) for pair in pairs]
+            for pair in table.group_by(["partition", "bucket"]).aggregate([]).to_pylist():
+                path = partition_path(
+                    schema.partition_keys,
+                    decode_row(pair["partition"], types),
+                    default=options.default_partition,
+                    legacy=options.legacy_partition_names,
+                )
+                found.update(dict.fromkeys(_levels(files, options.data_directory or "", path, pair["bucket"])))
         except (LakesweepError, ValueError) as exc:
             _log.warning("expired_manifest_skipped", manifest=meta.name, why=str(exc))
-            continue
-        for values, bucket in rows:
-            path = partition_path(
-                schema.partition_keys, values, default=options.default_partition, legacy=options.legacy_partition_names
-            )
-            found.update(dict.fromkeys(_levels(files, options.data_directory or "", path, bucket)))
     return tuple(found)
 
 

@@ -92,6 +92,8 @@ async def _retried(
             tries += 1
             if tries > state.options.manifest.max_retries:
                 raise
+        except (ValueError, KeyError, TypeError) as exc:  # manifests that are damaged, or of a kind we cannot write
+            raise Indeterminate(f"nothing can be committed on top of {state.latest.label}: {exc}") from exc
         await asyncio.sleep(wait * (1 + 0.2 * random.random()))  # noqa: S311 - spreads racing committers, no secret
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
 
@@ -104,36 +106,29 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
     found: list[shapes.Shape] = []
     size = entries = 0
     for meta in await lists.manifests_of(latest):
+        if partitions.isdisjoint((await lists.by_partition(meta)).column("partition").to_pylist()):
+            continue
         data = await lists.read_manifest(meta)
-        wanted = await asyncio.to_thread(_entries_of, data, partitions, meta.entries)
-        if wanted:
-            found.append(shapes.shape_of(data))
-            size, entries = size + meta.size_bytes, entries + meta.entries
-        for entry in wanted:
+        found.append(shapes.shape_of(data))
+        size, entries = size + meta.size_bytes, entries + meta.entries
+        for entry in await asyncio.to_thread(_entries_of, data, partitions, meta.entries):
             if entry["_KIND"] == manifests.ADD:
                 live[merge.identity(entry)] = entry
             else:
                 live.pop(merge.identity(entry), None)
     if not live:
         return Changes(kind="OVERWRITE")
-    try:
-        shape = shapes.joined(found)
-    except ValueError as exc:
-        raise Indeterminate(f"no manifest can be written for {latest.label}: {exc}") from exc
     return Changes(
         kind="OVERWRITE",
         delta=tuple({**entry, "_KIND": manifests.DELETE} for entry in live.values()),
-        delta_shape=shape,
+        delta_shape=shapes.joined(found),
         bytes_per_entry=size / entries,
         index_entries=await _index_left(lists, latest, partitions),
     )
 
 
 def _entries_of(data: bytes, partitions: frozenset[bytes], expected: int) -> list[Entry]:
-    """Full entries of some partitions. Most manifests hold none, and then only one column is read."""
-    table = manifests.read_columns(data, ("partition",), expected=expected)
-    if not any(raw in partitions for raw in table.column("partition").unique().to_pylist()):
-        return []
+    """Full entries of some partitions."""
     return [entry for entry in manifests.read_entries(data, expected=expected) if entry["_PARTITION"] in partitions]
 
 

@@ -91,8 +91,8 @@ def _model_id(snapshot: PaimonSnapshot) -> str:
 
 
 def _changelogs(state: PaimonState, latest_id: int, snapshots: Rules, now: datetime) -> Decision:
-    rules = retention.changelog_rules(state.options, snapshots)
     if not state.options.decoupled:
         return Decision(expire=(), keep=())
+    rules = retention.changelog_rules(state.options, snapshots)
     all_but_newest: Sequence[PaimonSnapshot] = state.changelogs[:-1]
     return retention.decide(all_but_newest, latest_id=latest_id, rules=rules, consumers=state.log.consumers, now=now)

@@ -34,7 +34,8 @@ _RESERVED = FileKind(kind="reserved", reserved=True)
 _ELSEWHERE = FileKind(kind="other", reserved=True)
 _UNKNOWN = FileKind(kind="other", foreign=True)
 _OTHER_LOG = FileKind(kind="metadata", reserved=True)
-"""Of a table whose home is a partition of this one. Its buckets look like ours, so it must reach the owner check."""
+"""Of a table whose home is a partition of this one, or a place that this one keeps files in besides its own directory.
+Its buckets look like ours, so it must reach the owner check."""
 _TEMPORARY = FileKind(kind="temporary", stage=DATA_STAGE)
 _MANIFEST = FileKind(kind="manifest", stage=MANIFEST_STAGE)
 _LIST = FileKind(kind="manifest_list", stage=LIST_STAGE)
@@ -117,7 +118,7 @@ class PaimonLayout:
         for level in directories[:-1]:
             if "=" not in level:
                 return _ELSEWHERE
-        if len(directories) > 1 and directories[-1] in _LOGS and _OTHER_TABLE.fullmatch(f"{directories[-1]}/{name}"):
+        if directories[-1] in _LOGS and _OTHER_TABLE.fullmatch(f"{directories[-1]}/{name}"):
             return _OTHER_LOG
         if len(directories) != self.partition_levels + 1 or not _BUCKET.match(directories[-1]):
             return _ELSEWHERE

@@ -42,6 +42,7 @@ class ListReader:
         self._known: manifests.Known = {}
         self._unmeasured: set[str] = set()
         self._net_rows: dict[str, int] = {}
+        self._by_partition: dict[str, pa.Table] = {}
 
     async def manifests_of(self, snapshot: PaimonSnapshot) -> tuple[ManifestMeta, ...]:
         """The manifests of a snapshot that stays, base before delta, in order."""
@@ -91,6 +92,14 @@ class ListReader:
             return await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
         except (ValueError, pa.ArrowException) as exc:
             raise unreadable(self._files.manifest(meta.name), exc) from exc
+
+    async def by_partition(self, meta: ManifestMeta) -> pa.Table:
+        """What a manifest does to each partition. Asked for again and again while partitions are dropped, and by then
+        only what is new has to be read: else others would always commit first."""
+        if meta.name not in self._by_partition:
+            table = await self.table(meta, manifests.CHANGE_OF_PARTITION)
+            self._by_partition[meta.name] = await asyncio.to_thread(manifests.by_partition, table)
+        return self._by_partition[meta.name]
 
     async def read_manifest(self, meta: ManifestMeta) -> bytes:
         """The bytes of a manifest, as many as its list records."""
@@ -161,8 +170,7 @@ class ListReader:
 
     async def _rows_of(self, meta: ManifestMeta) -> tuple[str, int]:
         table = await self.table(meta, ("kind", "rows"))
-        signs = pc.if_else(pc.equal(table.column("kind"), manifests.ADD), 1, -1)
-        return meta.name, pc.sum(pc.multiply(table.column("rows"), signs)).as_py() or 0
+        return meta.name, pc.sum(pc.multiply(table.column("rows"), manifests.signs(table))).as_py() or 0
 
 
 @contextmanager

@@ -98,10 +98,9 @@ def spelled_names(manifest_names: Iterable[str], changes: Mapping[str, Sequence[
 
 
 def _change(row: dict[str, Any]) -> Change:
-    identity = tuple(tuple(value) if isinstance(value, list) else value for value in map(row.get, manifests.IDENTITY))
     return Change(
         added=row["kind"] == manifests.ADD,
-        identity=identity,
+        identity=manifests.identity(row),
         names=tuple(_names(row)),
         appended=row["source"] in (None, manifests.APPENDED),
     )

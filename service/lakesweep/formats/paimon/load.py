@@ -21,18 +21,12 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
 
 
-def native_state(
-    log: Log,
-    *,
-    partitions: tuple[Partition, ...] = (),
-    checked_at: datetime | None = None,
-    given_up: frozenset[str] = frozenset(),
-) -> PaimonState:
+def native_state(log: Log, *, checked_at: datetime | None, given_up: frozenset[str]) -> PaimonState:
     """The log with the options in force. Raises Refused when those are wrong."""
     return PaimonState(
         log=log,
         options=read_options(log.schemas[-1].options),
-        partitions=partitions,
+        partitions=(),
         partitions_checked_at=checked_at,
         given_up=given_up,
     )

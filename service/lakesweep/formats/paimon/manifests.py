@@ -194,6 +194,33 @@ def read_columns(data: bytes, columns: Sequence[str], *, expected: int | None = 
     return table.select(list(columns))
 
 
+CHANGE_OF_PARTITION = ("kind", "partition", "created", "size")
+"""What must be read of a manifest for `by_partition`."""
+
+
+def by_partition(table: pa.Table) -> pa.Table:
+    """Files and bytes added minus deleted, the newest file and whether one has no date, for each partition."""
+    sign = signs(table)
+    return (
+        table.select(["partition", "created"])
+        .append_column("files", sign)
+        .append_column("bytes", pc.multiply(table.column("size"), sign))
+        .append_column("undated", pc.is_null(table.column("created")))
+        .group_by("partition")
+        .aggregate([("files", "sum"), ("bytes", "sum"), ("created", "max"), ("undated", "any")])
+    )
+
+
+def signs(table: pa.Table) -> pa.ChunkedArray:
+    """1 for every ADD and -1 for every DELETE."""
+    return pc.if_else(pc.equal(table.column("kind"), ADD), 1, -1)
+
+
+def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The identity of a row of `read_columns`. Null and empty are both no extra files."""
+    return tuple(tuple(row[column] or ()) if column == "extra" else row[column] for column in IDENTITY)
+
+
 @functools.cache
 def _asked(columns: tuple[str, ...]) -> tuple[Mapping[str, Sequence[str]], pa.Schema]:
     """Where these columns of a manifest are and what they hold; making that up costs as much as reading ten rows."""

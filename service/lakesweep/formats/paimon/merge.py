@@ -11,6 +11,7 @@ stays, in its place behind the ADD: to drop it would bring the file back. A seco
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +96,7 @@ def plan_minor(metas: Sequence[ManifestRecord], rules: MergeRules) -> MergePlan:
 
 
 def identity(entry: Mapping[str, Any]) -> Identity:
-    """What ADD and DELETE of one file agree in; see manifests.IDENTITY."""
+    """The same of a whole entry as `manifests.identity` gives its row."""
     file = entry["_FILE"]
     return (
         entry["_PARTITION"],
@@ -129,11 +130,13 @@ class Standing:
         """How many entries are left."""
         return len(self._added) + len(self._deleted)
 
-    def leaves_whole(self, meta: ManifestMeta) -> bool:
-        """May this manifest go in front of all others as it is? Only if every file that it adds is left, and none of
-        them was added again after a DELETE that is left as well: in front of that DELETE it would be a deleted file."""
-        left = [key for key, (origin, _) in self._added.items() if origin == meta.name]
-        return len(left) == meta.added and self._deleted.keys().isdisjoint(left)
+    def left_whole(self, metas: Iterable[ManifestRecord]) -> list[ManifestRecord]:
+        """Those of some manifests that may go in front of all others as they are. Every file that they add is left,
+        and none of them was added again after a DELETE that is left as well: in front of that DELETE it would be a
+        deleted file."""
+        left = Counter(origin for origin, _ in self._added.values())
+        again = {self._added[key][0] for key in self._deleted.keys() & self._added.keys()}
+        return [meta for meta in metas if left[meta.name] == meta.added and meta.name not in again]
 
     def keeps(self, manifest: str, index: int, entry: Entry) -> bool:
         """Is the entry at this place left?"""

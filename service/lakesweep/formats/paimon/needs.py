@@ -1,8 +1,8 @@
 """How much of each snapshot, tag, branch and changelog must stay readable. Pure.
 
 What other tools may already have taken is kept if it is there and not missed if it is not: a tag keeps no
-changelog; nobody but us keeps a branch's changelogs; a long-lived changelog keeps its changelog files or, where
-the table has no changelog producer, the files that were appended with it.
+changelog, nor does what came back from one; nobody but us keeps a branch's changelogs; a long-lived changelog keeps
+its changelog files or, where the table has no changelog producer, the files that were appended with it.
 """
 
 from __future__ import annotations
@@ -46,41 +46,28 @@ class Root:
 def retained_roots(state: PaimonState, expiring: Sequence[PaimonSnapshot], *, decoupled: bool) -> Iterator[Root]:
     """Everything that stays, in order of commit within the main table and within each branch."""
     going = {snapshot.key for snapshot in expiring}
-    elsewhere = {snapshot.delta_list for snapshot in (*state.log.tags, *state.log.branched)}
-    for snapshot in state.snapshots:
+    copied = frozenset(snapshot.delta_list for snapshot in (*state.log.tags, *state.log.branched))
+    for snapshot in (*state.snapshots, *state.log.branched, *state.log.tags, *state.changelogs):
         if snapshot.key not in going:
-            # It may have come back from a tag or a branch, by a rollback or a fast-forward, without its changelog.
-            changelog = Presence.IF_THERE if snapshot.delta_list in elsewhere else Presence.REQUIRED
-            yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=changelog, itself=True))
-    for snapshot in state.log.branched:
-        yield Root(snapshot=snapshot, need=_branch_need(snapshot, state))
-    for snapshot in state.log.tags:
-        yield Root(snapshot=snapshot, need=Need(data=Presence.REQUIRED, changelog=Presence.UNUSED))
-    for snapshot in state.changelogs:
-        if snapshot.key not in going:
-            yield Root(snapshot=snapshot, need=_changelog_need(snapshot, state, itself=True))
+            yield Root(snapshot=snapshot, need=_need(snapshot, snapshot.role, state, copied))
     if decoupled:  # an expired snapshot leaves its changelog behind
         for snapshot in expiring:
             if snapshot.role is Role.SNAPSHOT:
-                yield Root(snapshot=snapshot, need=_changelog_need(snapshot, state, itself=False))
+                yield Root(snapshot=snapshot, need=_need(snapshot, Role.CHANGELOG, state, copied))
 
 
-def _branch_need(snapshot: PaimonSnapshot, state: PaimonState) -> Need:
-    match snapshot.role:
+def _need(snapshot: PaimonSnapshot, role: Role, state: PaimonState, copied: frozenset[str]) -> Need:
+    """What `snapshot` needs as a snapshot, a tag or a changelog. `copied` has the delta lists of tags and branches."""
+    # It may have come back from there, by a rollback or a fast-forward, and then without its changelog.
+    changelog = Presence.IF_THERE if snapshot.delta_list in copied else Presence.REQUIRED
+    itself = snapshot.branch is None and snapshot.role is role
+    match role:
         case Role.SNAPSHOT:
-            return Need(data=Presence.REQUIRED, changelog=Presence.IF_THERE)
+            return Need(data=Presence.REQUIRED, changelog=changelog, itself=itself)
         case Role.TAG:
             return Need(data=Presence.REQUIRED, changelog=Presence.UNUSED)
         case Role.CHANGELOG:
-            return _changelog_need(snapshot, state, itself=False)
-
-
-def _changelog_need(snapshot: PaimonSnapshot, state: PaimonState, *, itself: bool) -> Need:
-    # A branch has schemas of its own: what it appended is kept in any case.
-    without_producer = snapshot.branch is not None or "none" in state.producer_of(snapshot)
-    return Need(
-        data=Presence.UNUSED,
-        changelog=Presence.REQUIRED,
-        appended=without_producer and snapshot.changelog_list is None,
-        itself=itself,
-    )
+            # A branch has schemas of its own: what it appended is kept in any case.
+            without_producer = snapshot.branch is not None or "none" in state.producers_of(snapshot)
+            appended = without_producer and snapshot.changelog_list is None
+            return Need(data=Presence.UNUSED, changelog=changelog, appended=appended, itself=itself)

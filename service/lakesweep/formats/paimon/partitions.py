@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
 from lakesweep.formats.paimon import times
-from lakesweep.formats.paimon.binaryrow import Timestamp, Value, sort_key
+from lakesweep.formats.paimon.binaryrow import OutsideCalendar, Timestamp, Value, sort_key
 from lakesweep.formats.paimon.options import PartitionExpiry
 from lakesweep.formats.paimon.schema import Field, Kind
 from lakesweep.model.files import Tally
@@ -129,13 +129,13 @@ def _plain(value: Value, key: Field) -> str:
 def _wall_clock(value: Timestamp, key: Field) -> datetime | None:
     try:
         moment = value.moment()
-    except OverflowError:
+        if key.type.kind is Kind.TIMESTAMP_LTZ:
+            return moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+    except (OutsideCalendar, OverflowError):  # the zone may bring it over the edge
         return None
-    if key.type.kind is Kind.TIMESTAMP_LTZ:
-        return moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
     return moment
 
 
 def check_is_due(last: datetime | None, interval: timedelta, now: datetime) -> bool:
-    """Has `partition.expiration-check-interval` passed since the last time partitions were dropped or found young?"""
+    """Has `partition.expiration-check-interval` passed since partitions were last due?"""
     return last is None or now - last >= interval

@@ -13,14 +13,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import names, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
 from lakesweep.formats.paimon.schema import TableSchema
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, parse_snapshot
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, identity_of, parse_snapshot
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.location import Location
 
@@ -36,6 +36,8 @@ T = TypeVar("T")
 Listing = Mapping[str, list[Listed]]
 _UNFINISHED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.tmp$")
 """How writers call a file before they rename it. A tag may end with `.tmp`, but hardly with this."""
+_TAG_IS_READY = re.compile(r"^tag-success-file/.*_SUCCESS$")
+"""What Java leaves beside the tags for those who wait for one (`tag.create-success-file`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,6 @@ class Log:
     consumers: Mapping[str, int]
     """The next snapshot each consumer of the main table will read."""
     table_id: str
-    """Identity of the table: the same name created anew is another table."""
-    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 async def list_log(files: TableFiles) -> Listing:
@@ -93,6 +93,20 @@ async def read_schemas(files: TableFiles) -> list[TableSchema]:
     return found
 
 
+async def still_stands(files: TableFiles, snapshot: PaimonSnapshot) -> bool:
+    """Is its file there and the same? Else it has expired or was rolled back, and its id may be another one's."""
+    try:
+        return identity_of(await files.read(snapshot.location)) == snapshot.identity
+    except NotFound:
+        return False
+
+
+async def table_id(files: TableFiles, oldest_schema: int) -> str:
+    """Identity of the table: the same name created anew is another table."""
+    data = await _read(files, files.at("schema", f"schema-{oldest_schema}"))
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
 async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str] = frozenset()) -> str:
     """Identity of what protects files. `without` names snapshot files whose going changes nothing."""
     digest = hashlib.sha256()
@@ -125,14 +139,10 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         branched += await _snapshots(files, below, branch, known)
     main = await _snapshots(files, listing, None, known)
     snapshots = tuple(found for found in main if found.role is Role.SNAPSHOT)
-    hints = await _hints(files, listing)
-    await _check_complete(files, hints, snapshots)
-    if not snapshots and (main or (not branched and await _has_lists(files))):
-        raise Refused(
-            "no_snapshots",
-            f"{files.location} has tags, changelogs or manifest lists, but no snapshot: those were lost or moved away, "
-            "or a first commit is under way or has failed",
-        )
+    if snapshots:
+        await _check_newest(files, snapshots[-1])
+    else:
+        await _check_never_committed(files, branched)
     return Log(
         head=await head_of(files, listing, without=without),
         schemas=tuple(schemas),
@@ -142,19 +152,17 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         changelogs=tuple(found for found in main if found.role is Role.CHANGELOG),
         branched=tuple(branched),
         consumers=await _consumers(files, listing["consumer"]),
-        table_id=await _table_id(files, schemas[0].id),
-        hints=hints,
+        table_id=await table_id(files, schemas[0].id),
     )
 
 
-async def _check_complete(files: TableFiles, hints: Mapping[str, str], snapshots: tuple[PaimonSnapshot, ...]) -> None:
-    """A hint may lie, but it may also know of a snapshot that the listing did not show."""
-    hint = hints.get("snapshot/LATEST")
-    if hint is None:
+async def _check_newest(files: TableFiles, newest: PaimonSnapshot) -> None:
+    """A hint may be missing or lie, but it may also know of a snapshot that the listing did not show."""
+    try:
+        hint = (await files.read(files.at("snapshot", "LATEST"))).decode("utf-8", "replace").strip()
+    except StorageError:
         return
-    if not snapshots:
-        raise Unreadable(files.at("snapshot").raw, "there is a LATEST hint, yet no snapshot file is listed")
-    if hint.isdecimal() and int(hint) > snapshots[-1].id:
+    if hint.isdecimal() and int(hint) > newest.id:
         ahead = files.at("snapshot", f"snapshot-{int(hint)}")
         try:
             await files.storage.stat(ahead)
@@ -163,18 +171,35 @@ async def _check_complete(files: TableFiles, hints: Mapping[str, str], snapshots
         raise NotFound(ahead.raw, "it is there, but was not listed")
 
 
-async def _has_lists(files: TableFiles) -> bool:
-    """Manifest lists say that there was a commit: without its snapshot all its files would be orphans."""
-    return any(one.name.startswith("manifest-list-") for one in await files.names("manifest"))
+async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapshot]) -> None:
+    """Manifest lists that are of no branch say that there was a commit: without its snapshot all its files would be
+    orphans."""
+    of_branches = {name for one in branched for name in (one.base_list, one.delta_list, one.changelog_list)}
+    for listed in await files.names("manifest"):
+        if listed.name.startswith("manifest-list-") and listed.name not in of_branches:
+            raise Refused(
+                "no_snapshots",
+                f"{files.location} has manifest lists, but no snapshot: those were lost or moved away, or a first "
+                "commit is under way or has failed",
+            )
+
+
+def _check_not_lost(place: Location, listing: Listing, found: list[PaimonSnapshot]) -> None:
+    """Tags, changelogs and hints come after a snapshot, and one always stays."""
+    if any(one.role is Role.SNAPSHOT for one in found):
+        return
+    hints = [one.name for one in listing["snapshot"] if one.name in _HINTS]
+    if hints:
+        raise Unreadable(place.raw, f"there is a hint ({', '.join(hints)}), yet no snapshot file is listed")
+    if found:
+        raise Refused("no_snapshots", f"{place} has {found[0].label}, but no snapshot: those were lost or moved away")
 
 
 async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, known: Known) -> list[PaimonSnapshot]:
     """Snapshots, changelogs and tags of the main table or of one branch, each by id or by name."""
     below = f"branch/branch-{branch}" if branch else ""
     wanted = [(role, one) for role in (Role.SNAPSHOT, Role.CHANGELOG) for one in _numbered(listing[role], role)]
-    wanted += [
-        (Role.TAG, one) for one in listing["tag"] if one.name.startswith("tag-") and not _UNFINISHED.search(one.name)
-    ]
+    wanted += [(Role.TAG, one) for one in listing["tag"] if _is_tag(one.name)]
 
     async def read(item: tuple[Role, Listed]) -> PaimonSnapshot:
         role, listed = item
@@ -190,7 +215,9 @@ async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, kn
             raise Unreadable(location.raw, f"it says that it is number {found.id}")
         return found
 
-    return await gather_bounded(wanted, read)
+    found = await gather_bounded(wanted, read)
+    _check_not_lost(files.at(below, Role.SNAPSHOT), listing, found)
+    return found
 
 
 async def _schemas(files: TableFiles, directory: str, listed: list[Listed]) -> list[TableSchema]:
@@ -208,25 +235,6 @@ async def _consumers(files: TableFiles, listed: list[Listed]) -> dict[str, int]:
 
     following = await gather_bounded(found, read)
     return {name.removeprefix("consumer-"): number for name, number in zip(found, following, strict=True)}
-
-
-async def _hints(files: TableFiles, listing: Listing) -> dict[str, str]:
-    """What the hints say, as they may be missing or wrong at any time."""
-    found = {}
-    for directory in ("snapshot", "changelog"):
-        for listed in listing[directory]:
-            if listed.name in _HINTS:
-                try:
-                    text = await files.read(files.at(directory, listed.name))
-                except StorageError:
-                    continue
-                found[f"{directory}/{listed.name}"] = text.decode("utf-8", "replace").strip()
-    return found
-
-
-async def _table_id(files: TableFiles, oldest_schema: int) -> str:
-    data = await _read(files, files.at("schema", f"schema-{oldest_schema}"))
-    return hashlib.sha256(data).hexdigest()[:32]
 
 
 async def _parse(files: TableFiles, location: Location, parse: Callable[[bytes], T]) -> T:
@@ -256,6 +264,10 @@ def numbers(listed: list[Listed], prefix: str) -> list[int]:
     """The ids of files called `<prefix>-<id>`, ascending; temporary and foreign files are none."""
     found = (names.numbered(one.name, prefix) for one in listed)
     return sorted(number for number in found if number is not None)
+
+
+def _is_tag(name: str) -> bool:
+    return name.startswith("tag-") and not _UNFINISHED.search(name) and not _TAG_IS_READY.match(name)
 
 
 def _numbered(listed: list[Listed], prefix: str) -> list[Listed]:

@@ -39,7 +39,7 @@ class PaimonState:
         """Long-lived changelogs of the main table that are still ours to decide about."""
         return tuple(self._standing(self.log.changelogs))
 
-    def producer_of(self, snapshot: PaimonSnapshot) -> tuple[str, ...]:
+    def producers_of(self, snapshot: PaimonSnapshot) -> tuple[str, ...]:
         """The changelog producers under which a snapshot may have been written: then, and now."""
         then = next((schema.options for schema in self.log.schemas if schema.id == snapshot.schema_id), {})
         return (_producer(then), self.options.changelog.producer)

@@ -9,7 +9,7 @@ files where they were and decides anew. Dropping partitions is a real commit, an
 from __future__ import annotations
 
 import json
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import cast
@@ -25,6 +25,7 @@ from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.needs import retained_roots
 from lakesweep.formats.paimon.partitions import Partition
+from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
@@ -109,7 +110,7 @@ class PaimonTable:
             going = [snapshot for snapshot in going if snapshot.key in self._offered]
         await fence.check()
         if fresh.native.options.decoupled:
-            await self._leave_changelogs([snapshot for snapshot in going if snapshot.role is Role.SNAPSHOT])
+            await self._leave_changelogs(fresh.native.log, [one for one in going if one.role is Role.SNAPSHOT])
         expired = tuple(expiry.as_model(snapshot, fresh.native) for snapshot in going)
         self._given_up |= {snapshot.key: snapshot.location.name for snapshot in going}
         committed = replace(
@@ -145,10 +146,10 @@ class PaimonTable:
                 return found
 
     async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:  # noqa: ARG002
-        """Places outside of Paimon's own directories are reserved, so another table inside is never touched, unless a
-        partition is its home: then its buckets are where ours would be."""
+        """Places outside of Paimon's own directories are reserved, so another table inside is never touched, unless its
+        home is a partition or an external path: then its buckets are where ours would be."""
         other = next(iter(unreferenced), None)
-        return other and f"{other} belongs to a table inside a partition of this one: move one of them"
+        return other and f"{other} belongs to another table, among the files of this one: move one of them"
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
         """Tell other readers where history begins now, and remove directories that nobody uses any more."""
@@ -220,14 +221,27 @@ class PaimonTable:
             self.checked[self.location.raw] = now
         return dropped
 
-    async def _leave_changelogs(self, snapshots: Sequence[PaimonSnapshot]) -> None:
+    async def _leave_changelogs(self, log: Log, snapshots: Sequence[PaimonSnapshot]) -> None:
         """Copy snapshots into `changelog/`, oldest first, before they go. An older changelog of the same id is of a
         snapshot that was rolled back."""
+        left: dict[int, Location] = {}
         for snapshot in snapshots:
-            place = self._files.at(Role.CHANGELOG, f"changelog-{snapshot.id}")
-            await self._writing().put(place, json.dumps(snapshot.document, indent=2).encode(), create_only=False)
-        if snapshots:
-            await self._write_hint(Role.CHANGELOG, "LATEST", snapshots[-1].id)
+            if await reader.still_stands(self._files, snapshot):
+                left[snapshot.id] = self._files.at(Role.CHANGELOG, f"changelog-{snapshot.id}")
+                document = json.dumps(snapshot.document, indent=2).encode()
+                await self._writing().put(left[snapshot.id], document, create_only=False)
+        await self._check_not_replaced(log, left.values())
+        if left:
+            await self._write_hint(Role.CHANGELOG, "LATEST", max(left))
+
+    async def _check_not_replaced(self, log: Log, written: Iterable[Location]) -> None:
+        """What was written for a table must not stay in another one that was created in its place meanwhile."""
+        schemas = reader.numbers(await self._files.names("schema"), "schema")
+        if schemas and await reader.table_id(self._files, schemas[0]) == log.table_id:
+            return
+        if schemas:
+            await self.tidy.within((self.location,)).discard([place.raw for place in written])
+        raise Refused("table_changed", "the table was dropped while its snapshots were to expire")
 
     async def _write_hint(self, directory: str, hint: str, number: int) -> None:
         """For other readers: a hint that cannot be written does no harm."""
