@@ -86,7 +86,8 @@ class Neighbours:
             else:
                 self._problems.pop((tenant.id, dataset.id), None)
             told[dataset.id] = found
-        return _without_repeated(tenant, told, catalogs), complete
+        answered = {one: catalogs[one] for one in catalogs if (tenant.id, one) not in self._problems}
+        return _without_repeated(tenant, told, catalogs, answered), complete
 
 
 def without_itself(places: Places, bare: TableRef) -> Places:
@@ -104,13 +105,18 @@ def is_of_no_dataset(ref: TableRef) -> bool:
     return ref.name.startswith(_OUTSIDE)
 
 
-def _without_repeated(tenant: TenantSettings, told: Mapping[str, Places], catalogs: Mapping[str, Hashable]) -> Places:
+def _without_repeated(
+    tenant: TenantSettings,
+    told: Mapping[str, Places],
+    catalogs: Mapping[str, Hashable],
+    answered: Mapping[str, Hashable],
+) -> Places:
     """A catalog with several datasets tells the tables of each to all of them. What its own dataset tells, too, is no
-    second table, if it is certainly the same catalog."""
+    second table, if it is certainly the same catalog; and if it told it now: what is remembered may have moved."""
     own = {dataset.id: _own_names(dataset, told[dataset.id]) for dataset in tenant.datasets}
     places: dict[TableRef, tuple[Location, ...]] = {}
     for dataset in tenant.datasets:
-        same = [one for one in catalogs if one != dataset.id and catalogs[one] == catalogs.get(dataset.id)]
+        same = [one for one in answered if one != dataset.id and answered[one] == catalogs.get(dataset.id)]
         for ref, where in told[dataset.id].items():
             name = ref.name.removeprefix(_OUTSIDE)
             if not is_of_no_dataset(ref) or not any(name in own[other] for other in same):

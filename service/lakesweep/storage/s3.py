@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from botocore.exceptions import ClientError
 
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
-from lakesweep.model.errors import AlreadyThere, Unavailable
+from lakesweep.model.errors import AlreadyThere, NotFound, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.s3_client import PAGE, S3Connection
@@ -184,9 +184,20 @@ class S3Writer:
                 if create_only and exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _TAKEN:
                     raise AlreadyThere(location.raw, "the object exists") from exc
                 raise
-        if not answer.get("ETag"):
+        if not answer.get("ETag") and await self._stored(client, location) != data:
             # A commit that refers to this object would refer to nothing, were it not the store that answered.
             raise Unavailable(location.raw, f"{self._connection.endpoint} answers without the ETag of what it stored")
+
+    async def _stored(self, client: Any, location: Location) -> bytes | None:
+        """What is there now. Asked only of stores that do not say what they stored; there are such gateways."""
+        try:
+            with translating(location.raw, self._connection.endpoint, "s3:GetObject"):
+                answer = await client.get_object(Bucket=location.authority, Key=location.path)
+                async with answer["Body"] as body:
+                    data: bytes = await body.read()
+        except NotFound:
+            return None
+        return data
 
     async def aclose(self) -> None:
         """Close the client."""

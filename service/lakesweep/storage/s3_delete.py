@@ -64,6 +64,8 @@ class S3Deleter:
         self._sleep = sleep
         self._gate = gate or delete_gate(options.delete_concurrency, sleep)
         self.pace = self._gate.pace
+        self._quiet = True
+        """Until the store turns out to say nothing at all when asked to be quiet: then each page would go twice."""
 
     async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """One answer per path, in the order asked."""
@@ -131,9 +133,10 @@ class S3Deleter:
 
     async def _ask_page(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
         try:
-            answer = await self._send(client, bucket, keys, quiet=True)
-            if not answer[IS_DELETE_RESULT]:  # there are stores that say nothing at all when asked to be quiet
+            answer = await self._send(client, bucket, keys, quiet=self._quiet)
+            if not answer[IS_DELETE_RESULT]:
                 answer = await self._send(client, bucket, keys, quiet=False)
+                self._quiet = self._quiet and not answer[IS_DELETE_RESULT]
             if not answer[IS_DELETE_RESULT]:
                 raise self._not_the_stores(f"s3://{bucket}")
         except StorageError as exc:

@@ -74,6 +74,28 @@ async def test_two_datasets_of_one_server_need_no_name_for_it(lake, rest, tmp_pa
     assert await plans(settings(lake, tmp_path, first, second)) == {"acme/first/a": None, "acme/second/b": None}
 
 
+async def test_a_place_that_is_told_now_counts_more_than_one_that_is_remembered(lake, tmp_path):
+    """The second dataset does not answer once its table is created anew inside the first one's table."""
+    first = {"id": "first", "catalog": lake.properties, "namespace": "db"}
+    second = {"id": "second", "catalog": lake.properties, "namespace": "other"}
+    async with App.open(settings(lake, tmp_path, first, second)) as app:
+        tenant = app.settings.tenants[0]
+        await app.neighbours.of(tenant)
+        inside = f"{lake.catalog.load_table('db.a').location()}/data/b"
+        lake.catalog.drop_table("other.b")
+        lake.catalog.create_table("other.b", SCHEMA, location=inside)
+
+        async def silent():
+            raise CatalogUnavailable("no answer")
+
+        app._adapters.format(tenant, tenant.datasets[1]).locations = silent
+        app.neighbours.forget("acme")
+        (work,) = await app.resolve("acme/first/a")
+        run = await app.plan(work)
+    assert run.refusal
+    assert run.refusal.code == "overlap"
+
+
 async def test_what_is_looked_up_by_a_datasets_name_may_be_another_catalog(lake, rest, tmp_path, monkeypatch):
     monkeypatch.setenv("PYICEBERG_CATALOG__SECOND__WAREHOUSE", "another")
     first = {"id": "first", "catalog": rest, "namespace": "db"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.formats.iceberg import foreign, metadata
+from lakesweep.formats.iceberg import foreign, identity, metadata
 from lakesweep.model.errors import Unavailable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.storage import memory
@@ -143,7 +143,7 @@ async def test_our_own_past_is_known_by_its_log_and_not_read_one_by_one():
 async def test_a_log_that_leads_back_to_itself_is_walked_once():
     table = MetadataTable()
     older = [table.write() for _ in range(40)]
-    table.metadata_log = [{"metadata-file": path, "timestamp-ms": 0} for path in older[:5]]
+    table.metadata_log = [{"metadata-file": path, "timestamp-ms": 0} for path in older[:20]]
     circle = table.write()
     table.metadata_log.insert(0, {"metadata-file": circle, "timestamp-ms": 0})
     table.files[circle] = json.dumps(table.document()).encode()
@@ -215,3 +215,27 @@ async def test_what_follows_from_the_current_state_is_evidence_unless_it_only_ta
         assert "follows from" in (await find(own, follower(table, own, **changes)) or "")
     table.commit(at_ms=3)
     assert "follows from" in (await find(own, follower(table, own, snapshots=table.snapshots[1:])) or "")
+
+
+async def test_a_file_without_refs_takes_nothing_away_by_that():
+    """Writers before refs name no `main`: another property is all that changes here."""
+    table = MetadataTable()
+    table.commit(at_ms=1)
+    old = table.document()
+    del old["refs"]
+    address = put(table.path("metadata/00001-y.metadata.json"), json.dumps(old).encode())
+    own = metadata.parse(address, json.dumps(old).encode())
+    log = [{"metadata-file": address, "timestamp-ms": own.updated_ms}]
+    changed = old | {"metadata-log": log, "properties": {"owner": "somebody"}}
+    follows = put(table.path("metadata/00002-y.metadata.json"), json.dumps(changed).encode())
+    assert "follows from" in (await find(own, follows) or "")
+
+
+def test_refs_of_a_new_kind_hide_no_file_that_is_named():
+    table = MetadataTable()
+    table.commit(at_ms=1)
+    known = identity.read("memory://lake/x", json.dumps(table.document()).encode())
+    odd = identity.read("memory://lake/x", json.dumps(table.document() | {"refs": ["in a list"]}).encode())
+    assert known.named
+    assert odd.named == known.named
+    assert None in odd.contents

@@ -258,7 +258,7 @@ async def test_a_consumer_that_appears_after_the_plan_takes_its_changelogs_back(
     assert "changelog/changelog-1" in world.table.stored()
 
 
-@pytest.mark.parametrize("what", ["rolled back", "created anew"])
+@pytest.mark.parametrize("what", ["rolled back", "created anew", "dropped"])
 async def test_no_changelog_is_left_of_a_snapshot_that_is_no_more(what: str, world: World) -> None:
     world.make(LASTING | {"changelog-producer": "input"})
     for _ in range(4):
@@ -270,6 +270,10 @@ async def test_no_changelog_is_left_of_a_snapshot_that_is_no_more(what: str, wor
             return
         for key in world.table.stored():
             world.table._remove(key)
+        if what == "created anew":
+            create_anew()
+
+    def create_anew() -> None:
         world.table.put_json("schema/schema-0", world.table.schema({}) | {"timeMillis": 2})
 
     world.bucket.faults = once(lambda call, name: call == "put" and "/changelog/changelog-1" in name, happens)
@@ -281,7 +285,8 @@ async def test_no_changelog_is_left_of_a_snapshot_that_is_no_more(what: str, wor
     else:
         assert run.refusal is not None, run.reason
         assert run.refusal.code == "table_changed"
-        assert world.table.stored() == {"schema/schema-0"}
+        assert world.table.stored() == (set() if what == "dropped" else {"schema/schema-0"})
+        create_anew()
     again = await world.clean()
     assert again.outcome is Outcome.DONE, again.reason
     assert world.table.lost() == set()

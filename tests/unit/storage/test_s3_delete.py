@@ -317,6 +317,9 @@ async def test_a_store_that_is_silent_when_asked_to_be_quiet_is_asked_aloud(stub
     stub.fault = silent
     answers = await deleter.delete(paths(stub)[:5])
     assert [one.fate for one in answers] == [Fate.DELETED] * 3 + [Fate.FAILED, Fate.DELETED]
+    answers = await deleter.delete(paths(stub)[3:5])
+    assert [one.fate for one in answers] == [Fate.FAILED, Fate.DELETED]
+    assert len(stub.requests) == 3  # it was told once
 
 
 async def test_a_missing_bucket_fails_every_key(deleter):

@@ -189,6 +189,26 @@ async def test_success_that_is_not_in_the_stores_words_neither_stores_nor_finds_
     assert stub.buckets["lake"] == {"t/a": b"data"}
 
 
+@pytest.mark.parametrize("stores", [True, False])
+async def test_a_store_that_gives_no_etag_is_believed_by_what_it_holds(stub, storage, stores):
+    async def terse(request):
+        if request.operation != "put":
+            return None
+        if stores:
+            stub.buckets["lake"][request.key] = request.body
+        return web.Response()
+
+    stub.fault = terse
+    new = Location.parse("s3://lake/t/new")
+    async with aclosing(S3Writer(options(stub))) as writer:
+        if stores:
+            await writer.put(new, b"new", create_only=True)
+            assert await storage.read(new) == b"new"
+        else:
+            with pytest.raises(Unavailable, match="ETag"):
+                await writer.put(new, b"new", create_only=True)
+
+
 async def test_an_error_under_a_200_is_retried_and_then_unavailable(stub, storage):
     stub.fault = always(lambda: s3_stub.error(200, "InternalError"))
     with pytest.raises(Unavailable, match="InternalError"):

@@ -127,6 +127,16 @@ def _path(place: Path, found: Entry) -> Path:
     return place / f"day={day!s}" / "bucket-0" / name
 
 
+class _Then(LocalStorage):
+    """Today's files by the clock of another day: a commit is never older than its store says."""
+
+    moment: datetime
+
+    async def now(self) -> datetime:
+        """The moment that is being told of."""
+        return self.moment
+
+
 class _TableWriter:
     """Writes one table at moments of the past."""
 
@@ -142,7 +152,8 @@ class _TableWriter:
             target_size=options.target_size, full_threshold=options.full_threshold, min_count=options.merge_min_count
         )
         self._options = CommitOptions(schema=parse_schema(data), rules=rules, compression=options.compression)
-        self._files = TableFiles(storage=LocalStorage(), location=Location.parse(str(place)))
+        self._storage = _Then()
+        self._files = TableFiles(storage=self._storage, location=Location.parse(str(place)))
         self._writer = LocalWriter()
         self._latest: PaimonSnapshot | None = None
 
@@ -168,6 +179,7 @@ class _TableWriter:
         if self._latest is None:
             self._latest = await self._first(changes, moment)
         else:
+            self._storage.moment = moment
             committer = Committer(self._files, ListReader(self._files), self._writer, LeaveAll())
             delta = Changes(kind=kind, delta=tuple(changes), delta_shape=MANIFEST)
             self._latest = await committer.commit(self._latest, delta, self._options, moment) or self._latest

@@ -14,7 +14,7 @@ from collections.abc import Sequence, Set
 from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.iceberg import identity, layout, metadata
 from lakesweep.formats.iceberg.identity import Identity
-from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
+from lakesweep.formats.iceberg.metadata import MAIN, METADATA_SUFFIXES, TableMetadata
 from lakesweep.model.errors import LakesweepError, NotFound, StorageError, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
@@ -59,9 +59,11 @@ async def _own_past(storage: Storage, own: TableMetadata, candidates: Set[Locati
             fallen = candidates & set(map(Location.parse, state.metadata_log)) - past
         except (LakesweepError, ValueError):
             break
-        if state.uuid != own.uuid or not fallen:
+        if state.uuid != own.uuid:
             break
         past |= fallen
+        if len(fallen) <= _CONCURRENCY:
+            break  # a short log: reading them side by side is quicker than walking back step by step
         log = state.metadata_log
     return past
 
@@ -141,9 +143,10 @@ def _other_history(own: TableMetadata, other: Identity, location: Location) -> s
 def _only_expires(own: TableMetadata, other: Identity) -> bool:
     """Is it what an expiry of our own leaves when it ends before its commit: fewer snapshots or refs, and nothing named
     that we do not keep? Any other change, of a property or a column, is somebody else's."""
-    contents = {*(entry.id for entry in own.snapshots), *(ref.name for ref in own.refs)}
+    # Files older than refs do not name `main`, which we know all the same: that alone is nothing taken away.
+    contents = {MAIN, *(entry.id for entry in own.snapshots), *(ref.name for ref in own.refs)}
     kept = {entry.manifest_list for entry in own.snapshots} | {entry.path for entry in own.statistics_files}
-    return other.contents < contents and kept.issuperset(other.named)
+    return other.contents | {MAIN} < contents and kept.issuperset(other.named)
 
 
 def _is_younger(other: Identity, own: TableMetadata) -> bool:

@@ -50,9 +50,15 @@ def _contents(top: JsonFields) -> tuple[frozenset[int | str | None], tuple[str, 
             *(entry.optional_text("manifest-list") for entry in snapshots),
             *(entry.optional_text("statistics-path") for entry in statistics),
         ]
-        return (
-            frozenset([*(entry.optional_integer("snapshot-id") for entry in snapshots), *top.mapping("refs")]),
-            tuple(path for path in named if path),
-        )
+        ids = [entry.optional_integer("snapshot-id") for entry in snapshots]
     except Unreadable:
         return frozenset([None]), ()
+    return frozenset([*ids, *_refs(top)]), tuple(path for path in named if path)
+
+
+def _refs(top: JsonFields) -> list[str | None]:
+    """By name. What they are arranged like says nothing of the files that are named."""
+    try:
+        return [*top.mapping("refs")]
+    except Unreadable:
+        return [None]

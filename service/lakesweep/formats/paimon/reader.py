@@ -76,12 +76,16 @@ async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset(), 
     """
     known = {} if known is None else known
     gone: NotFound | None = None
-    for _ in range(_LISTINGS):
+    for look in range(1, _LISTINGS + 1):
         listing = await list_log(files)
         try:
             return await _read_listed(files, listing, without, known)
         except NotFound as exc:
             gone = exc
+        except Refused as exc:
+            # A commit or a branch that is being made looks like this for a moment.
+            if exc.code != "no_snapshots" or look == _LISTINGS:
+                raise
     raise Indeterminate(f"{gone} while it was being read, {_LISTINGS} times in a row: the table changes too fast")
 
 

@@ -235,12 +235,11 @@ class PaimonTable:
             await self._write_hint(Role.CHANGELOG, "LATEST", max(left))
 
     async def _check_not_replaced(self, log: Log, written: Iterable[Location]) -> None:
-        """What was written for a table must not stay in another one that was created in its place meanwhile."""
+        """What was written for a table must not stay for another one that is or will be created in its place."""
         schemas = reader.numbers(await self._files.names("schema"), "schema")
         if schemas and await reader.table_id(self._files, schemas[0]) == log.table_id:
             return
-        if schemas:
-            await self.tidy.within((self.location,)).discard([place.raw for place in written])
+        await self.tidy.within((self.location,)).discard([place.raw for place in written])
         raise Refused("table_changed", "the table was dropped while its snapshots were to expire")
 
     async def _write_hint(self, directory: str, hint: str, number: int) -> None:
