@@ -32,6 +32,17 @@ def _tests_travel():
     cloudpickle.unregister_pickle_by_value(engine_lake)
 
 
+def engine_in(scratch, spark=SMALL_SPARK):
+    return SparkEngine(
+        runtime=shared_runtime(spark),
+        storage=MemoryStorage(),
+        open_storage=Travelling(MemoryStorage()),
+        decoder=decoder,
+        cache=None,
+        scratch_dir=scratch,
+    )
+
+
 class OnAnotherDisk(Pipeline):
     """What a directory is like that this process and the executors both have, each its own."""
 
@@ -68,14 +79,7 @@ async def test_damaged_references_are_an_error_even_where_spark_is_told_to_ignor
     lake.source([lake.put("s3://b/t/x.data")])
     lenient = [(f"spark.sql.files.{name}", "true") for name in ("ignoreCorruptFiles", "ignoreMissingFiles")]
     monkeypatch.setattr(spark_engine, "Pipeline", OnAFailingDisk)
-    engine = SparkEngine(
-        runtime=shared_runtime(replace(SMALL_SPARK, conf=(*SMALL_SPARK.conf, *lenient))),
-        storage=MemoryStorage(),
-        open_storage=Travelling(MemoryStorage()),
-        decoder=decoder,
-        cache=None,
-        scratch_dir=tmp_path / "scratch",
-    )
+    engine = engine_in(tmp_path / "scratch", replace(SMALL_SPARK, conf=(*SMALL_SPARK.conf, *lenient)))
     async with contextlib.aclosing(engine):
         with pytest.raises(EngineFailed):
             await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
@@ -110,14 +114,7 @@ async def test_references_that_go_before_they_are_used_stop_the_table(tmp_path, 
     async with contextlib.aclosing(shared_runtime(SMALL_SPARK)):  # one session for all of it
         for gone in ("named", "read", "read/part-00000*", "prints/part-00000*"):
             monkeypatch.setattr(InASharedDirectory, "gone", gone, raising=False)
-            engine = SparkEngine(
-                runtime=shared_runtime(SMALL_SPARK),
-                storage=MemoryStorage(),
-                open_storage=Travelling(MemoryStorage()),
-                decoder=decoder,
-                cache=None,
-                scratch_dir=tmp_path / "scratch",
-            )
+            engine = engine_in(tmp_path / "scratch")
             async with contextlib.aclosing(engine):
                 with pytest.raises(EngineFailed):
                     await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
@@ -127,14 +124,7 @@ async def test_the_scratch_directory_may_have_any_name(tmp_path):
     lake = ListLake()
     lake.source([lake.put("s3://b/t/x.data")])
     stray = lake.put("s3://b/t/y.data")
-    engine = SparkEngine(
-        runtime=shared_runtime(SMALL_SPARK),
-        storage=MemoryStorage(),
-        open_storage=Travelling(MemoryStorage()),
-        decoder=decoder,
-        cache=None,
-        scratch_dir=tmp_path / "a [b] {c,d} e*f?",
-    )
+    engine = engine_in(tmp_path / "a [b] {c,d} e*f?")
     async with contextlib.aclosing(engine):
         plan = await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
     assert [row.path for batch in planfile.read_batches(plan.rows_path) for row in batch] == [stray]

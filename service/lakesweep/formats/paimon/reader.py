@@ -196,7 +196,9 @@ def _check_not_lost(place: Location, listing: Listing, found: list[PaimonSnapsho
     if hints:
         raise Unreadable(place.raw, f"there is a hint ({', '.join(hints)}), yet no snapshot file is listed")
     if found:
-        raise Refused("no_snapshots", f"{place} has {found[0].label}, but no snapshot: those were lost or moved away")
+        raise Refused(
+            "no_snapshots", f"{place} holds no snapshot, yet there is {found[0].label}: were they lost or moved away?"
+        )
 
 
 async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, known: Known) -> list[PaimonSnapshot]:
