@@ -266,6 +266,11 @@ class StateStore(Protocol):
         """End a token now; False if there is none of that id. The first revocation stands."""
         ...
 
+    async def secret(self, name: str, new: str) -> str:
+        """A secret of the installation, the same for all that share this store: `new` if there was none, else the
+        first one given. See `state.installation_key`."""
+        ...
+
     async def ping(self) -> None:
         """Raise StateError if the store is out of reach."""
         ...

@@ -43,6 +43,8 @@ class Adapters:
         spark = settings.engine.spark
         self._spark_config = engines.spark_config(spark.master, spark.remote, spark.conf)
         self._formats: dict[tuple[str, str], TableFormat] = {}
+        self.cache_key: bytes | None = None
+        """Signs the engines' cache. None: no cache."""
 
     async def aclose(self) -> None:
         """Close everything that was opened, newest first."""

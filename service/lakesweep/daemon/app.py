@@ -46,6 +46,7 @@ from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef
 from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
+from lakesweep.state.installation_key import derived, installation_key
 from lakesweep.state.registry import open_state
 from lakesweep.telemetry import logs
 from lakesweep.telemetry.metrics import Metrics
@@ -60,6 +61,8 @@ class App:
     """Everything put together for one set of settings. An async context manager."""
 
     state: StateStore
+    key: bytes
+    """The installation's key; see `state.installation_key`."""
     trails: Trails
 
     def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
@@ -84,6 +87,7 @@ class App:
         self.state = await open_state(self.settings.state_url, self.clock)
         self._closing.push_async_callback(self.state.aclose)
         self._closing.push_async_callback(self._adapters.aclose)
+        self._use_key(await installation_key(self.settings.service.installation_key, self.state))
         self._open_trails()
         return self
 
@@ -91,6 +95,7 @@ class App:
         """The same service under new settings: with this one's state store, clock and metrics, and its own adapters."""
         after = App(settings, self.clock, self.metrics)
         after.state = self.state
+        after._use_key(self.key)
         after._open_trails()
         return after
 
@@ -291,6 +296,10 @@ class App:
     def _policy(self, work: Work, *, execute: bool | None) -> CleanupPolicy:
         ref = work.ref
         return policy_for(self.settings, work.tenant, ref.dataset, ref.name, execute=execute)
+
+    def _use_key(self, key: bytes) -> None:
+        self.key = key
+        self._adapters.cache_key = derived(key, "cache")
 
     def _open_trails(self) -> None:
         self.trails = Trails(

@@ -49,6 +49,11 @@ class ServiceSettings(Group):
     that any of them can go on from what another has seen. By default `artifacts` inside data_dir. Outside every
     tenant's root."""
 
+    installation_key: str | None = Field(default=None, min_length=32, repr=False)
+    """Secret text of 32 characters or more with which the service signs what it keeps for itself, such as its cache.
+    Give it in the environment, the same to all replicas. By default it is made once and kept in the state store, which
+    replicas share."""
+
     keep_runs_days: Days = 90.0
     """Days for which finished runs are remembered, with their plans and journals. The audit trail is kept for ever."""
 

@@ -8,12 +8,12 @@ from typing import Any
 MASK = "***"
 
 _SECRET_NAME = re.compile(
-    r"token|secret|passw|credential|private|signature|authorization|(api|access|session|account)[-_.]?key",
+    r"token|secret|passw|credential|private|signature|authorization|(api|access|session|account|installation)[-_.]?key",
     re.IGNORECASE,
 )
 _USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@]*@")
 _ASSIGNED = re.compile(
-    r"""(?ix)(?P<name>["']?[\w.-]*(?:token|secret|password|passwd|credential|signature|access[-_.]?key)[\w.-]*["']?\s*[=:]\s*)
+    r"""(?ix)(?P<name>["']?[\w.-]*(?:token|secret|password|passwd|credential|signature|access[-_.]?key|installation[-_.]?key)[\w.-]*["']?\s*[=:]\s*)
     (?P<value>"[^"]*"|'[^']*'|[^\s,;&"'}\]]+)"""
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")

@@ -12,7 +12,7 @@ from lakesweep.cleanup.records import AuditHeader
 from lakesweep.model.access import ApiToken, Role
 from lakesweep.model.errors import StateError
 from lakesweep.state.database import Database
-from lakesweep.state.schema import audits, tokens
+from lakesweep.state.schema import audits, installation, tokens
 from lakesweep.state.transactions import transaction
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ class SqlAccess:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+
+    @transaction
+    async def secret(self, connection: AsyncConnection, name: str, new: str) -> str:
+        """The secret of that name. The first that asks brings it; whoever asks at the same time gets the same."""
+        await self.database.insert_new(connection, installation, {"name": name, "value": new})
+        query = sa.select(installation.c.value).where(installation.c.name == name)
+        return str((await connection.execute(query)).scalar_one())
 
     @transaction
     async def set_audit(self, connection: AsyncConnection, header: AuditHeader) -> None:

@@ -47,6 +47,7 @@ class MemoryStateStore:
         self._holds: dict[str, Hold] = {}
         self._audits: dict[str, AuditHeader] = {}
         self._tokens: dict[str, ApiToken] = {}
+        self._secrets: dict[str, str] = {}
 
     async def start_run(self, run: CleanupRun) -> None:
         """Record a new run."""
@@ -251,6 +252,10 @@ class MemoryStateStore:
         if token is not None:
             self._tokens[token_id] = replace(token, revoked_at=token.revoked_at or when)
         return token is not None
+
+    async def secret(self, name: str, new: str) -> str:
+        """The secret of that name: the first one given."""
+        return self._secrets.setdefault(name, new)
 
     async def ping(self) -> None:
         """Always in reach."""

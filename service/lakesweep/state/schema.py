@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-NEWEST = "0003"
+NEWEST = "0004"
 """The last step in `migrations`, whose outcome this module describes."""
 VERSION_TABLE = "lakesweep_version"
 metadata = sa.MetaData(
@@ -172,4 +172,11 @@ holds = sa.Table(
     sa.Column("since", UtcTime, nullable=False),
     sa.Column("by", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
+)
+
+installation = sa.Table(
+    "lakesweep_installation",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
 )

@@ -1,0 +1,19 @@
+"""What belongs to the installation as a whole: its key."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    """Add the table. The key itself is made by the first program that asks for it."""
+    op.create_table(
+        "lakesweep_installation",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_lakesweep_installation"),
+    )
