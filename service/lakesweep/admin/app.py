@@ -30,13 +30,12 @@ def make_app(backend: AdminBackend, gatekeeper: Gatekeeper, limits: Limits | Non
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.backend = backend
-    app.state.gatekeeper = gatekeeper
     app.include_router(probes.router)
     app.include_router(routes.router)
     for path, name in _PAGES.items():
         _serve_page(app, path, name)
     problems.install(app)
-    app.add_middleware(Guarded, limits=limits or Limits(), now=time.monotonic)
+    app.add_middleware(Guarded, limits=limits or Limits(), gatekeeper=gatekeeper, now=time.monotonic)
     return app
 
 

@@ -1,5 +1,9 @@
 """How much the API may be asked: size and time of a body, requests at once, requests per second and client.
 
+Who asks is found out before a body is read: a stranger gets an answer, never a place. Requests of a valid token are
+counted by token, all others by address, so that strangers cannot use up what a token may ask. A request takes one of
+the places only when its body is complete.
+
 Also puts the security headers on every answer, those that no route gave included. Probes are never limited: a busy
 service is not a dead one.
 """
@@ -7,17 +11,27 @@ service is not a dead one.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import hashlib
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi import HTTPException
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakesweep.admin import problems
+from lakesweep.admin.auth import Gatekeeper, NotLocal, Unauthorized
+from lakesweep.model.access import Principal
+from lakesweep.model.errors import LakesweepError
 
 PROBES = ("/healthz", "/readyz")
+OPEN_PATHS = ("/", "/dashboard.css", "/dashboard.js", "/api/openapi.json")
+"""What anybody may read: the same bytes for everybody. Everything else needs a principal."""
+PRINCIPAL = "lakesweep.principal"
+"""Where a request's scope keeps who sent it."""
 
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
@@ -40,21 +54,28 @@ class Limits:
     """The largest body that a route takes is some hundred bytes."""
     body_seconds: float = 10
     """For the whole body to arrive."""
+    bodies_at_once: int = 8
+    """Of one token, bodies that are still arriving."""
     at_once: int = 32
+    """Requests whose body has arrived and that are being answered."""
     per_second: float = 20
-    """Per client address, in the long run."""
+    """Per token, or per address of clients without a valid one, in the long run."""
     burst: int = 100
-    """Per client address, at one moment."""
+    """The same, at one moment."""
     clients_remembered: int = 1000
 
 
 class Guarded:
-    """The app behind its limits. Pure ASGI, so that a body is counted as it arrives."""
+    """The app behind its limits. Pure ASGI, so that nothing of a body is read before its sender is known."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, now: Callable[[], float]) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, gatekeeper: Gatekeeper, now: Callable[[], float]) -> None:
         self._app = app
         self._limits = limits
+        self._gatekeeper = gatekeeper
         self._rates = _Rates(limits, now)
+        self._proven: OrderedDict[bytes, None] = OrderedDict()
+        """Digests of credentials that were valid lately. Their requests are not counted by address."""
+        self._arriving: Counter[str] = Counter()
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,28 +87,82 @@ class Guarded:
         if scope["path"] in PROBES:
             await self._app(scope, receive, send)
             return
-        refusal = self._refuse(scope)
-        if refusal:
-            status, detail, headers = refusal
-            await problems.response(status, detail, headers=headers)(scope, receive, send)
+        try:
+            principal = await self._admit(scope)
+            body = await self._arrived(_Body(receive, self._limits), principal)
+        except (_TooMuch, Unauthorized, NotLocal, HTTPException, LakesweepError) as exc:
+            await (await _refusal(scope, exc))(scope, receive, send)
             return
+        scope[PRINCIPAL] = principal
         self._running += 1
         try:
-            await self._app(scope, _Body(receive, self._limits), send)
+            await self._app(scope, body, send)
         finally:
             self._running -= 1
 
-    def _refuse(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
+    async def _admit(self, scope: Scope) -> Principal | None:
+        """Who sent it, as far as that matters. Raises if it may not be answered. Reads no body."""
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._limits.body_bytes:
-            return 413, _too_large(self._limits), {"Connection": "close"}
-        if self._running >= self._limits.at_once:
-            return 429, "too many requests at once", {"Retry-After": "1"}
-        wait = self._rates.take((scope.get("client") or ("", 0))[0])
+            raise _TooMuch(413, _too_large(self._limits))
+        credential = hashlib.sha256(headers.get(b"authorization", b"")).digest()
+        if credential not in self._proven:
+            self._take(f"address {(scope.get('client') or ('', 0))[0]}")
+        if scope["path"] in OPEN_PATHS:
+            return None
+        try:
+            principal = await self._gatekeeper.admit(Request(scope))
+        except (Unauthorized, NotLocal):
+            self._proven.pop(credential, None)
+            raise
+        if credential in self._proven:
+            self._take(f"token {principal.name}")
+        elif b"authorization" in headers:
+            self._proven[credential] = None
+            if len(self._proven) > self._limits.clients_remembered:
+                self._proven.popitem(last=False)
+        return principal
+
+    def _take(self, client: str) -> None:
+        wait = self._rates.take(client)
         if wait:
-            return 429, "too many requests of this client", {"Retry-After": str(int(wait) + 1)}
-        return None
+            raise _TooMuch(429, "too many requests of this client", wait)
+
+    async def _arrived(self, body: _Body, principal: Principal | None) -> Receive:
+        """The body, whole. A slow one keeps no place that others need."""
+        sender = principal.name if principal else ""
+        if self._arriving[sender] >= self._limits.bodies_at_once:
+            raise _TooMuch(429, "too many requests of this client are still arriving", 1)
+        self._arriving[sender] += 1
+        try:
+            messages = await body.whole()
+        finally:
+            self._arriving[sender] -= 1
+        if self._running >= self._limits.at_once:
+            raise _TooMuch(429, "too many requests at once", 1)
+        return _Replayed(messages, body)
+
+
+class _TooMuch(Exception):
+    """A limit was reached. `wait` is when it is worth asking again, in seconds."""
+
+    def __init__(self, status: int, detail: str, wait: float | None = None) -> None:
+        self.status = status
+        self.detail = detail
+        self.wait = wait
+        super().__init__(detail)
+
+
+async def _refusal(scope: Scope, exc: Exception) -> Response:
+    """The answer to a request that nobody reads to its end, so its connection ends with it."""
+    if isinstance(exc, _TooMuch):
+        again = {"Retry-After": str(int(exc.wait) + 1)} if exc.wait is not None else {}
+        answer: Response = problems.response(exc.status, exc.detail, headers=again)
+    else:
+        answer = await problems.answer(Request(scope), exc)
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 class _Rates:
@@ -111,29 +186,39 @@ class _Rates:
 
 
 class _Body:
-    """Receives a body, and gives up on one that is too long or too slow. FastAPI lets its own error through."""
+    """Receives a body, and gives up on one that is too long or too slow."""
 
     def __init__(self, receive: Receive, limits: Limits) -> None:
-        self._receive = receive
+        self.receive = receive
         self._limits = limits
-        self._bytes = 0
-        self._deadline = asyncio.get_running_loop().time() + limits.body_seconds
-        self._complete = False
 
-    async def __call__(self) -> Message:
-        if self._complete:  # from here on this waits for the client to go away
-            return await self._receive()
+    async def whole(self) -> list[Message]:
+        """Every message of it. HTTPException if it is too long or too slow."""
+        messages: list[Message] = []
+        size = 0
         try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
+            async with asyncio.timeout(self._limits.body_seconds):
+                while not messages or messages[-1].get("more_body", False):
+                    messages.append(await self.receive())
+                    size += len(messages[-1].get("body", b""))
+                    if size > self._limits.body_bytes:
+                        raise HTTPException(413, _too_large(self._limits))
         except TimeoutError as exc:
             raise HTTPException(408, "the body did not arrive in time") from exc
-        if message["type"] == "http.request":
-            self._bytes += len(message.get("body", b""))
-            self._complete = not message.get("more_body", False)
-            if self._bytes > self._limits.body_bytes:
-                raise HTTPException(413, _too_large(self._limits))
-        return message
+        return messages
+
+
+class _Replayed:
+    """Gives a body that has arrived to the app; after it, waits for the client to go away."""
+
+    def __init__(self, messages: list[Message], body: _Body) -> None:
+        self._messages = iter(messages)
+        self._receive = body.receive
+
+    async def __call__(self) -> Message:
+        for message in self._messages:
+            return message
+        return await self._receive()
 
 
 def _too_large(limits: Limits) -> str:

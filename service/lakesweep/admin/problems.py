@@ -65,6 +65,17 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
+async def answer(request: Request, exc: Exception) -> Response:
+    """The same answers for a request that is refused before it reaches a route."""
+    if isinstance(exc, Unauthorized):
+        return await _unauthorized(request, exc)
+    if isinstance(exc, NotLocal):
+        return await _not_local(request, exc)
+    if isinstance(exc, HTTPException):
+        return response(exc.status_code, exc.detail)
+    return await _ours(request, exc)
+
+
 async def _unauthorized(_: Request, __: Exception) -> Response:
     return response(401, "a valid bearer token is required", headers={"WWW-Authenticate": "Bearer"})
 

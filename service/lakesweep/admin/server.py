@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from lakesweep.admin.connections import BoundedProtocol
 from lakesweep.model.errors import SettingsError
 
 _GRACE_SECONDS = 3
@@ -28,6 +29,7 @@ async def serving(app: ASGIApp, listen: str, *, setting: str = "admin.listen") -
         proxy_headers=False,
         lifespan="off",
         ws="none",
+        http=BoundedProtocol,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )

@@ -95,3 +95,61 @@ def test_only_so_many_clients_are_remembered():
     for number in range(1000):
         assert rates.take(str(number)) == 0
     assert len(rates._clients) == 10
+
+
+async def test_a_stranger_gets_an_answer_before_its_body_is_read(service):
+    asked_for = []
+
+    async def slow():
+        asked_for.append("body")
+        yield b"{"
+        await asyncio.sleep(3600)
+
+    await service.token()
+    async with service.client(limits=Limits(body_seconds=3600)) as client:
+        answer = await client.post("/api/v1/runs", content=slow(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.headers["connection"], asked_for) == (401, "close", [])
+
+
+async def test_slow_bodies_of_a_token_take_no_place_from_another(service):
+    slow_one, other = await service.token(), await service.token()
+    arriving = asyncio.Semaphore(0)
+
+    async def never():
+        yield b"{"
+        arriving.release()
+        await asyncio.sleep(3600)
+
+    async with service.client(limits=Limits(at_once=2, bodies_at_once=3, body_seconds=3600)) as client:
+
+        def post(body):
+            return client.post("/api/v1/runs", content=body, headers={"Authorization": f"Bearer {slow_one}"})
+
+        slow = [asyncio.create_task(post(never())) for _ in range(3)]
+        for _ in slow:
+            await arriving.acquire()
+        more = await post(b"{}")
+        answer = await client.get("/api/v1/runs", headers={"Authorization": f"Bearer {other}"})
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+    assert (more.status_code, answer.status_code) == (429, 200)
+
+
+async def test_strangers_use_up_nothing_of_a_token_from_their_address(service):
+    token = await service.token()
+    async with service.client(limits=Limits(burst=3, per_second=0.001)) as client:
+        known = {"Authorization": f"Bearer {token}"}
+        assert (await client.get("/api/v1/runs", headers=known)).status_code == 200
+        strangers = [(await client.get("/api/v1/runs")).status_code for _ in range(5)]
+        assert (await client.get("/api/v1/runs", headers=known)).status_code == 200
+    assert strangers == [401, 401, 429, 429, 429]
+
+
+async def test_a_revoked_token_is_a_stranger_again(service):
+    token = await service.token()
+    async with service.client(token, limits=Limits(burst=2, per_second=0.001)) as client:
+        assert (await client.get("/api/v1/runs")).status_code == 200
+        await service.state.revoke_token(token.split("_")[1], service.clock.now())
+        statuses = [(await client.get("/api/v1/runs")).status_code for _ in range(3)]
+    assert statuses == [401, 401, 429]
