@@ -53,7 +53,12 @@ async def plan(lake: IcebergLake, metadata: str, folder: Path, spec: StorageSpec
             return Marked(state=now, references=await table.references(now, ExpiryPlan(head=now.head)))
 
         engine = open_inprocess(
-            storage=storage, decoder=formats.decoder, data_dir=folder, memory_limit="512MB", cache_scope="bench"
+            storage=storage,
+            decoder=formats.decoder,
+            data_dir=folder,
+            memory_limit="512MB",
+            cache_scope="bench",
+            cache_key=b"k" * 32,
         )
         async with aclosing(engine):
             return await engine.find_orphans(

@@ -223,7 +223,7 @@ async def plan(storage: SyntheticStorage, folder: Path, *, sources_as: str, cach
     engine = InProcessEngine(
         storage=storage,
         decoder=lambda _: iceberg_decode.decode if sources_as == "avro" else _decode_arrow,
-        cache=DigestCache(folder / "cache", limit_bytes=4 * 1024**3) if cached else None,
+        cache=DigestCache(folder / "cache", limit_bytes=4 * 1024**3, key=b"k" * 32) if cached else None,
         scratch_dir=folder / "scratch",
         memory_limit=memory,
     )

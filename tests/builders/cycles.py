@@ -27,6 +27,8 @@ from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
 from lakesweep.storage.spec import StorageSpec
 
+CACHE_KEY = b"k" * 32
+
 
 @dataclass
 class SetClock:
@@ -77,7 +79,11 @@ class Bench:
         run_id = uuid.uuid4().hex
         lease = await self.store.acquire_lease(table.ref.label, "bench", timedelta(days=1))
         engine = engines.open_inprocess(
-            storage=self.storage, decoder=formats.decoder, data_dir=self.scratch, memory_limit="512MB"
+            storage=self.storage,
+            decoder=formats.decoder,
+            data_dir=self.scratch,
+            memory_limit="512MB",
+            cache_key=CACHE_KEY,
         )
 
         def deleter(state: Any) -> Any:

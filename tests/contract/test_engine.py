@@ -775,7 +775,7 @@ def test_both_engines_give_the_same_plan(spark_kept, tmp_path, table, seed):
 )
 def test_a_cache_filled_by_an_earlier_cycle_changes_nothing_in_the_plan(tmp_path_factory, earlier, later, moved, roots):
     folder = tmp_path_factory.mktemp("cached")
-    cache = DigestCache(folder / "cache", limit_bytes=10**8)
+    cache = DigestCache(folder / "cache", limit_bytes=10**8, key=b"k" * 32)
 
     def open_cached(storage, scratch):
         return InProcessEngine(

@@ -200,7 +200,12 @@ async def planned(subject: Subject, kind: str) -> OrphanPlan | LakesweepError:
     async with contextlib.AsyncExitStack() as closing:
         storage = await closing.enter_async_context(contextlib.aclosing(open_storage(SPEC)))
         dataset = formats.open_format(subject.spec, storage, SetClock(subject.now))
-        common = {"storage": storage, "decoder": formats.decoder, "data_dir": subject.home / kind}
+        common = {
+            "storage": storage,
+            "decoder": formats.decoder,
+            "data_dir": subject.home / kind,
+            "cache_key": b"k" * 32,
+        }
         engine: Engine = (
             engines.open_inprocess(**common, memory_limit="256MB")
             if kind == "inprocess"

@@ -48,6 +48,7 @@ class Confirming:
             return None
         try:
             async with self.artifacts.opened(header.rows_path) as rows:
+                await asyncio.to_thread(ledger.check_digest, rows, header.rows_path)
                 return await asyncio.to_thread(ledger.first_seen, rows, path)
         except (Unreadable, StorageError, OSError):
             return None  # a ledger that cannot be read counts as empty

@@ -9,12 +9,15 @@ out of that plan. What a run may write to it depends on how the run ended:
     dry run   what it saw unreferenced; files of snapshots that it only would have expired are still referenced
     else      nothing new, and only what it saw unreferenced again stays in: a failed run never matures a file
 
-A run that saw a file referenced therefore resets it. A ledger that cannot be read counts as empty: all begins anew.
+A run that saw a file referenced therefore resets it. A ledger that cannot be read counts as empty: all begins anew. So
+does one that is not what was written: its name, which only the state store knows, ends in the digest of its bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -49,6 +52,7 @@ LEDGER_SCHEMA = pa.schema(
 _OBSERVED_SCHEMA = LEDGER_SCHEMA.append(pa.field("known", pa.bool_())).append(pa.field("ripe", pa.bool_()))
 """All candidates of one plan, held back or not: what the next ledger is made from."""
 _ROWS = 65_536
+_DIGEST = re.compile(r"\.([0-9a-f]{64})\.parquet(/\d+)?$")
 
 
 @dataclass(kw_only=True)
@@ -77,6 +81,7 @@ class Ledger:
         if header is not None and header.rows_path:
             try:
                 async with self.artifacts.opened(header.rows_path) as known:
+                    await asyncio.to_thread(check_digest, known, header.rows_path)
                     split = await asyncio.to_thread(self._split, plan, known, observed, started_at, seen_at)
             except (Unreadable, StorageError, OSError) as exc:
                 log.warning("ledger_unreadable", path=header.rows_path, reason=str(exc))
@@ -109,8 +114,8 @@ class Ledger:
         await self._point_to(address, header, now)
 
     async def _publish(self, observed: Path, run: CleanupRun) -> str:
-        kept = self.artifacts.file("ledgers", f"{self.run_id}.parquet")
-        await asyncio.to_thread(_write_kept, observed, kept, run, self._to_expire)
+        written = self.artifacts.file("ledgers", f"{self.run_id}.parquet")
+        kept = await asyncio.to_thread(_write_kept, observed, written, run, self._to_expire)
         address = await self.artifacts.publish(kept)
         if address != str(kept):
             kept.unlink()
@@ -144,6 +149,13 @@ class Ledger:
                 going.add(rows.filter(ripe))
                 held.add(rows.filter(pc.invert(ripe)))
         return _with_rows(plan, going, held, writer.digest)
+
+
+def check_digest(rows_path: str, address: str) -> None:
+    """Raise Unreadable unless these bytes are those that were published under the address."""
+    told = _DIGEST.search(address)
+    if told is None or told[1] != _digest(Path(rows_path)):
+        raise Unreadable(address, "it is not the ledger that was written")
 
 
 def first_seen(rows_path: str, path: str) -> datetime | None:
@@ -220,7 +232,8 @@ def _observed(rows: pa.RecordBatch, first_seen: pa.Array, known: pa.Array, ripe:
     return pa.RecordBatch.from_arrays([*kept, first_seen, known, ripe], schema=_OBSERVED_SCHEMA)
 
 
-def _write_kept(observed: Path, target: Path, run: CleanupRun, to_expire: frozenset[str]) -> None:
+def _write_kept(observed: Path, target: Path, run: CleanupRun, to_expire: frozenset[str]) -> Path:
+    """The file that was written: `target` with its digest in the name."""
     partial = target.with_suffix(".partial")
     try:
         with (
@@ -230,9 +243,14 @@ def _write_kept(observed: Path, target: Path, run: CleanupRun, to_expire: frozen
         ):
             for rows in file.iter_batches(batch_size=_ROWS):
                 writer.write_batch(rows.filter(_stays(rows, run, to_expire)).select(LEDGER_SCHEMA.names))
-        partial.replace(target)
+        return partial.replace(target.with_suffix(f".{_digest(partial)}.parquet"))
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _stays(rows: pa.RecordBatch, run: CleanupRun, to_expire: frozenset[str]) -> pa.Array:

@@ -60,6 +60,8 @@ class ReferenceSource:
     """Recorded length; a different length is damage."""
     entries: int | None = None
     """Recorded number of entries, where something records it."""
+    at_least: int | None = None
+    """How many references there must be at least, by what metadata records: fewer in a cache are not believed."""
     context: tuple[tuple[str, str], ...] = ()
     """What the decoder must know besides the bytes (a table root, a partition layout)."""
 

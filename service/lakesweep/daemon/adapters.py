@@ -135,6 +135,7 @@ class Adapters:
                 data_dir=self._settings.service.data_dir,
                 memory_limit=self._settings.engine.memory_limit,
                 cache_scope=self._cache_scope(tenant),
+                cache_key=self.cache_key,
             )
             self._closing.push_async_callback(engine.aclose)
             self._engines[tenant] = engine
@@ -150,6 +151,7 @@ class Adapters:
                 data_dir=self._settings.service.data_dir,
                 config=self._spark_config,
                 cache_scope=self._cache_scope(tenant),
+                cache_key=self.cache_key,
             )
             self._closing.push_async_callback(engine.aclose)
             self._spark_engines[tenant] = engine

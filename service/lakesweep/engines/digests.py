@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.ports import MatchBy, ReferenceSource
 from lakesweep.engines import fingerprints
-from lakesweep.engines.cache import PACK_SCHEMA, DigestCache, cacheable
+from lakesweep.engines.cache import PACK_SCHEMA, DigestCache, cacheable, falls_short
 from lakesweep.model.location import Location
 
 STAND_IN_SCHEMA = pa.schema(
@@ -82,13 +82,20 @@ class Digests:
         """What the cache has to stand in, as STAND_IN_SCHEMA."""
         if self._cache is None:
             return
-        wanted = {source.cache_key: number for source, number in self._numbers.items() if _storable(source)}
+        wanted = {source.cache_key: (source, number) for source, number in self._numbers.items() if _storable(source)}
         released = self._fingerprints.of(pa.array(self._released, pa.string()))
         for pack in self._cache.load_pack(self._scope):
             spell_released = pc.is_in(pack.column("prints").flatten(), value_set=released)
             doubtful = set(pc.list_parent_indices(pack.column("prints")).filter(spell_released).to_pylist())
-            keys = enumerate(pack.column("source").to_pylist())
-            found = [wanted.pop(key, None) if row not in doubtful else None for row, key in keys]
+            counts = pc.list_value_length(pack.column("prints")).to_pylist()
+            found: list[int | None] = []
+            for row, key in enumerate(pack.column("source").to_pylist()):
+                source, number = wanted.get(key, (None, None))
+                if source is None or row in doubtful or falls_short(source, counts[row]):
+                    found.append(None)
+                else:
+                    found.append(number)
+                    del wanted[key]
             yield _stand_ins(pack, pa.array(found, pa.int32()))
         self._known = {source.cache_key for source in self._numbers if _storable(source)} - wanted.keys()
 

@@ -39,13 +39,14 @@ def open_inprocess(
     data_dir: Path,
     memory_limit: str,
     cache_scope: str = "",
+    cache_key: bytes | None = None,
 ) -> InProcessEngine:
     """The engine inside this process. Stores that may give one address to different objects (two endpoints, two
-    tenants) need different cache scopes."""
+    tenants) need different cache scopes. Without a key to sign it with there is no cache."""
     return InProcessEngine(
         storage=storage,
         decoder=decoder,
-        cache=_cache(data_dir, cache_scope),
+        cache=_cache(data_dir, cache_scope, cache_key),
         scratch_dir=data_dir / "scratch",
         memory_limit=memory_limit,
     )
@@ -59,6 +60,7 @@ def open_spark(
     data_dir: Path,
     config: SparkConfig,
     cache_scope: str = "",
+    cache_key: bytes | None = None,
 ) -> SparkEngine:
     """The engine on Spark. `spec` is how executors open the stores that `storage` reads here."""
     from lakesweep.engines.spark.engine import SparkEngine  # noqa: PLC0415 - few tables need it
@@ -69,7 +71,7 @@ def open_spark(
         storage=storage,
         open_storage=partial(open_storage, spec),
         decoder=decoder,
-        cache=_cache(data_dir, cache_scope),
+        cache=_cache(data_dir, cache_scope, cache_key),
         scratch_dir=Path(config.scratch) if config.scratch else data_dir / "scratch",
     )
 
@@ -95,9 +97,11 @@ def choose(
     return EngineChoice(kind=kind, why=f'engine.kind = "{kind}"')
 
 
-def _cache(data_dir: Path, scope: str) -> DigestCache:
+def _cache(data_dir: Path, scope: str, key: bytes | None) -> DigestCache | None:
+    if key is None:
+        return None
     name = hashlib.sha256(scope.encode()).hexdigest()[:16]
-    return DigestCache(data_dir / "cache" / name, limit_bytes=CACHE_BYTES)
+    return DigestCache(data_dir / "cache" / name, limit_bytes=CACHE_BYTES, key=key)
 
 
 def _by_size(spark_above_files: int, estimate: Estimate | None, available: Collection[str]) -> EngineChoice:

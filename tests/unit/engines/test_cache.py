@@ -1,5 +1,6 @@
 """The cache saves work and is never believed."""
 
+import hmac
 import os
 import threading
 import time
@@ -9,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import structlog
-import xxhash
 
 from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
 from lakesweep.engines import cache as cache_module
@@ -18,6 +18,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 
 LIMIT = 10_000_000
+KEY = b"k" * 32
 
 
 def source(name="m1", **changes):
@@ -31,7 +32,7 @@ def batch(*paths):
 
 @pytest.fixture
 def cache(tmp_path):
-    return DigestCache(tmp_path, limit_bytes=LIMIT)
+    return DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY)
 
 
 def pack(*names, rows=3):
@@ -50,7 +51,7 @@ def entries(folder):
 
 def test_what_was_stored_is_loaded_also_by_another_process_on_the_same_directory(cache, tmp_path):
     cache.store(source(), batch("s3://b/x", "s3://b/ü"))
-    assert DigestCache(tmp_path, limit_bytes=LIMIT).load(source()).column("path").to_pylist() == [
+    assert DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY).load(source()).column("path").to_pylist() == [
         "s3://b/x",
         "s3://b/ü",
     ]
@@ -115,7 +116,7 @@ def test_a_sound_entry_of_another_source_under_this_name_is_not_believed(cache, 
 
 
 def test_the_least_recently_used_entry_goes_first(tmp_path):
-    cache = DigestCache(tmp_path, limit_bytes=LIMIT)
+    cache = DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY)
     noise = os.urandom(2000).hex()
     for number in range(10):
         cache.store(source(f"m{number}"), batch(noise))
@@ -125,7 +126,7 @@ def test_the_least_recently_used_entry_goes_first(tmp_path):
         path = cache._path(cache_module._key(source(f"m{number}").cache_key))
         os.utime(path, (time.time() - (20 - number) * day,) * 2)
     assert cache.load(source("m0")) is not None  # used just now
-    small = DigestCache(tmp_path, limit_bytes=sum(sizes))
+    small = DigestCache(tmp_path, limit_bytes=sum(sizes), key=KEY)
     small.store(source("new"), batch(noise))
     assert small.load(source("new")) is not None
     assert small.load(source("m0")) is not None
@@ -135,7 +136,7 @@ def test_the_least_recently_used_entry_goes_first(tmp_path):
 
 
 def test_an_entry_larger_than_the_whole_cache_is_not_written(tmp_path):
-    cache = DigestCache(tmp_path, limit_bytes=100)
+    cache = DigestCache(tmp_path, limit_bytes=100, key=KEY)
     cache.store(source(), batch(os.urandom(500).hex()))
     assert entries(tmp_path) == []
 
@@ -154,7 +155,7 @@ def test_half_written_files_of_dead_writers_are_swept(cache, tmp_path):
 def test_a_disk_that_cannot_be_written_turns_the_cache_off_with_one_line(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    cache = DigestCache(blocked, limit_bytes=LIMIT)
+    cache = DigestCache(blocked, limit_bytes=LIMIT, key=KEY)
     with structlog.testing.capture_logs() as logs:
         cache.store(source(), batch("s3://b/x"))
         cache.store(source("m2"), batch("s3://b/x"))
@@ -224,7 +225,7 @@ def test_a_sound_pack_of_another_scope_under_this_name_is_not_believed(cache, tm
 
 
 def test_a_pack_larger_than_the_whole_cache_leaves_nothing_behind(tmp_path):
-    cache = DigestCache(tmp_path, limit_bytes=5000)
+    cache = DigestCache(tmp_path, limit_bytes=5000, key=KEY)
     cache.store_pack("scope", [pack("a")])
     cache.store_pack("scope", [pack("a", rows=1000)])
     assert names(cache.load_pack("scope")) == ["a"]
@@ -254,10 +255,10 @@ def test_damage_that_cannot_be_removed_is_not_believed_either(cache, tmp_path, m
         assert list(cache.load_pack("scope")) == []
 
 
-def test_a_sound_checksum_over_nothing_is_no_entry(cache, tmp_path):
+def test_a_sound_signature_over_nothing_is_no_entry(cache, tmp_path):
     cache.store_pack("scope", [pack("a")])
     (path,) = entries(tmp_path)
-    head = cache_module._MAGIC + xxhash.xxh3_128_digest(b"")
+    head = cache_module._MAGIC + hmac.digest(KEY, b"", "sha256")
     path.write_bytes(cache_module._ENTRY_LENGTH.pack(len(head)) + head)
     assert list(cache.load_pack("scope")) == []
     assert not path.exists()
@@ -277,3 +278,57 @@ def test_references_are_no_pack_and_a_pack_is_no_references(cache):
     assert cache.load(source()) is None
     cache.store(source(), batch("s3://b/x"))
     assert list(cache.load_pack(source().cache_key)) == []
+
+
+# Nothing on the disk is believed because it is there.
+
+
+def test_what_somebody_else_has_signed_is_not_believed(cache, tmp_path):
+    stranger = DigestCache(tmp_path, limit_bytes=LIMIT, key=b"x" * 32)
+    stranger.store(source(), batch())
+    stranger.store_pack("scope", [pack("a", rows=0)])
+    assert cache.load(source()) is None
+    assert list(cache.load_pack("scope")) == []
+
+
+def test_fewer_references_than_metadata_records_are_read_again(cache):
+    cache.store(source(), batch("s3://b/x"))
+    assert cache.load(source(at_least=1)) is not None
+    assert cache.load(source(at_least=2)) is None
+
+
+def test_other_code_decodes_for_itself(cache, monkeypatch):
+    cache.store(source(), batch("s3://b/x"))
+    monkeypatch.setattr(cache_module, "_decoders", lambda: "changed in place")
+    assert cache.load(source()) is None
+
+
+def test_the_code_is_known_by_what_is_on_disk():
+    found = cache_module._decoders()
+    assert len(found) == 64
+    top = Path(cache_module.lakesweep.__file__).parent
+    assert all((top / part).exists() for part in cache_module._DECODERS)
+
+
+def test_nobody_else_may_enter_the_directory(tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    DigestCache(folder, limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_of_another_user_is_not_used(tmp_path, monkeypatch):
+    DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    cache = DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY)
+    assert cache.load(source()) is None
+    cache.store(source("m2"), batch("s3://b/x"))
+    assert len(entries(tmp_path)) == 1
+
+
+def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "elsewhere")
+    DigestCache(tmp_path / "cache", limit_bytes=LIMIT, key=KEY).store(source(), batch("s3://b/x"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -28,7 +28,7 @@ class Watched(DigestCache):
     """Knows which sources were loaded in full."""
 
     def __init__(self, directory):
-        super().__init__(directory, limit_bytes=10**8)
+        super().__init__(directory, limit_bytes=10**8, key=b"k" * 32)
         self.in_full = []
 
     def load(self, source):
@@ -152,7 +152,7 @@ async def test_a_source_that_only_expiring_snapshots_use_is_read_for_its_address
 async def test_a_digest_stands_in_for_no_source_of_the_expired_side_though_it_is_of_the_same_content(lake, tmp_path):
     retained = lake.source(["s3://b/t/1.data"])
     expired = replace(retained, retained=False)
-    roots, cache = [Location.parse("s3://b/t")], DigestCache(tmp_path, limit_bytes=10**8)
+    roots, cache = [Location.parse("s3://b/t")], DigestCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
     scope = {"match_by": MatchBy.ADDRESS, "roots": roots, "released": pa.array([], "string")}
     first = digests.Digests(cache, [retained], **scope)
     first.add(retained, addresses.place(pa.array(["s3://b/t/1.data"]), Role.READ, MatchBy.ADDRESS, roots))
@@ -202,7 +202,7 @@ async def test_references_are_cached_only_of_sources_that_are_needed_in_full(pla
     lake.source([lake.put("s3://b/t/1.data"), lake.put("s3://b/t/2.data")])
     lake.source([lake.put("s3://b/t/freed.data", YOUNG)], retained=False)
     await plan()
-    cache = DigestCache(tmp_path / "cache", limit_bytes=10**8)
+    cache = DigestCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
     assert cache.load(lake.sources[0]) is None
     assert cache.load(lake.sources[1]).num_rows == 1
     assert (await plan())[2] == ["source-1"]
@@ -304,7 +304,7 @@ async def test_sources_that_cannot_be_cached_leave_the_pack_alone(plan, lake, tm
 async def test_two_processes_that_save_one_pack_lose_digests_but_never_mix_them(lake, tmp_path):
     """Each has read its own state of the table; whoever saves last has left what it knows."""
     ones = [lake.source([f"s3://b/t/{number}.data"]) for number in range(4)]
-    cache = DigestCache(tmp_path, limit_bytes=10**8)
+    cache = DigestCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
 
     def started(sources):
         scope = {"match_by": MatchBy.ADDRESS, "roots": [Location.parse("s3://b/t")], "released": pa.array([], "string")}
@@ -343,5 +343,5 @@ def test_a_plan_with_a_used_cache_is_the_plan_without_one(cycles, tmp_path_facto
     for retained, expired, released in cycles:
         lake.sources = [replace(every[number], retained=number in retained) for number in retained | expired]
         lake.released = [files[number] for number in released]
-        cache = DigestCache(folder / "cache", limit_bytes=10**8)
+        cache = DigestCache(folder / "cache", limit_bytes=10**8, key=b"k" * 32)
         assert plan(cache) == plan(None)

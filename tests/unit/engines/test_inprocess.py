@@ -70,7 +70,7 @@ async def test_a_full_second_cycle_reads_no_source_again(open_engine, lake, tmp_
     bucket("metadata").faults = lambda call, address: reads.append(address) if call == "read" else None
     plans = []
     for _ in range(2):
-        async with open_engine(cache=DigestCache(tmp_path / "cache", limit_bytes=10**7)) as engine:
+        async with open_engine(cache=DigestCache(tmp_path / "cache", limit_bytes=10**7, key=b"k" * 32)) as engine:
             plans.append(await engine.find_orphans(lake.job(tmp_path / "plan")))
     assert len(reads) == 2
     assert plans[0].digest == plans[1].digest
@@ -78,7 +78,7 @@ async def test_a_full_second_cycle_reads_no_source_again(open_engine, lake, tmp_
 
 
 async def test_a_cached_source_that_cannot_be_placed_is_judged_as_a_read_one(open_engine, lake, tmp_path):
-    cache = DigestCache(tmp_path / "cache", limit_bytes=10**7)
+    cache = DigestCache(tmp_path / "cache", limit_bytes=10**7, key=b"k" * 32)
     async with open_engine(cache=cache) as engine:
         bad = lake.source(["relative"])
         lake.source(["relative"], retained=False)
@@ -306,7 +306,9 @@ async def test_a_failed_write_is_not_a_short_file(tmp_path, monkeypatch):
 
 async def test_the_registry_opens_an_engine_with_its_own_place(lake, tmp_path):
     lake.source([lake.put("s3://b/t/x.data", OLD)])
-    engine = open_inprocess(storage=MemoryStorage(), decoder=decoder, data_dir=tmp_path, memory_limit="256MB")
+    engine = open_inprocess(
+        storage=MemoryStorage(), decoder=decoder, data_dir=tmp_path, memory_limit="256MB", cache_key=b"k" * 32
+    )
     async with contextlib.aclosing(engine):
         plan = await engine.find_orphans(lake.job(tmp_path / "plan"))
     assert plan.engine == "inprocess"

@@ -93,7 +93,7 @@ def is_manifest(address: str) -> bool:
 @pytest.mark.parametrize("build", [iceberg, paimon])
 async def test_manifests_and_their_lists_are_read_once_however_many_snapshots_share_them(build, reads, tmp_path):
     address = build()
-    cache = DigestCache(tmp_path / "cache", limit_bytes=10**8)
+    cache = DigestCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
     made = await plan(address, tmp_path, cache)
     assert (made.missing_count, made.candidates.files) == (0, 0)
     for kind in (is_manifest, is_list):

@@ -145,6 +145,7 @@ def _source(row: ManifestRow, *, retained: bool) -> ReferenceSource:
         retained=retained,
         size_bytes=row.length,
         entries=row.entries,
+        at_least=min(row.live, 1) if row.live is not None else None,  # deletion vectors share their files
     )
 
 

@@ -242,6 +242,7 @@ def _source(location: Location, kind: str, *, retained: bool, meta: ManifestMeta
         retained=retained,
         size_bytes=meta.size_bytes if meta else None,
         entries=meta.entries if meta else None,
+        at_least=meta.added if meta and kind != decode.APPENDED else None,
     )
 
 
