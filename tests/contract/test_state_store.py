@@ -102,6 +102,16 @@ async def test_runs_are_listed_newest_first_by_table_and_limit(store):
     assert await store.list_runs(table="acme/prod/none") == []
 
 
+async def test_the_newest_run_of_each_table_is_found_at_once(store):
+    for number in range(5):
+        table = TABLE if number % 2 == 0 else OTHER
+        await store.start_run(a_run(f"r{number}", table=table, started_at=NOON + number * MINUTE))
+    last = await store.last_runs([TABLE.label, OTHER.label, "acme/prod/none"])
+    assert {table: run["run_id"] for table, run in last.items()} == {TABLE.label: "r4", OTHER.label: "r3"}
+    assert set(await store.last_runs([TABLE.label])) == {TABLE.label}
+    assert await store.last_runs([]) == {}
+
+
 async def test_times_of_any_zone_sort_as_moments(store):
     tokyo = datetime.fromisoformat("2026-03-01T20:59:59+09:00")  # one second before noon in UTC
     await store.start_run(a_run("later", started_at=NOON))

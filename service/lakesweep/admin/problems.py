@@ -88,6 +88,8 @@ async def _ours(request: Request, exc: Exception) -> Response:
     if isinstance(exc, UnknownTable | UnknownRun):
         # The same words whether it does not exist or belongs to another tenant.
         return response(404, "there is no such table or run")
+    if isinstance(exc, Refused) and exc.code == "too_many_requests":
+        return response(429, exc.reason, code=exc.code, headers={"Retry-After": "60"})
     if isinstance(exc, Refused):
         return response(409, exc.reason, code=exc.code)
     if isinstance(exc, SettingsError):

@@ -137,6 +137,10 @@ class StateStore(Protocol):
         """Newest first; only those of a table, of some tenants, and older than the run `before`."""
         ...
 
+    async def last_runs(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The newest run of each of these tables, by table; one that never ran is left out."""
+        ...
+
     async def open_runs(self, table: str) -> list[dict[str, Any]]:
         """Runs of a table that never finished."""
         ...

@@ -21,9 +21,10 @@ from lakesweep.admin.server import serving
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.records import Approval, Hold
 from lakesweep.cleanup.report import iso_utc, run_document
-from lakesweep.daemon import holds, targets
+from lakesweep.daemon import holds
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
+from lakesweep.daemon.hold_index import HoldIndex
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import Refused, StorageError, Unreadable
@@ -47,11 +48,15 @@ class Control:
     async def tables(self, tenants: Collection[str] | None, *, after: str | None, limit: int) -> list[dict[str, Any]]:
         """Known tables by name, and datasets whose tables are not known because they cannot be looked at."""
         # As the state store has them: the scheduler's own may be some seconds old.
-        holds = await self._app.state.holds()
-        rows = {label: self._table(label, holds) for label in self._scheduler.roster.entries} | self._unseen()
-        labels = sorted(label for label in rows if tenants is None or label.partition("/")[0] in tenants)
+        holds = HoldIndex(await self._app.state.holds())
+        unseen = self._unseen()
+        known = self._scheduler.roster.entries.keys() | unseen.keys()
+        labels = sorted(label for label in known if tenants is None or label.partition("/")[0] in tenants)
         first = bisect_right(labels, after) if after is not None else 0
-        return [await self._with_last_run(rows[label]) for label in labels[first : first + limit]]
+        page = labels[first : first + limit]
+        last = await self._app.state.last_runs(page)
+        rows = [unseen[label] if label in unseen else self._table(label, holds) for label in page]
+        return [_with_last_run(row, last.get(row["table"])) for row in rows]
 
     async def start_run(self, table: str, *, execute: bool, who: str) -> str:
         """Before all tables that are only due."""
@@ -128,7 +133,7 @@ class Control:
         """What Prometheus scrapes."""
         return self._app.metrics.exposition()
 
-    def _table(self, label: str, holds: list[Hold]) -> dict[str, Any]:
+    def _table(self, label: str, holds: HoldIndex) -> dict[str, Any]:
         entry = self._scheduler.roster.entries[label]
         ref = entry.work.ref
         return {
@@ -136,7 +141,7 @@ class Control:
             "format": ref.format.value,
             "problem": self._scheduler.roster.problems.get(f"{ref.tenant}/{ref.dataset}"),
             "next_due": iso_utc(self._scheduler.due_at(label)) if entry.enabled else None,
-            "paused": any(targets.covers(hold.scope, label) for hold in holds),
+            "paused": holds.covering(label) is not None,
         }
 
     def _unseen(self) -> dict[str, dict[str, Any]]:
@@ -154,11 +159,6 @@ class Control:
             if name in formats
         }
 
-    async def _with_last_run(self, row: dict[str, Any]) -> dict[str, Any]:
-        runs = await self._app.state.list_runs(table=row["table"], limit=1)
-        last = runs[0] if runs else None
-        return {**row, "location": last["location"] if last else None, "last_run": last}
-
 
 @asynccontextmanager
 async def open_admin(scheduler: Scheduler, checkup: Checkup) -> AsyncIterator[str]:
@@ -171,6 +171,10 @@ async def open_admin(scheduler: Scheduler, checkup: Checkup) -> AsyncIterator[st
     limits = Limits(per_second=per_second, burst=per_second * 5)
     async with serving(make_app(Control(scheduler, checkup), gatekeeper, limits), listen) as address:
         yield address
+
+
+def _with_last_run(row: dict[str, Any], last: dict[str, Any] | None) -> dict[str, Any]:
+    return {**row, "location": last["location"] if last else None, "last_run": last}
 
 
 def _page(rows_path: str, offset: int, limit: int) -> list[Candidate]:

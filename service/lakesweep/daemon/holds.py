@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from lakesweep.cleanup.records import Hold, StateStore
 from lakesweep.daemon import targets
+from lakesweep.daemon.hold_index import MAX_HOLDS, HoldIndex
 from lakesweep.formats.registry import BARE_TENANT
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
@@ -29,13 +30,21 @@ async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
     bare = fnmatchcase(BARE_TENANT, hold.scope.partition("/")[0])
     if not bare and not any(targets.may_match(hold.scope, *names) for names in known):
         raise UnknownTable(f"nothing to hold back: no tenant or dataset is configured that {hold.scope!r} names")
+    held = HoldIndex(await state.holds())
+    tenant = hold.scope.partition("/")[0]
+    if held.count(tenant) >= MAX_HOLDS and hold.scope not in {one.scope for one in held.holds}:
+        raise Refused(
+            "too_many_holds", f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant"
+        )
     await state.set_hold(hold)
 
 
 async def refuse_held(state: StateStore, label: str, *other_names: str) -> None:
     """Raise Refused while a hold covers the table, by whichever of its names."""
-    for hold in await state.holds():
-        if any(targets.covers(hold.scope, name) for name in (label, *other_names)):
+    held = HoldIndex(await state.holds())
+    for name in (label, *other_names):
+        hold = held.covering(name)
+        if hold is not None:
             why = f" ({hold.reason})" if hold.reason else ""
             raise Refused(
                 "held",

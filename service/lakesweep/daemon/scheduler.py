@@ -16,9 +16,10 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lakesweep.cleanup.records import DueTime, Hold
-from lakesweep.daemon import targets, timing
+from lakesweep.cleanup.records import DueTime
+from lakesweep.daemon import timing
 from lakesweep.daemon.app import App, new_run_id
+from lakesweep.daemon.hold_index import HoldIndex
 from lakesweep.daemon.roster import Entry, Roster
 from lakesweep.daemon.tending import Turn, tend
 from lakesweep.daemon.timing import Stopped
@@ -33,6 +34,9 @@ STEP_SECONDS = 2.0
 """The scheduler looks at least this often, whatever it waits for: other replicas and people change the state too."""
 REFRESH = timedelta(seconds=10)
 """How old the due times and holds that are kept in memory may be."""
+
+MAX_REQUESTS = 100
+"""Runs of one tenant that people may have asked for and that wait for their turn."""
 
 
 class Scheduler:
@@ -50,7 +54,7 @@ class Scheduler:
         self._moments: dict[str, datetime] = {}
         """When each table is due, worked out once from its due time and its schedule."""
         self._look_again_at: dict[str, datetime] = {}
-        self._holds: list[Hold] = []
+        self._holds = HoldIndex()
         self._told_paused: set[str] = set()
         self._requests: deque[Turn] = deque()
         self._refreshed: datetime | None = None
@@ -91,12 +95,18 @@ class Scheduler:
         self._wake.set()
 
     def request(self, table: str, *, execute: bool | None, trigger: Trigger) -> str:
-        """Ask for a run of a known table before all others; its id. Refused while the table is being worked on."""
+        """Ask for a run of a known table before the tenant's others; its id. Refused while the table is worked on, or
+        when too many runs of its tenant wait."""
         entry = self.roster.entries.get(table)
         if entry is None:
             raise UnknownTable(f"no table {table} is known")
         if table in self.running or any(waiting.entry.label == table for waiting in self._requests):
             raise Refused("busy", f"{table} is being worked on already")
+        tenant = entry.work.ref.tenant
+        if sum(waiting.entry.work.ref.tenant == tenant for waiting in self._requests) >= MAX_REQUESTS:
+            raise Refused(
+                "too_many_requests", f"{MAX_REQUESTS} runs of {tenant} wait for their turn already; try later"
+            )
         turn = self._turn(entry, requested=True, execute=execute, trigger=trigger)
         self._requests.append(turn)
         self._wake.set()
@@ -119,7 +129,7 @@ class Scheduler:
 
     def paused(self, table: str) -> bool:
         """Does a hold cover the table?"""
-        return any(targets.covers(hold.scope, table) for hold in self._holds)
+        return self._holds.covering(table) is not None
 
     def forget_refresh(self) -> None:
         """Somebody changed due times or holds: look at once."""
@@ -153,7 +163,7 @@ class Scheduler:
         try:
             # Later on only what became due: a table that others have put off is found out when it is claimed.
             rows = await self.app.state.due_times(until=now if self._due else None)
-            self._holds = await self.app.state.holds()
+            self._holds = HoldIndex(await self.app.state.holds())
         except StateError as exc:
             if self._refreshed is not None:
                 log.warning("state_store_away", reason=str(exc))
@@ -173,15 +183,21 @@ class Scheduler:
 
     def _start(self, tasks: asyncio.TaskGroup, now: datetime) -> None:
         places = self.app.settings.daemon.max_tables
-        for turn in [turn for turn in self._requests if self._is_current(turn)][: max(0, places - len(self.running))]:
-            self._requests.remove(turn)
-            self._begin(tasks, turn)
-        due = list(self._waiting(now))
+        requested = {turn.entry.label: turn for turn in self._requests if self._is_current(turn)}
+        due = [one for one in self._waiting(now) if one.table not in requested]
         waiting = Counter(one.tenant for one in due)
         for tenant in self.app.settings.tenants:
             self.app.metrics.tables_due.labels(tenant.id).set(waiting[tenant.id])
+        due += [
+            Due(tenant=str(turn.entry.work.ref.tenant), table=label, since=turn.since, requested=True)
+            for label, turn in requested.items()
+        ]
         for one in self._turns.choose(due, self._running_by_tenant(), places - len(self.running)):
-            self._begin(tasks, self._turn(self.roster.entries[one.table]))
+            if one.requested:
+                self._requests.remove(requested[one.table])
+                self._begin(tasks, requested[one.table])
+            else:
+                self._begin(tasks, self._turn(self.roster.entries[one.table]))
 
     def _is_current(self, turn: Turn) -> bool:
         """Can it begin under the newest settings? They may have changed while it waited."""

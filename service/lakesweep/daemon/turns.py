@@ -1,7 +1,8 @@
 """Whose turn it is: fair between tenants, then the table that has waited longest. Pure, and remembers only turns.
 
 The tenant with the fewest tables under way goes first; of several, the one whose last turn is longest ago. So a
-tenant with three tables waits for one turn of each other tenant, however many tables those have.
+tenant with three tables waits for one turn of each other tenant, however many tables those have or people ask for.
+Inside a tenant, what a person asked for goes before what is due.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class Due:
     tenant: str
     table: str
     since: datetime
+    requested: bool = False
+    """By a person: it goes before the tenant's tables that are only due."""
 
 
 class Turns:
@@ -35,7 +38,7 @@ class Turns:
         for one in due:
             waiting.setdefault(one.tenant, []).append(one)
         for tables in waiting.values():
-            tables.sort(key=lambda one: (one.since, one.table), reverse=True)
+            tables.sort(key=lambda one: (not one.requested, one.since, one.table), reverse=True)
         busy = Counter(running)
         chosen: list[Due] = []
         while waiting and len(chosen) < free:

@@ -84,6 +84,12 @@ class MemoryStateStore:
         )
         return [self._document(run) for run in itertools.islice(matching, limit)]
 
+    async def last_runs(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The newest run of each of these tables."""
+        wanted = set(tables)
+        oldest_first = reversed(self._newest_first())
+        return {run.table.label: self._document(run) for run in oldest_first if run.table.label in wanted}
+
     async def open_runs(self, table: str) -> list[dict[str, Any]]:
         """Runs of a table that never finished, newest first."""
         found = [self._document(run) for run in self._newest_first() if run.table.label == table]

@@ -72,6 +72,17 @@ class SqlStateStore(SqlAccess, SqlTables):
         return list((await connection.execute(query)).scalars())
 
     @transaction
+    async def last_runs(self, connection: AsyncConnection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The newest run of each of these tables, with one query."""
+        newest = sa.func.row_number().over(
+            partition_by=runs.c.table, order_by=(runs.c.started_at.desc(), runs.c.id.desc())
+        )
+        of_these = sa.select(runs.c.id, newest.label("place")).where(_among(runs.c.table, tables)).subquery()
+        query = sa.select(runs.c.table, runs.c.document).join(of_these, of_these.c.id == runs.c.id)
+        rows = await connection.execute(query.where(of_these.c.place == 1))
+        return {row.table: row.document for row in rows}
+
+    @transaction
     async def open_runs(self, connection: AsyncConnection, table: str) -> list[dict[str, Any]]:
         """Runs of a table that never finished, newest first."""
         query = (

@@ -91,3 +91,13 @@ async def test_a_slip_in_a_name_does_not_look_like_a_pause(state, settings, scop
     with pytest.raises(UnknownTable, match=re.escape(scope)):
         await holds.pause(state, settings, Hold(scope=scope, since=NOW, by="ann"))
     assert await state.holds() == []
+
+
+async def test_a_tenant_has_only_so_many_holds_and_others_have_theirs(state, settings, monkeypatch):
+    monkeypatch.setattr(holds, "MAX_HOLDS", 2)
+    for scope in ("acme/shop/a", "acme/shop/b", "acme/shop/b"):
+        await holds.pause(state, settings, Hold(scope=scope, since=NOW, by="ann"))
+    with pytest.raises(Refused, match="too_many_holds"):
+        await holds.pause(state, settings, Hold(scope="acme/shop/c", since=NOW, by="ann"))
+    await holds.pause(state, settings, Hold(scope="*", since=NOW, by="root"))
+    assert [hold.scope for hold in await state.holds()] == ["*", "acme/shop/a", "acme/shop/b"]

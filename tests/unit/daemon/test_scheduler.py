@@ -10,6 +10,7 @@ from tests.builders.small_lake import LocalLake, small_table, write_local
 
 from lakesweep.cleanup.records import DueTime, Hold
 from lakesweep.daemon import roster
+from lakesweep.daemon import scheduler as scheduler_module
 from lakesweep.daemon.app import App
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
@@ -322,6 +323,19 @@ async def test_a_requested_run_goes_before_all_others_whether_due_or_not(lake):
         assert ("acme/d/two", "done") in await stand.outcomes()  # looking does not put off the regular cycle
         with pytest.raises(UnknownTable):
             stand.scheduler.request("acme/d/none", execute=False, trigger=API)
+
+
+async def test_only_so_many_requested_runs_of_a_tenant_wait(lake, monkeypatch):
+    monkeypatch.setattr(scheduler_module, "MAX_REQUESTS", 2)
+    lake.add("acme", ["t0", "t1", "t2"])
+    lake.add("other", ["t"])
+    async with standing(lake) as stand:
+        await stand.round(times=1)
+        for number in range(2):
+            stand.scheduler.request(f"acme/d/t{number}", execute=False, trigger=API)
+        with pytest.raises(Refused, match="2 runs of acme wait"):
+            stand.scheduler.request("acme/d/t2", execute=False, trigger=API)
+        stand.scheduler.request("other/d/t", execute=False, trigger=API)
 
 
 async def test_a_requested_run_of_a_busy_table_leaves_its_outcome_under_its_id(lake):

@@ -72,3 +72,15 @@ def test_turns_go_round_also_when_there_is_one_place():
 
 def test_no_place_means_no_turn():
     assert Turns().choose(tables("a", 1), {}, 0) == []
+
+
+def test_a_tenant_that_asks_for_many_runs_does_not_starve_another():
+    flood = [Due(tenant="a", table=f"a/d/{n}", since=NOON - timedelta(days=1), requested=True) for n in range(1000)]
+    chosen = Turns().choose([*flood, *tables("b", 4)], {}, 8)
+    assert Counter(one.tenant for one in chosen) == {"a": 4, "b": 4}
+
+
+def test_what_a_person_asked_for_goes_before_what_is_due():
+    due = Due(tenant="a", table="due", since=NOON - timedelta(days=9))
+    asked = [Due(tenant="a", table=f"asked {n}", since=NOON + timedelta(seconds=n), requested=True) for n in (2, 1)]
+    assert [one.table for one in Turns().choose([due, *asked], {}, 3)] == ["asked 1", "asked 2", "due"]
