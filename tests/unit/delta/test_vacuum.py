@@ -108,10 +108,11 @@ async def test_the_longer_of_the_grace_period_and_the_tables_retention_guards_un
     assert (await sweep(place, policy=CleanupPolicy(grace_period=timedelta(hours=26)))).data == set()
 
 
-async def test_a_remove_without_a_time_has_expired(place):
+async def test_a_remove_without_a_time_has_expired_once_its_commit_is_that_old(place):
     writer = _writer(place)
     writer.add("a.parquet", "b.parquet", at=days_ago(39))
-    writer.commit([writer.removal("a.parquet", None)], NOW)
+    writer.commit([writer.removal("a.parquet", None)], days_ago(8))
+    writer.commit([writer.removal("b.parquet", None)], NOW)
     assert (await sweep(place)).data == {"a.parquet"}
 
 

@@ -53,7 +53,7 @@ def add(action: Mapping[str, Any], root: Location) -> FileAction:
 
 
 def remove(action: Mapping[str, Any], root: Location) -> FileAction:
-    """A remove. One without a time was removed long ago. Raises Malformed."""
+    """A remove. One without a time has the time 0; see `dated`. Raises Malformed."""
     removed_at = action.get("deletionTimestamp")
     return _file_action(action, root, removed_ms=0 if removed_at is None else whole_ms(removed_at))
 
@@ -209,10 +209,21 @@ def _stored(vectors: pa.StructArray, prefix: str) -> pa.Array:
 
 
 def removal_times(rows: pa.StructArray) -> pa.Array:
-    """When each row was removed; a row without a time was removed long ago."""
+    """When each row was removed; 0 for a row without a time."""
     if rows.type.get_field_index("deletionTimestamp") < 0:
         return pa.repeat(pa.scalar(0, pa.int64()), len(rows))
     return pc.fill_null(pc.struct_field(rows, "deletionTimestamp").cast(pa.int64()), 0)
+
+
+def dated(table: pa.Table, committed_ms: int | None) -> pa.Table:
+    """The actions of one commit: a remove that does not say when it was made was made by this commit. Where nobody
+    knows the commit's time, it counts as new."""
+    times = table.column("removed_ms")
+    unknown = pc.fill_null(pc.equal(times, 0), False)
+    if not pc.any(unknown).as_py():
+        return table
+    at = pa.scalar(_INT64 - 1 if committed_ms is None else committed_ms, pa.int64())
+    return table.set_column(table.schema.get_field_index("removed_ms"), FILES.field("removed_ms"), pc.if_else(unknown, at, times))
 
 
 def addresses(table: pa.Table) -> pa.Array:

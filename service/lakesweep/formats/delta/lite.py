@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
+from datetime import timedelta
 
 import pyarrow.compute as pc
 import structlog
@@ -48,7 +49,9 @@ async def shortlist(reader: LogReader, storage: Storage, native: DeltaState) -> 
             hint="what earlier commits removed is found by vacuum_mode = full only",
         )
     commits = [file for version, file in sorted(native.listing.commits.items()) if version > vacuumed]
-    freed = await gather_bounded(commits, lambda file: _freed_by(reader, file, native.delete_before_ms))
+    # By the table's own retention: what must wait longer is kept by the references.
+    delete_before_ms = native.delete_before_ms(floor=timedelta(0))
+    freed = await gather_bounded(commits, lambda file: _freed_by(reader, file, delete_before_ms))
     objects = tuple(sorted(frozenset().union(*freed)))
     log = native.root.join(names.LOG_DIRECTORY).as_directory()
     return Shortlist(roots=(log, *await _other_logs(storage, native, objects)), objects=objects)

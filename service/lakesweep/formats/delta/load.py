@@ -11,14 +11,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.delta import actions, checkpoint, log, names, protocol, retention
+from lakesweep.formats.delta import actions, checkpoint, files, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
 from lakesweep.formats.delta.protocol import Protocol
+from lakesweep.formats.delta.removed import RemovedBelow
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
 from lakesweep.formats.delta.tail import Tail
@@ -49,6 +51,7 @@ class LogReader:
         self._heads: dict[LogFile, Actions] = {}
         self._inspected: dict[Checkpoint, Inspected] = {}
         self._overruled: dict[Checkpoint, _Overruled] = {}
+        self._removed = RemovedBelow(lambda file: self.commit(file, keep=False))
         self._recorded: dict[str, int] = {}
         """Lengths of checkpoint files, as `_last_checkpoint` has them."""
 
@@ -87,7 +90,7 @@ class LogReader:
         if last_checkpoint is not None and properties.log_cleanup_enabled:
             cutoff_ms = retention.cutoff_ms(as_of, properties.log_retention)
             await self._inspect(listing, segment.protocol, cutoff_ms, last_checkpoint - 1)
-        return DeltaState(
+        state = DeltaState(
             root=self._root,
             as_of=as_of,
             version=listing.latest_version,
@@ -98,6 +101,8 @@ class LogReader:
             inspected=dict(self._inspected),
             live_files=await self._live_files(listing),
         )
+        below = segment.checkpoint.checkpoint.version if segment.checkpoint else -1
+        return replace(state, removed_below=await self._removed.since(listing, below, state.delete_before_ms()))
 
     async def _segment(self, listing: LogListing) -> Segment:
         latest = listing.latest_version
@@ -150,6 +155,7 @@ class LogReader:
             return self._commits[file]
         data = await self._read(file)
         found = await asyncio.to_thread(actions.parse, data, self._root, file.path)
+        found = replace(found, files=files.dated(found.files, file.modified_ms))
         if keep:
             self._commits[file] = found
         return found

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from lakesweep.formats.delta import retention
+import pyarrow as pa
+
+from lakesweep.formats.delta import files, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
 from lakesweep.formats.delta.protocol import Metadata, Properties, Protocol
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.tail import Tail
 from lakesweep.model.location import Location
+from lakesweep.model.policy import GRACE_FLOOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +65,10 @@ class DeltaState:
     inspected: Mapping[Checkpoint, Inspected]
     live_files: int | None
     """How many files the newest version has by its own checksum file, where there is one."""
+    removed_below: pa.Table = field(default_factory=files.none, compare=False)
+    """Of the schema FILES: what commits at or below the checkpoint have removed inside the retention."""
 
-    @property
-    def delete_before_ms(self) -> int:
-        """Removes older than this no longer protect their files."""
-        return retention.millis(self.as_of - self.properties.deleted_file_retention)
+    def delete_before_ms(self, floor: timedelta = GRACE_FLOOR) -> int:
+        """Removes older than this no longer protect their files. A retention of zero stays set after somebody's VACUUM
+        by hand, and readers may be at work: `floor` is the least that we wait."""
+        return retention.millis(self.as_of - max(floor, self.properties.deleted_file_retention))

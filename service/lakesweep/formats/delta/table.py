@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Shortlist, TableState
 from lakesweep.cleanup.storage_ports import Storage
@@ -17,6 +17,7 @@ from lakesweep.formats.delta.log import Checkpoint, LogFile
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.delta.state import DeltaState
+from lakesweep.formats.delta.tail import Tail
 from lakesweep.formats.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, NotFound, Unreadable
 from lakesweep.model.location import Location
@@ -57,6 +58,8 @@ class DeltaTable:
         self._shortlist: Shortlist | None = None
         self._stands_on: Checkpoint | None = None
         """What the log begins with after this cycle. While we delete what is below it, it must not go."""
+        self._floor = GRACE_FLOOR
+        """How long a removed file waits at least. An operator may allow less; a table's own property may not."""
 
     async def head(self) -> str:
         """A few looks at single objects while nothing is committed."""
@@ -100,6 +103,7 @@ class DeltaTable:
 
     def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
         """The versions that leave the log."""
+        self._floor = min(GRACE_FLOOR, policy.grace_period)
         return expire.plan(state.native, state.head, policy, now)
 
     async def commit_expiry(
@@ -117,7 +121,7 @@ class DeltaTable:
     ) -> References:
         """The checkpoint is decoded by engines; the commits behind it are replayed here."""
         native: DeltaState = state.native
-        tail, delete_before_ms = native.segment.tail, native.delete_before_ms
+        tail, delete_before_ms = native.segment.tail, native.delete_before_ms(self._floor)
         boundary = expire.boundary_of(native, expiring)
         self._stands_on = boundary.checkpoint if boundary else self._stands_on
         released = expire.released(native, boundary)
@@ -133,7 +137,7 @@ class DeltaTable:
             tolerated=(
                 *(live if self._lite else ()),
                 *(path for path in stays if path not in going and path not in newest),
-                *await asyncio.to_thread(tail.tolerated, delete_before_ms),
+                *await asyncio.to_thread(self._removed_lately, native),
                 *sorted(await unpublished.named(self._reader, native.listing)),
                 *sorted(await self._named_by_iceberg(native)),
             ),
@@ -184,8 +188,11 @@ class DeltaTable:
                 return (_log_sentence(native, file),)
         if _names(native.segment.tail.live(), key):
             return (f"version {native.version} has it: a commit behind the newest checkpoint added it",)
-        if _names(native.segment.tail.tolerated(native.delete_before_ms), key):
-            return ("a commit removed it, and delta.deletedFileRetentionDuration has not passed since",)
+        if _names(self._removed_lately(native), key):
+            return (
+                "a commit removed it, and delta.deletedFileRetentionDuration (at least "
+                f"{self._floor / timedelta(hours=1):g} h) has not passed since",
+            )
         if _names(await unpublished.named(self._reader, native.listing), key):
             return ("a commit names it that was written under a temporary name and may still come into the log",)
         if _names(await self._named_by_iceberg(native), key):
@@ -230,6 +237,12 @@ class DeltaTable:
             return True
         return False
 
+    def _removed_lately(self, native: DeltaState) -> list[str]:
+        """What the newest state keeps although it may be absent: see `Tail.tolerated`."""
+        delete_before_ms = native.delete_before_ms(self._floor)
+        below = Tail(last=native.removed_below).tolerated(delete_before_ms)
+        return sorted({*native.segment.tail.tolerated(delete_before_ms), *below})
+
     def _sources(self, native: DeltaState) -> tuple[ReferenceSource, ...]:
         opened = native.segment.checkpoint
         return tuple(
@@ -239,7 +252,7 @@ class DeltaTable:
                 kind=decode.KIND,
                 retained=True,
                 size_bytes=file.size_bytes,
-                context=decode.context(self._root, native.delete_before_ms, listed=not self._lite),
+                context=decode.context(self._root, native.delete_before_ms(self._floor), listed=not self._lite),
             )
             for file in (opened.files if opened else ())
         )
