@@ -37,6 +37,7 @@ class World:
     def settings(self):
         dataset = {"id": "d", "format": "iceberg", "namespace": "db", "catalog": self.lake.properties}
         cleanup = {"enabled": True, "dry_run": False, "batch_size": 6, "max_concurrent_deletions": 1}
+        cleanup |= {"max_snapshot_age_hours": 1}  # without it a snapshot that was replaced today stays for its readers
         return {
             "orphan_cleanup": cleanup,
             "service": {"data_dir": str(self.home / "state")},

@@ -58,7 +58,13 @@ def tag(name: str, snapshot_id: int, **own: int) -> Ref:
 
 
 def policy(hours: float = 24, keep: int = 1) -> CleanupPolicy:
-    return CleanupPolicy(max_snapshot_age=timedelta(hours=hours), min_snapshots_to_keep=keep)
+    """Iceberg's rules alone: without a grace period nobody waits for readers."""
+    return CleanupPolicy(
+        max_snapshot_age=timedelta(hours=hours),
+        min_snapshots_to_keep=keep,
+        grace_period=timedelta(0),
+        allow_short_grace=True,
+    )
 
 
 def gone(plan: ExpiryPlan) -> set[int]:
@@ -195,6 +201,35 @@ def test_a_circle_of_parents_ends():
 def test_a_fraction_of_an_hour_counts():
     plan = retention.plan(table({1: (None, 2), 2: (1, 1)}, [branch("main", 2)]), policy(1.5), NOW)
     assert gone(plan) == {1}
+
+
+# --- our own rule: readers of a snapshot that was replaced have a day
+
+
+def test_a_snapshot_stays_for_a_day_after_it_was_replaced_however_old_it_is():
+    """It was what everybody read for a month, until an hour ago."""
+    slow = {1: (None, 2000), 2: (1, 900), 3: (2, 1)}
+    plan = retention.plan(table(slow, [branch("main", 3)]), CleanupPolicy(), NOW)
+    assert gone(plan) == {1}
+    assert why(plan, 2) == "it was current less than 24 h ago on branch main"
+
+
+def test_a_property_left_at_zero_does_not_take_snapshots_from_their_readers():
+    young = {1: (None, 30), 2: (1, 23), 3: (2, 1), 8: (2, 5)}
+    for own in ({"max_snapshot_age_ms": 0}, {}):
+        refs = [branch("main", 3, **({} if own else {"max_snapshot_age_ms": 0}))]
+        assert gone(retention.plan(table(young, refs, **own), CleanupPolicy(), NOW)) == set()
+        later = NOW + timedelta(hours=2)
+        assert gone(retention.plan(table(young, refs, **own), CleanupPolicy(), later)) == {1}
+
+
+def test_an_operator_may_ask_for_snapshots_to_go_sooner():
+    young = {1: (None, 30), 2: (1, 23), 3: (2, 1)}
+    for rules in (
+        CleanupPolicy(max_snapshot_age=timedelta(hours=2)),
+        CleanupPolicy(grace_period=timedelta(0), allow_short_grace=True),
+    ):
+        assert gone(retention.plan(table(young, [branch("main", 3)], max_snapshot_age_ms=0), rules, NOW)) == {1, 2}
 
 
 @st.composite

@@ -9,6 +9,7 @@ Read in this order:
     checkpoint, tail  what is referenced: the checkpoint, and the commits behind it replayed
     decode            the checkpoint again, as engines read it
     layout            what an unreferenced object is, by name and place (pure)
+    removed           what commits below the checkpoint have removed lately: it stays
     lite              a vacuum by the log alone
     unpublished       commits that may still come into the log: what they name stays
     iceberg           Iceberg metadata beside the log: what it names stays
@@ -22,6 +23,7 @@ Where we differ from Delta's own VACUUM and log cleanup, always on the safe side
     - On tables with in-commit timestamps a version is as young as the younger of its file and its timestamp.
     - Only names that Delta writers give may go; VACUUM deletes any old file that is not hidden, and indexes of live
       data files as well.
+    - Removed files wait for a day at least, and also if a checkpoint has forgotten their removal.
     - Files that no commit names wait for the longer of the service's grace period and the table's retention.
     - A path outside the root protects every file below the root that it may mean under another name of the root.
     - A table with another table inside is refused; VACUUM deletes the inner one's files.

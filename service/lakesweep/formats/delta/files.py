@@ -223,7 +223,9 @@ def dated(table: pa.Table, committed_ms: int | None) -> pa.Table:
     if not pc.any(unknown).as_py():
         return table
     at = pa.scalar(_INT64 - 1 if committed_ms is None else committed_ms, pa.int64())
-    return table.set_column(table.schema.get_field_index("removed_ms"), FILES.field("removed_ms"), pc.if_else(unknown, at, times))
+    return table.set_column(
+        table.schema.get_field_index("removed_ms"), FILES.field("removed_ms"), pc.if_else(unknown, at, times)
+    )
 
 
 def addresses(table: pa.Table) -> pa.Array:

@@ -7,7 +7,9 @@
    first one that is neither ends the walk, even if an older-placed one is young: timestamps need not be monotonic.
 4. What no remaining branch leads to and no remaining tag names (staged, rolled back) stays while it is young.
 
-A ref's own settings win over the table's properties, and those over the service's policy.
+A ref's own settings win over the table's properties, and those over the service's policy. One rule is ours: a snapshot
+that was replaced less than a day ago stays, since a query may still be reading it. Its files go with it, at once: by
+Iceberg's rules those of a snapshot that was current for a month would go minutes after it was replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakesweep.formats.iceberg.metadata import EPOCH, MAIN, Ref, RefKind, SnapshotEntry, TableMetadata
-from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
 
 _MS = timedelta(milliseconds=1)
@@ -33,6 +35,9 @@ class _Defaults:
     max_age_ms: int
     min_to_keep: int
     max_ref_age_ms: int | None
+    floor_ms: int
+    """How long a snapshot stays at least after it was replaced: somebody may still be reading it. A property of the
+    table that was left at zero does not change that."""
 
 
 def plan(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
@@ -88,7 +93,13 @@ def _defaults(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> 
         max_age_ms=policy.max_snapshot_age // _MS if own.max_snapshot_age_ms is None else own.max_snapshot_age_ms,
         min_to_keep=policy.min_snapshots_to_keep if own.min_snapshots_to_keep is None else own.min_snapshots_to_keep,
         max_ref_age_ms=own.max_ref_age_ms,
+        floor_ms=_floor(policy) // _MS,
     )
+
+
+def _floor(policy: CleanupPolicy) -> timedelta:
+    """An operator who wants snapshots to go sooner than that says so by the policy's own age or grace period."""
+    return timedelta(0) if policy.max_snapshot_age < GRACE_FLOOR else min(GRACE_FLOOR, policy.grace_period)
 
 
 def _ref_stays(ref: Ref, by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> bool:
@@ -110,21 +121,26 @@ def _reasons(refs: list[Ref], by_id: dict[int, SnapshotEntry], defaults: _Defaul
             for entry, why in _walk(ref, by_id, defaults):
                 reasons.setdefault(entry.id, [why])
     for entry in by_id.values():
-        if entry.id not in on_a_ref and entry.timestamp_ms >= defaults.now_ms - defaults.max_age_ms:
-            reasons[entry.id] = [f"not on any branch, younger than {_hours(defaults.max_age_ms)}"]
+        off_branch_ms = max(defaults.max_age_ms, defaults.floor_ms)
+        if entry.id not in on_a_ref and entry.timestamp_ms >= defaults.now_ms - off_branch_ms:
+            reasons[entry.id] = [f"not on any branch, younger than {_hours(off_branch_ms)}"]
     return reasons
 
 
 def _walk(ref: Ref, by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> Iterator[tuple[SnapshotEntry, str]]:
     max_age_ms = defaults.max_age_ms if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
     at_least = defaults.min_to_keep if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
+    replaced_ms = defaults.now_ms
     for kept, entry in enumerate(ancestors(ref.snapshot_id, by_id)):
         if kept < at_least:
             yield entry, f"1 of the last {at_least} on {ref}"
         elif entry.timestamp_ms >= defaults.now_ms - max_age_ms:
             yield entry, f"younger than {_hours(max_age_ms)} on {ref}"
+        elif defaults.floor_ms and replaced_ms >= defaults.now_ms - defaults.floor_ms:
+            yield entry, f"it was current less than {_hours(defaults.floor_ms)} ago on {ref}"
         else:
             return
+        replaced_ms = entry.timestamp_ms
 
 
 def _hours(milliseconds: int) -> str:
