@@ -1,4 +1,4 @@
-"""A removed file stays for the table's retention, whatever a checkpoint has forgotten, and never for less than a day."""
+"""A removed file stays for the table's retention, whatever a checkpoint has forgotten, and for a day at least."""
 
 from __future__ import annotations
 

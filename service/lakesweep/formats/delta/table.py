@@ -189,10 +189,8 @@ class DeltaTable:
         if _names(native.segment.tail.live(), key):
             return (f"version {native.version} has it: a commit behind the newest checkpoint added it",)
         if _names(self._removed_lately(native), key):
-            return (
-                "a commit removed it, and delta.deletedFileRetentionDuration (at least "
-                f"{self._floor / timedelta(hours=1):g} h) has not passed since",
-            )
+            hours = self._floor / timedelta(hours=1)
+            return (f"a commit removed it, and delta.deletedFileRetentionDuration (at least {hours:g} h) is not over",)
         if _names(await unpublished.named(self._reader, native.listing), key):
             return ("a commit names it that was written under a temporary name and may still come into the log",)
         if _names(await self._named_by_iceberg(native), key):
