@@ -25,6 +25,7 @@ from lakesweep.cleanup.ledger import Ledger
 from lakesweep.cleanup.marking import Marking
 from lakesweep.cleanup.ports import (
     Clock,
+    ClosesFirst,
     Engine,
     Fence,
     Inventory,
@@ -278,6 +279,7 @@ class Cycle:
             stop=self.stop,
             progress=self.progress,
             recheck=Recheck(self.storage) if self.inventory else None,
+            closed=self.table.closed if isinstance(self.table, ClosesFirst) else None,
             places=self.places,
         )
         try:

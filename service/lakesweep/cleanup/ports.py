@@ -106,7 +106,7 @@ class FileKind:
     foreign: bool = False
     """Not a name the format writes: reported, never deleted."""
     stage: int = 0
-    """Deletion order inside one plan."""
+    """Deletion order inside one plan. What closes history to readers goes below 0, before all other files."""
 
 
 class Layout(Protocol):
@@ -155,7 +155,7 @@ class TableState:
     shortlist: Shortlist | None = None
     """Given when the table is not to be listed as a whole."""
     history: tuple[str, ...] = ()
-    """Raw addresses of the snapshots themselves, where each is an object that goes as the last of its files."""
+    """Raw addresses of the snapshots themselves, where each is an object that goes before its files."""
     native: Any = None
 
 
@@ -214,6 +214,16 @@ class Table(Protocol):
 
     async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
         """Which snapshots and refs lead to a source or a directly named path, as sentences."""
+        ...
+
+
+@runtime_checkable
+class ClosesFirst(Protocol):
+    """A table whose expired history is closed by deleting objects: plan rows of stages below 0 (Paimon)."""
+
+    async def closed(self) -> None:
+        """Called once in a sweep, when those objects are gone, and before any other goes. What is not gone by then has
+        to keep its files."""
         ...
 
 
@@ -287,8 +297,8 @@ class OrphanJob:
     shortlist: Shortlist | None = None
     """Look at this instead of listing the roots."""
     history: tuple[str, ...] = ()
-    """Objects to ask for singly, whatever an inventory says: a snapshot that it is too old to know would lose its files
-    and stay itself."""
+    """Objects to ask for singly, whatever an inventory says: a snapshot that it is too old to know would stay, and so
+    would its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

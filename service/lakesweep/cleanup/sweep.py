@@ -3,7 +3,8 @@
 Before each batch: the lease is still ours, the head is read again and whatever has been referenced since
 is spared, so is, after an inventory, what was written anew since, and the intent is in the audit trail and in the
 journal. After each batch: its outcome is in both.
-Batches of one stage run side by side; a stage starts only when the one before it is finished.
+Batches of one stage run side by side; a stage starts only when the one before it is finished. Stages below 0 close
+history to readers, and the table is told when that is done.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Sweep:
     progress: ReportProgress
     recheck: Recheck | None = None
     """Looks at every candidate once more: for a plan that was made from an inventory."""
+    closed: Callable[[], Awaitable[None]] | None = None
+    """Told once, when everything of the stages below 0 is gone, before the first other file goes."""
     places: asyncio.Semaphore | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
     result: SweepResult = field(default_factory=SweepResult)
@@ -75,7 +78,8 @@ class Sweep:
         result = self.result
         slots = _Slots(self.policy.max_concurrent_deletions, self.places)
         running: set[asyncio.Task[None]] = set()
-        stage = 0
+        stage: int | None = None
+        closed = self.closed
         number, first = 0, 0
         try:
             async for batch in self._batches():
@@ -83,6 +87,9 @@ class Sweep:
                 if begins != stage or len(running) >= _TASKS_HELD:
                     await _finish(running)
                     stage = begins
+                if closed and begins >= 0 and not self.stop.is_set():
+                    await closed()
+                    closed = None
                 async with slots.taken() as slot:
                     if self.stop.is_set():
                         result.interrupted = True

@@ -58,6 +58,11 @@ def found(path: str, of: PaimonLayout | None = None) -> str:
         ("tag/tag-x", "reserved"),
         ("consumer/consumer-x", "reserved"),
         ("branch/branch-b/snapshot/snapshot-1", "reserved"),
+        ("branch/branch-b/snapshot/.snapshot-9.0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f.tmp", "temporary"),
+        ("branch/branch-b/c/changelog/.LATEST.0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f.tmp", "temporary"),
+        ("branch/branch-b/tag/tag-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f.tmp", "reserved"),
+        ("branch/branch-b/snapshot/mine.tmp", "reserved"),
+        ("branch/branch-b/snapshot/LATEST", "reserved"),
         ("branch/x", "reserved"),
         ("metadata/v1.metadata.json", "reserved"),
         ("service/x", "reserved"),
@@ -122,14 +127,15 @@ def test_a_table_without_partitions_has_its_buckets_at_the_top() -> None:
     assert found("dt=1/bucket-0/data-1-0.orc", layout(levels=0)) == "reserved"
 
 
-def test_data_goes_before_manifests_before_lists_before_snapshots_and_those_oldest_first() -> None:
+def test_snapshots_go_first_and_oldest_first_then_data_manifests_and_lists() -> None:
     order = [
+        "snapshot/snapshot-9",
+        "snapshot/snapshot-10",
+        "changelog/changelog-100",
+        f"snapshot/snapshot-{2**63 - 1}",
         "dt=1/bucket-0/data-1-0.orc",
         "manifest/manifest-1-0",
         "manifest/manifest-list-1-0",
-        "snapshot/snapshot-9",
-        "snapshot/snapshot-10",
-        "snapshot/snapshot-100",
     ]
     stages = [layout().classify(f"{ROOT.raw}/{path}").stage for path in order]
     assert stages == sorted(stages)

@@ -1,12 +1,13 @@
 """What a stored object is, judged by its name and place only, and in which order it may go. Pure and picklable.
 
 Only places where Paimon keeps files can hold candidates: `manifest/`, `index/`, `statistics/`, temporary files
-in `snapshot/` and `changelog/`, and bucket directories exactly below the partition levels. Everything else in
-the table's directory belongs to somebody else and is reserved, whatever its name: names alone are compared, and
-a copy of an expired file in a backup directory must stay.
+in `snapshot/` and `changelog/`, of branches too, and bucket directories exactly below the partition levels.
+Everything else in the table's directory belongs to somebody else and is reserved, whatever its name: names alone
+are compared, and a copy of an expired file in a backup directory must stay.
 
-Deletion goes from the data up to the snapshot files, so that an interrupted run leaves a snapshot that names
-what is left, and the next run finds it again. Snapshot files go one by one, oldest first, to leave no gap.
+Snapshot and changelog files go first, one by one, oldest first, to leave no gap: from then on nobody can open what is
+about to lose its files. What an interrupted run leaves behind has no name any more, and the next one finds it as
+orphans. After them deletion goes from the data up to the lists.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from lakesweep.model.location import Location
 DATA_STAGE = 0
 MANIFEST_STAGE = 1
 LIST_STAGE = 2
-SNAPSHOT_STAGE = 10
-"""The stage of snapshot 0; the others follow by their ids."""
+SNAPSHOT_STAGE = -(2**31)
+"""The stage of snapshot 0; the others follow by their ids, all before any other file (see ports.FileKind)."""
 
-_LAST_STAGE = 2**31 - 1
+_LAST_SNAPSHOT_STAGE = -1
 _BUCKET = re.compile(r"^bucket-(\d+|postpone)$")
 _OTHER_TABLE = re.compile(r"(schema/schema|snapshot/snapshot)-\d+")
+_BRANCH_TEMPORARY = re.compile(
+    r"branch/branch-.+/(snapshot|changelog)/[^/]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.tmp"
+)
+"""What a writer of a branch did not rename. A branch may have slashes in its name."""
 _LOGS = ("schema", "snapshot")
 _HINTS = ("EARLIEST", "LATEST")
 
@@ -76,6 +81,8 @@ class PaimonLayout:
             found = self._metadata(top, rest)
             if found is not None:
                 return found
+        if _BRANCH_TEMPORARY.fullmatch(inside):
+            return _TEMPORARY
         if self.data_directory:
             if not inside.startswith(self.data_directory):
                 return _ELSEWHERE
@@ -149,7 +156,7 @@ def _in_manifest(name: str) -> FileKind:
 def _in_log(directory: str, name: str) -> FileKind:
     number = names.numbered(name, directory)
     if number is not None:
-        return FileKind(kind=directory, stage=min(SNAPSHOT_STAGE + number, _LAST_STAGE))
+        return FileKind(kind=directory, stage=min(SNAPSHOT_STAGE + number, _LAST_SNAPSHOT_STAGE))
     if name in _HINTS:
         return _RESERVED
     return _temporary_or_unknown(name)

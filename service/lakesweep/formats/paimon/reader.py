@@ -160,14 +160,20 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
     )
 
 
-async def _check_newest(files: TableFiles, newest: PaimonSnapshot) -> None:
-    """A hint may be missing or lie, but it may also know of a snapshot that the listing did not show."""
+async def latest_hint(files: TableFiles) -> int | None:
+    """The snapshot that a hint calls the latest. It may be missing or lie."""
     try:
         hint = (await files.read(files.at("snapshot", "LATEST"))).decode("utf-8", "replace").strip()
     except StorageError:
-        return
-    if hint.isdecimal() and int(hint) > newest.id:
-        ahead = files.at("snapshot", f"snapshot-{int(hint)}")
+        return None
+    return int(hint) if hint.isdecimal() else None
+
+
+async def _check_newest(files: TableFiles, newest: PaimonSnapshot) -> None:
+    """A hint may be missing or lie, but it may also know of a snapshot that the listing did not show."""
+    hint = await latest_hint(files)
+    if hint is not None and hint > newest.id:
+        ahead = files.at("snapshot", f"snapshot-{hint}")
         try:
             await files.storage.stat(ahead)
         except NotFound:

@@ -53,8 +53,12 @@ class PaimonState:
 
     def is_to_be_read(self, snapshot: PaimonSnapshot) -> bool:
         """Has a consumer still to read this snapshot or changelog?"""
+        return bool(self.readers_of(snapshot))
+
+    def readers_of(self, snapshot: PaimonSnapshot) -> list[str]:
+        """The consumers that have still to read this snapshot or changelog."""
         consumers = self.snapshot_consumers if snapshot.role is Role.SNAPSHOT else self.log.consumers
-        return any(following <= snapshot.id for following in consumers.values())
+        return sorted(name for name, following in consumers.items() if following <= snapshot.id)
 
     def _standing(self, snapshots: Iterable[PaimonSnapshot]) -> Iterable[PaimonSnapshot]:
         for snapshot in snapshots:

@@ -1,9 +1,10 @@
 """One Paimon table behind the Table port. A handle serves one cycle.
 
-Expiring a snapshot is no commit in Paimon: it is the deletion of its files, the snapshot file last. So what
-`commit_expiry` commits is the handle's own decision: from then on this handle no longer counts those snapshots
-as retained, unless a consumer, tag or branch takes them back. If the cycle dies, the next one finds the snapshot
-files where they were and decides anew. Dropping partitions is a real commit, and comes first.
+Expiring a snapshot is no commit in Paimon: it is the deletion of its files. So what `commit_expiry` commits is the
+handle's own decision: from then on this handle no longer counts those snapshots as retained, unless a consumer, tag or
+branch takes them back. The sweep closes them first: their own files go before any other, so that nobody can open a
+snapshot that is losing its data. If the cycle dies before that, the next one finds them where they were and decides
+anew; if after it, what they alone named is found as orphans. Dropping partitions is a real commit, and comes first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.paimon import directories, drop, expiry, load, reader
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon.given_up import GivenUp
 from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.needs import retained_roots
@@ -30,7 +32,7 @@ from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.formats.tidy import LeaveAll, Tidy
-from lakesweep.model.errors import Indeterminate, NotFound, Refused, StorageError
+from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
@@ -60,8 +62,7 @@ class PaimonTable:
         self._files = TableFiles(storage=self.storage, location=self.location)
         self._lists = ListReader(self._files)
         self._references = ReferenceReader(self._files, self._lists)
-        self._given_up: dict[str, str] = {}
-        """Snapshots and changelogs this handle has let go: key -> file name."""
+        self._given_up = GivenUp()
         self._offered: frozenset[str] | None = None
         """What the last references let go of files for: nothing else may be given up."""
         self._emptied: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ class PaimonTable:
         for _ in range(_LOOKS):
             listing = await reader.list_log(self._files)
             try:
-                return await reader.head_of(self._files, listing, without=frozenset(self._given_up.values()))
+                return await reader.head_of(self._files, listing, without=self._given_up.names)
             except NotFound as exc:
                 gone = exc  # the latest snapshot was rolled back between the listing and the read
         raise Indeterminate(f"{gone}, {_LOOKS} times in a row: the table changes too fast")
@@ -91,7 +92,8 @@ class PaimonTable:
                     raise
 
     async def load_at(self, head: str, now_state: TableState) -> TableState | None:  # noqa: ARG002
-        """Nothing is ever committed away: a snapshot that was to expire is there until its file is deleted."""
+        """Nothing is ever committed away: a snapshot that was to expire is there until its file is deleted, and from
+        then on what it alone named is an orphan like any other."""
         return None
 
     def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
@@ -112,7 +114,7 @@ class PaimonTable:
         if fresh.native.options.decoupled:
             await self._leave_changelogs(fresh.native.log, [one for one in going if one.role is Role.SNAPSHOT])
         expired = tuple(expiry.as_model(snapshot, fresh.native) for snapshot in going)
-        self._given_up |= {snapshot.key: snapshot.location.name for snapshot in going}
+        self._given_up.add(going)
         committed = replace(
             planned,
             expire=expired,
@@ -132,7 +134,7 @@ class PaimonTable:
         while True:
             looks += 1
             native: PaimonState = state.native
-            going = expiry.resolve(native, expiring)
+            going = self._given_up.still_going(expiry.resolve(native, expiring))
             try:
                 found = await self._references.collect(native, going, decoupled=native.options.decoupled)
                 self._offered = frozenset(snapshot.key for snapshot in going)
@@ -151,15 +153,28 @@ class PaimonTable:
         other = next(iter(unreferenced), None)
         return other and f"{other} belongs to another table, among the files of this one: move one of them"
 
+    async def closed(self) -> None:
+        """The expired snapshots' own files are gone. One that is still there, whatever kept it, gets all of its files
+        back; and other readers are told where history begins now."""
+        roles = self._given_up.roles
+        listed = {role: await self._files.names(role) for role in roles}
+        back = self._given_up.take_back((role, one.name) for role in roles for one in listed[role])
+        if back:
+            _log.warning("expired_snapshots_still_there", snapshots=[one.label for one in back])
+        await self._tell_where_history_begins(roles)
+
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
         """Tell other readers where history begins now, and remove directories that nobody uses any more."""
-        for role in expiry.roles_of(expiring):
-            numbers = reader.numbers(await self._files.names(role), role)
-            if numbers:
-                await self._write_hint(role, "EARLIEST", numbers[0])
+        await self._tell_where_history_begins(expiry.roles_of(expiring))
         if self._emptied:
             await self.tidy.within(state.roots).remove_empty_directories(state.location, self._emptied)
         await self._remove_old_empty_directories(state)
+
+    async def _tell_where_history_begins(self, roles: Iterable[Role]) -> None:
+        for role in roles:
+            numbers = reader.numbers(await self._files.names(role), role)
+            if numbers:
+                await self._write_hint(role, "EARLIEST", numbers[0])
 
     async def _remove_old_empty_directories(self, state: TableState) -> None:
         """Partition and bucket directories that have been empty for long. One that was emptied just now stays for a
@@ -191,10 +206,28 @@ class PaimonTable:
         return (self.location.as_directory(), *load.external_places(schemas, self.location, self.tenant_root))
 
     async def _native(self) -> PaimonState:
-        log = await reader.read_log(self._files, without=frozenset(self._given_up.values()), known=self._known)
-        return load.native_state(
-            log, checked_at=self.checked.get(self.location.raw), given_up=frozenset(self._given_up)
-        )
+        try:
+            log = await reader.read_log(self._files, without=self._given_up.names, known=self._known)
+        except (Refused, Unreadable) as exc:
+            await self._put_back(exc)
+            raise
+        native = load.native_state(log, checked_at=self.checked.get(self.location.raw), given_up=self._given_up.keys)
+        self._given_up.check_not_needed(native)
+        return native
+
+    async def _put_back(self, trouble: LakesweepError) -> None:
+        """If a rollback to a snapshot was under way while this run closed it, none is left. What the hint names and we
+        took away belongs there again."""
+        if not self._given_up.keys or reader.numbers(await self._files.names(Role.SNAPSHOT), Role.SNAPSHOT):
+            return
+        wanted = self._given_up.snapshot(await reader.latest_hint(self._files))
+        if wanted is None:
+            return
+        await self._writing().put(wanted.location, json.dumps(wanted.document, indent=2).encode(), create_only=True)
+        raise Indeterminate(
+            f"{wanted.label} was expired by this run while somebody rolled the table back to it, and no snapshot was "
+            f"left ({trouble}): it was put back, and nothing more was deleted"
+        ) from trouble
 
     async def _with_partitions(self) -> PaimonState:
         native = await self._native()

@@ -1,0 +1,144 @@
+"""Expired snapshots are closed before their files go: whoever opens one finds all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.paimon.conftest import World
+from tests.unit.paimon.test_table import LASTING, once
+
+from lakesweep.model.errors import Unavailable
+from lakesweep.model.run import Outcome
+
+
+def three_to_expire(world: World, **options: str) -> None:
+    """Snapshots 1 to 3 name files that the fourth does not; an orphan comes before them by name."""
+    world.make(dict(options))
+    world.table.stray("aaa", old=True)
+    for _ in range(4):
+        world.table.overwrite("a")
+
+
+def is_delete(of: str) -> Callable[[str, str], bool]:
+    return lambda call, address: call == "delete" and f"/{of}" in address
+
+
+@pytest.mark.parametrize("options", [{}, LASTING])
+async def test_no_snapshot_is_there_without_its_files_at_any_moment(world: World, options: dict[str, str]) -> None:
+    three_to_expire(world, **options)
+    seen: list[set[str]] = []
+    world.bucket.faults = lambda *_: seen.append(world.table.lost())
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.expired_snapshots == ("1", "2", "3")
+    assert not set().union(*seen)
+
+
+async def test_expired_changelogs_are_closed_before_their_files_go(world: World) -> None:
+    world.make(LASTING | {"changelog-producer": "input"})
+    for _ in range(4):
+        world.table.changelog("a")
+    await world.clean()
+    short = {"changelog-producer": "input", "changelog.num-retained.min": "2", "changelog.num-retained.max": "11"}
+    world.table.put_json("schema/schema-1", world.table.schema(short | {"snapshot.num-retained.min": "1"}) | {"id": 1})
+    gone: list[str] = []
+    world.bucket.faults = lambda call, address: gone.append(address) if call == "delete" else None
+    run = await world.clean()
+    assert "changelog-1" in run.expired_snapshots, run.reason
+    kinds = ["/changelog/" in address for address in gone]
+    assert kinds == sorted(kinds, reverse=True)
+
+
+async def test_readers_learn_where_history_begins_before_the_first_file_goes(world: World) -> None:
+    three_to_expire(world)
+    earliest: list[bytes] = []
+    hint = f"{world.table.place}/snapshot/EARLIEST"
+    world.bucket.faults = once(is_delete("bucket-0"), lambda: earliest.append(world.bucket.objects[hint].data))
+    await world.clean()
+    assert earliest == [b"4"]
+
+
+async def test_a_snapshot_whose_file_cannot_be_deleted_keeps_all_its_files(world: World) -> None:
+    three_to_expire(world)
+
+    def refuse(call: str, address: str) -> None:
+        if call == "delete" and address.endswith("/snapshot-2"):
+            raise Unavailable(address, "no")
+
+    world.bucket.faults = refuse
+    run = await world.clean()
+    world.bucket.faults = None
+    assert run.outcome is Outcome.FAILED
+    assert "snapshot/snapshot-2" in world.table.standing()
+    assert world.table.lost() == set()
+
+
+async def test_a_consumer_of_a_closed_snapshot_fails_the_run_which_names_it(world: World) -> None:
+    three_to_expire(world)
+    before = world.table.stored()
+    world.bucket.faults = once(is_delete("snapshot-3"), lambda: world.table.consume("late", 2))
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "snapshot 2" in (run.reason or "")
+    assert "consumer late" in (run.reason or "")
+    assert {name.split("/")[0] for name in before - world.table.stored()} == {"snapshot"}
+
+
+async def test_a_tag_of_a_snapshot_that_was_read_before_it_closed_keeps_its_files(world: World) -> None:
+    three_to_expire(world)
+    key = "snapshot/snapshot-2"
+    document = json.loads(world.bucket.objects[f"{world.table.place}/{key}"].data)
+
+    def tag() -> None:
+        world.table.put_json("tag/tag-late", document)
+        world.table.needs["tag/tag-late"] = world.table.needs[key]
+
+    world.bucket.faults = once(is_delete("snapshot-3"), tag)
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert "tag/tag-late" in world.table.standing()
+    assert world.table.lost() == set()
+
+
+async def test_a_rollback_to_a_snapshot_that_closes_meanwhile_gets_it_back(world: World) -> None:
+    """Java saw it there, and deletes what is younger while we delete it."""
+    three_to_expire(world)
+    before = world.table.stored()
+
+    def roll_back() -> None:
+        world.table.put("snapshot/LATEST", b"3")
+        world.table._remove("snapshot/snapshot-4")
+
+    world.bucket.faults = once(is_delete("snapshot-3"), roll_back)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "snapshot 3" in (run.reason or "")
+    assert "snapshot/snapshot-3" in world.table.standing()
+    assert world.table.lost() == set()
+    gone = {name for name in before - world.table.stored() if not name.startswith("snapshot/")}
+    assert gone == set()
+    again = await world.clean()
+    assert again.outcome is Outcome.DONE, again.reason
+
+
+async def test_what_a_crash_after_closing_leaves_goes_as_orphans_next_time(world: World) -> None:
+    three_to_expire(world)
+
+    class Killed(BaseException):
+        pass
+
+    def die() -> Any:
+        raise Killed
+
+    world.bucket.faults = once(is_delete("bucket-0"), die)
+    with pytest.raises(Killed):
+        await world.clean()
+    world.bucket.faults = None
+    assert world.table.standing() == ["snapshot/snapshot-4"]
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    kept = world.table.needs["snapshot/snapshot-4"] | {"snapshot/snapshot-4", "snapshot/LATEST", "snapshot/EARLIEST"}
+    assert world.table.stored() - {"schema/schema-0"} == kept
