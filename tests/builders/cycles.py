@@ -46,9 +46,6 @@ class AlwaysOurs:
     async def check(self) -> None:
         return None
 
-    def check_time(self) -> None:
-        return None
-
 
 @dataclass(kw_only=True)
 class Bench:

@@ -1,7 +1,6 @@
 """The audit trail: what is recorded of a run that changes things, and in which words. Pure.
 
-A batch is recorded before it is deleted (`delete`, `spare`) and after it (`deleted`, `already_gone`, `failed`; `spared`
-what was referenced again before its request, `not_sent` what the run ended before). What
+A batch is recorded before it is deleted (`delete`, `spare`) and after it (`deleted`, `already_gone`, `failed`). What
 has no second record was interrupted: it may be gone or not, but it was never deleted without the first. How records
 are chained is told in `segments.py`.
 """
@@ -56,7 +55,7 @@ FATES_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("fate", pa.string(), nullable=False),  # a `Fate`
+        pa.field("fate", pa.string(), nullable=False),  # `deleted`, `already_gone` or `failed`
         pa.field("why", pa.string()),  # what the store said
     ]
 )

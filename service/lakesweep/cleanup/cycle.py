@@ -10,18 +10,17 @@ damaged table or a plan above its ceiling also keeps its snapshots. Between plan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import begun, company, guards, resume, sweep
+from lakesweep.cleanup import company, guards, resume, sweep
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
 from lakesweep.cleanup.closing import Closing
 from lakesweep.cleanup.deleter import Deleter
-from lakesweep.cleanup.lastword import nobody_objects
 from lakesweep.cleanup.ledger import Ledger
 from lakesweep.cleanup.marking import Marking
 from lakesweep.cleanup.ports import (
@@ -32,6 +31,7 @@ from lakesweep.cleanup.ports import (
     Inventory,
     Marked,
     OrphanJob,
+    Places,
     Progress,
     ReportProgress,
     Table,
@@ -95,17 +95,15 @@ class Cycle:
     ask_again: Callable[[TableState], Awaitable[None]] = _nothing_new
     """Asked before the first change, since planning may have taken hours: raises Refused if a person holds the table
     back by now, or another table has come into its place."""
-    ask_owners: Callable[[], Awaitable[None]] = nobody_objects
-    """Asked before every request of a sweep: raises Refused if a person holds the table back by now."""
     inventory: Location | None = None
     """A ready file list to read instead of listing."""
     artifacts: Artifacts | None = None
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set from outside to end the run: planning at once, a sweep after its running requests."""
-    listings: asyncio.Semaphore | None = None
+    """Set from outside to end the run: planning at once, a sweep after its running batches."""
+    listings: Places | None = None
     """Places for planning that all tables share."""
-    places: asyncio.Semaphore | None = None
+    places: Places | None = None
     """Places for deletion batches that all tables share."""
     progress: ReportProgress = _silent
     _latest: CleanupRun | None = field(init=False, default=None)
@@ -284,7 +282,6 @@ class Cycle:
             recheck=Recheck(self.storage) if self.inventory else None,
             closed=self.table.closed if isinstance(self.table, ClosesFirst) else None,
             places=self.places,
-            ask_owners=self.ask_owners,
         )
         try:
             result = await sweeping.run()
@@ -303,16 +300,10 @@ class Cycle:
         return run
 
     async def _check_plan(self, plan: OrphanPlan, marked: Marked, beside: frozenset[str]) -> Refusal | None:
-        state = marked.state
-        metadata: Sequence[str] = plan.unreferenced_metadata
+        state, metadata = marked.state, plan.unreferenced_metadata
         if self.inventory:
             metadata = await company.unreferenced(self.storage, state, marked.references, metadata, beside)
         foreign_owner = await self.table.foreign_owner(state, metadata)
-        if foreign_owner:
-            looked_at = await begun.metadata_of(self.state, self._kept, self.table.ref.label, plan)
-            if looked_at:
-                metadata = [path for path in metadata if path not in looked_at]
-                foreign_owner = await self.table.foreign_owner(state, metadata)
         refusal = guards.check_plan(plan, state, self.policy, foreign_owner)
         if refusal is None or not refusal.code.startswith(guards.CEILING):
             return refusal

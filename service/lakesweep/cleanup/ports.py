@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequen
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -33,6 +34,28 @@ class Clock(Protocol):
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
         ...
+
+
+class Places(Protocol):
+    """Room for so many at once, like an asyncio.Semaphore."""
+
+    def locked(self) -> bool:
+        """Would `acquire` have to wait?"""
+        ...
+
+    async def acquire(self) -> bool:
+        """Take a place, once there is one."""
+        ...
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class MatchBy(StrEnum):
@@ -164,11 +187,6 @@ class Fence(Protocol):
 
     async def check(self) -> None:
         """Raise LeaseLost if it is not."""
-        ...
-
-    def check_time(self) -> None:
-        """The same by our own clock, one that goes on while the machine sleeps, and without waiting for anything:
-        asked with a request in hand. Raise LeaseLost if the lease has ended, or was known to be lost."""
         ...
 
 

@@ -34,11 +34,12 @@ from lakesweep.daemon.limits import Limits
 from lakesweep.daemon.neighbours import Neighbours, without_itself
 from lakesweep.daemon.status import TableStatus
 from lakesweep.daemon.targets import Work
+from lakesweep.daemon.tenant_threads import working_for
 from lakesweep.daemon.trails import Trails
 from lakesweep.daemon.worker import HeldLease, lease
 from lakesweep.engines.sizing import RUNS_LOOKED_AT
 from lakesweep.model.access import Trigger
-from lakesweep.model.errors import LakesweepError, LeaseLost, Refused, SettingsError, UnknownTable
+from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError, UnknownTable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -137,13 +138,13 @@ class App:
         """One cycle, under the lease that is held or a new one. `execute` is the operator's word; None leaves it to
         the settings."""
         run_id = run_id or new_run_id()
-        with logs.about(work.ref, run_id):
+        with logs.about(work.ref, run_id), working_for(work.tenant):
             try:
                 async with self.claimed(work.ref, run_id, held) as claimed:
                     cycle = await self._cycle(run_id, work, claimed, trigger, execute=execute)
                     cycle.stop = stop or cycle.stop
                     cycle.progress = progress or cycle.progress
-                    run = await _guarded(cycle, claimed)
+                    run = await _guarded(cycle, claimed, self.settings.daemon.max_cycle_hours)
                     await holds.hold_if_lasting(self.state, run, self.clock.now())
             except SettingsError:
                 raise
@@ -254,8 +255,8 @@ class App:
             ask_again=partial(self._ask_again, work),
             inventory=self._inventory_of(work),
             artifacts=self.artifacts,
-            listings=self._limits.listings,
-            places=self._limits.deletions,
+            listings=self._limits.listings.of(work.tenant),
+            places=self._limits.deletions.of(work.tenant),
         )
 
     async def _ask_again(self, work: Work, state: TableState) -> None:
@@ -314,10 +315,15 @@ class App:
                 raise SettingsError(f"service.data_dir: cannot create {directory}: {exc.strerror}") from exc
 
 
-async def _guarded(cycle: Cycle, held: HeldLease) -> CleanupRun:
-    """Run it while the lease is ours."""
+async def _guarded(cycle: Cycle, held: HeldLease, hours: int) -> CleanupRun:
+    """Run it while the lease is ours, and no longer than one run may take."""
+    deadline = asyncio.timeout(hours * 3600)
     try:
-        async with held.guarding():
+        async with deadline, held.guarding():
             return await cycle.run()
     except LeaseLost as exc:
         return await cycle.abandon(exc)
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        return await cycle.abandon(Interrupted(f"the run took longer than daemon.max_cycle_hours = {hours}"))

@@ -10,9 +10,12 @@ from lakesweep.daemon.reload import Reloader
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.model.errors import StateError
+from lakesweep.telemetry import activity
 
 STUCK_SECONDS = 120.0
 """A scheduler that has not looked around for so long hangs: its longest wait is for the state store."""
+STALLED_SECONDS = 3600.0
+"""Longer than any single step of a run takes: each call to a store has its own deadline."""
 ANSWER_SECONDS = 5.0
 OK = "ok"
 
@@ -27,7 +30,8 @@ class Checkup:
 
     async def alive(self) -> Health:
         """Should this process be left running? A state store that is away is no reason to restart it."""
-        return _health({"scheduler": self._scheduler()}, {"last_cycle": self._last_cycle()})
+        needed = {"scheduler": self._scheduler(), "progress": self._progress()}
+        return _health(needed, {"last_cycle": self._last_cycle()})
 
     async def ready(self) -> Health:
         """Can it work now?"""
@@ -51,6 +55,12 @@ class Checkup:
             return "it has not begun"
         age = asyncio.get_running_loop().time() - self.scheduler.last_beat
         return OK if age < STUCK_SECONDS else f"it has not looked around for {age:.0f} s"
+
+    def _progress(self) -> str:
+        """Every place is taken and nothing has answered for an hour: only a restart helps."""
+        full = len(self.scheduler.running) >= self.scheduler.app.settings.daemon.max_tables
+        idle = activity.seconds_since()
+        return f"no table has made progress for {idle:.0f} s" if full and idle > STALLED_SECONDS else OK
 
     def _last_cycle(self) -> str:
         finished = self.scheduler.last_finished

@@ -1,23 +1,79 @@
-"""What all tables together may do at one time."""
+"""What all tables together may do at one time, and how much of it one tenant may have."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from types import TracebackType
 
 from lakesweep.settings.schema import DaemonSettings
+
+
+def share(places: int) -> int:
+    """What one tenant may have of some places: about three quarters, and never the last one if there are several.
+
+    A tenant whose store hangs keeps its places for as long as a call may take. The others go on with the rest.
+    """
+    return max(1, places - max(1, places // 4))
+
+
+class Places:
+    """Places that all tables share. `of` gives one tenant's part of them."""
+
+    def __init__(self, places: int) -> None:
+        self._all = asyncio.Semaphore(places)
+        self._share = share(places)
+        self._tenants: dict[str, TenantPlaces] = {}
+
+    def of(self, tenant: str) -> TenantPlaces:
+        """The same object for the same tenant."""
+        if tenant not in self._tenants:
+            self._tenants[tenant] = TenantPlaces(asyncio.Semaphore(self._share), self._all)
+        return self._tenants[tenant]
+
+
+class TenantPlaces:
+    """One tenant's part of some places. Used like a semaphore."""
+
+    def __init__(self, own: asyncio.Semaphore, shared: asyncio.Semaphore) -> None:
+        self._own = own
+        self._shared = shared
+
+    def locked(self) -> bool:
+        """Would `acquire` have to wait?"""
+        return self._own.locked() or self._shared.locked()
+
+    async def acquire(self) -> bool:
+        """The tenant's own place first: a tenant that has its share does not wait among the others."""
+        await self._own.acquire()
+        try:
+            return await self._shared.acquire()
+        except BaseException:
+            self._own.release()
+            raise
+
+    def release(self) -> None:
+        """Give it back."""
+        self._shared.release()
+        self._own.release()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Places for planning and for deletion batches, over all tables. Reading for a sweep never waits."""
 
-    listings: asyncio.Semaphore
-    deletions: asyncio.Semaphore
+    listings: Places
+    deletions: Places
 
     @classmethod
     def of(cls, settings: DaemonSettings) -> Limits:
         """As many as the settings allow."""
-        return cls(
-            listings=asyncio.Semaphore(settings.max_listings), deletions=asyncio.Semaphore(settings.max_deletions)
-        )
+        return cls(listings=Places(settings.max_listings), deletions=Places(settings.max_deletions))

@@ -15,7 +15,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from lakesweep.daemon.app import App
+from lakesweep.daemon.limits import Places
 from lakesweep.daemon.targets import Work
+from lakesweep.daemon.tenant_threads import working_for
 from lakesweep.daemon.timing import Schedule
 from lakesweep.model.errors import CatalogUnavailable
 from lakesweep.model.table import TableRef, TenantId
@@ -70,7 +72,7 @@ class Roster:
         self.problems: dict[str, str] = {}
         """By dataset: why its tables are not known."""
         self._datasets: dict[DatasetKey, _Dataset] = {}
-        self._places = asyncio.Semaphore(LOOKS_AT_ONCE)
+        self._places = Places(LOOKS_AT_ONCE)
 
     def adopt(self, app: App) -> None:
         """Go on under new settings: forget everything and look again at once."""
@@ -101,7 +103,8 @@ class Roster:
         """Learn which tables a dataset has now."""
         app, key = self.app, (tenant.id, dataset.id)
         try:
-            works = await self._works(app, tenant, dataset)
+            with working_for(tenant.id):
+                works = await self._works(app, tenant, dataset)
             problem = next((work.problem for work in works if work.problem), None)
             entries = {} if problem else await _entries(app, dataset, key, works)
         finally:
@@ -129,12 +132,12 @@ class Roster:
             whole = TableRef(tenant=TenantId(tenant.id), dataset=dataset.id, name="*", format=dataset.format)
             app.metrics.count_skip(whole, "disabled")
             return []
-        async with self._places:
+        async with self._places.of(tenant.id):
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
                     return await app.discovery.discover(tenant, dataset)
             except TimeoutError:
-                why = CatalogUnavailable(f"its tables were not told within {LOOK_SECONDS} seconds")
+                why = CatalogUnavailable(f"listing the tables timed out after {LOOK_SECONDS} s")
             except Exception as exc:
                 # A bug met by one dataset must not keep the others back.
                 log.exception("discovery_panicked", tenant=tenant.id, dataset=dataset.id)

@@ -20,6 +20,7 @@ from lakesweep.cleanup.records import DueTime
 from lakesweep.daemon import timing
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.limits import share
 from lakesweep.daemon.roster import Entry, Roster
 from lakesweep.daemon.tending import Turn, tend
 from lakesweep.daemon.timing import Stopped
@@ -192,7 +193,8 @@ class Scheduler:
             Due(tenant=str(turn.entry.work.ref.tenant), table=label, since=turn.since, requested=True)
             for label, turn in requested.items()
         ]
-        for one in self._turns.choose(due, self._running_by_tenant(), places - len(self.running)):
+        most = share(places) if len(self.app.settings.tenants) > 1 else places
+        for one in self._turns.choose(due, self._running_by_tenant(), places - len(self.running), most):
             if one.requested:
                 self._requests.remove(requested[one.table])
                 self._begin(tasks, requested[one.table])

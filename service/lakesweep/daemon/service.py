@@ -27,6 +27,7 @@ from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.reload import Reloader
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
+from lakesweep.daemon.tenant_threads import TenantThreads
 from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.schema import Settings
 from lakesweep.telemetry import logs
@@ -43,6 +44,7 @@ class Service:
     def __init__(self, app: App, *, file: Path | None, load: Callable[[], Settings]) -> None:
         self.scheduler = Scheduler(app)
         self.shutdown = Shutdown()
+        self.threads = TenantThreads()
         self.reloader = Reloader(file=file, load=load, current=app.settings, apply=self._apply, metrics=app.metrics)
         self.checkup = Checkup(scheduler=self.scheduler, reloader=self.reloader, shutdown=self.shutdown)
 
@@ -59,6 +61,7 @@ class Service:
     async def run(self) -> None:
         """Serve until a signal ends it. Raises whatever a task failed with."""
         daemon = self.app.settings.daemon
+        asyncio.get_running_loop().set_default_executor(self.threads)
         with self.shutdown.listening(daemon.shutdown_grace_seconds), self.reloader.listening():
             async with AsyncExitStack() as ports:
                 ports.push_async_callback(self.scheduler.close)

@@ -32,8 +32,11 @@ class Turns:
         self._numbers = count(1)
         self._last_turn: dict[str, int] = {}
 
-    def choose(self, due: Iterable[Due], running: Mapping[str, int], free: int) -> list[Due]:
-        """At most `free` of the due tables, in the order in which they are to start. `running` counts by tenant."""
+    def choose(
+        self, due: Iterable[Due], running: Mapping[str, int], free: int, most_per_tenant: int | None = None
+    ) -> list[Due]:
+        """At most `free` of the due tables, in the order in which they are to start. `running` counts by tenant. No
+        tenant gets more than `most_per_tenant`, running ones included."""
         waiting: dict[str, list[Due]] = {}
         for one in due:
             waiting.setdefault(one.tenant, []).append(one)
@@ -42,6 +45,10 @@ class Turns:
         busy = Counter(running)
         chosen: list[Due] = []
         while waiting and len(chosen) < free:
+            if most_per_tenant is not None:
+                waiting = {name: tables for name, tables in waiting.items() if busy[name] < most_per_tenant}
+                if not waiting:
+                    break
             tenant = min(waiting, key=lambda name: (busy[name], self._last_turn.get(name, 0), name))
             chosen.append(waiting[tenant].pop())
             self._last_turn[tenant] = next(self._numbers)

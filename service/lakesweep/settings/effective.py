@@ -51,7 +51,8 @@ _NOT_ITS_OWN = frozenset({"id", "format", "orphan_cleanup", "storage", "datasets
 def for_service(settings: Settings, variable_of: VariableOf) -> list[Effective]:
     """What exists once and is about no table."""
     sections = [name for name in Settings.model_fields if name not in _FOR_TABLES]
-    return [one for name in sections for one in _global(getattr(settings, name), (name,), variable_of)]
+    told = [one for name in sections for one in _global(getattr(settings, name), (name,), variable_of)]
+    return told + _storage_itself(settings, variable_of)
 
 
 def for_table(
@@ -73,6 +74,13 @@ def _cleanup(settings: Settings, variable_of: VariableOf, *names: str | None) ->
     for level, override in zip(_NARROWER, overrides(settings, tenant, dataset, table), strict=False):
         levels |= dict.fromkeys(_keys(decided(override), above), level)
     return _told(cleanup_for(settings, tenant, dataset, table), above, levels, variable_of)
+
+
+def _storage_itself(settings: Settings, variable_of: VariableOf) -> list[Effective]:
+    """Keys of `[storage]` that are for every store. Those of one store are told for each table."""
+    above, storage = ("storage",), settings.storage
+    stores = frozenset(name for name in type(storage).model_fields if isinstance(getattr(storage, name), BaseModel))
+    return _told(storage, above, _given(storage, above, Level.GLOBAL), variable_of, leave_out=stores)
 
 
 def _s3(settings: Settings, variable_of: VariableOf, tenant: str) -> list[Effective]:

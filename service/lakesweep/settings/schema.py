@@ -73,6 +73,8 @@ class StorageSettings(Group):
 
     s3: S3Settings = S3Settings()
     """S3 and what speaks its protocol."""
+    call_timeout_seconds: Annotated[Count, Field(le=86_400)] = 300
+    """Seconds for one call to a store, or one page of a listing. A disk that hangs must not keep its table for ever."""
 
 
 class SparkSettings(Group):
@@ -135,6 +137,9 @@ class DaemonSettings(Group):
     """Deletion batches under way at one time, over all tables."""
     discovery_seconds: Count = 300
     """Seconds between two looks at the catalogs and warehouses for new and dropped tables."""
+    max_cycle_hours: Annotated[Count, Field(le=8760)] = 24
+    """Hours that one run of one table may take. Then it is cut off like a run whose lease was lost, and the next one
+    goes on."""
     shutdown_grace_seconds: Annotated[Count, Field(le=3600)] = 25
     """Seconds that the service takes at most to end after SIGTERM. Below what the container's runtime grants, which
     is 30 in Kubernetes unless told otherwise."""

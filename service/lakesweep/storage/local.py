@@ -33,6 +33,8 @@ with a NUL, which is what a ValueError says."""
 
 _MOST_THREADS = min(4, os.cpu_count() or 1)
 """Of one listing. Each is busy with the kernel nearly all the time, so more than there are cores are of no use."""
+_LEAVE_SECONDS = 10.0
+"""How long a listing that is left waits for its threads. One that the disk keeps longer is left behind."""
 _AHEAD_PER_THREAD = 2
 """Batches that may lie ready: enough to go on while the consumer is busy, few enough to bound the memory."""
 
@@ -130,8 +132,11 @@ async def _walked(walk: Walk) -> AsyncGenerator[pa.RecordBatch, None]:
         walk.stop()
         room.release(_MOST_THREADS)  # whoever waits for room shall see that the walk is over
         threads.shutdown(wait=False)
-        await asyncio.wait(started)
-        walk.close()
+        _, hanging = await asyncio.wait(started, timeout=_LEAVE_SECONDS)
+        for reading in hanging:  # a disk that does not answer: whoever comes back last closes the walk
+            reading.add_done_callback(lambda _: walk.close() if all(one.done() for one in started) else None)
+        if not hanging:
+            walk.close()
 
 
 def _look_at(reading: asyncio.Future[None]) -> None:

@@ -1,7 +1,7 @@
 """The one list of stores, and the way to open them: by scheme, on first use, wrapped in a fixed order.
 
-Storage: retry( limit( meter( store ))). Writer: retry( meter( store )). Deleter: meter( store ); it repeats and
-limits itself, key by key.
+Storage: retry( limit( deadline( meter( store )))). Writer: retry( meter( store )). Deleter: meter( store ); it
+repeats and limits itself, key by key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 import pyarrow as pa
 
-from lakesweep.cleanup.deleter import Conditions, Deleted, Deleter
+from lakesweep.cleanup.deleter import Deleted, Deleter
 from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.files import StoredObject
@@ -24,6 +24,7 @@ from lakesweep.storage.local_delete import LocalDeleter
 from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
 from lakesweep.storage.pace import Gate
 from lakesweep.storage.spec import StorageSpec
+from lakesweep.storage.wrappers.deadline import DeadlineStorage
 from lakesweep.storage.wrappers.limit import LimitedStorage
 from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
 from lakesweep.storage.wrappers.retry import Backoff, RetryingStorage, RetryingWriter
@@ -83,7 +84,8 @@ def open_storage(spec: StorageSpec, stats: Stats | None = None) -> Storage:
     """Everything that can be read, by address. Nothing is connected yet."""
     router = _RoutedStorage(_Open(spec, {backend.scheme: backend.storage for backend in BACKENDS}))
     metered = MeteredStorage(router, stats or Stats())
-    return RetryingStorage(LimitedStorage(metered, spec.max_in_flight), Backoff(spec.attempts))
+    timed = DeadlineStorage(metered, spec.call_timeout_seconds)
+    return RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
 
 
 def open_deleter(spec: StorageSpec, stats: Stats | None = None, gate: Gate | None = None) -> Deleter:
@@ -186,10 +188,10 @@ class _RoutedDeleter:
     def __init__(self, stores: _Open[Deleter]) -> None:
         self._stores = stores
 
-    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """Each store gets its own paths; the answers come back in the order asked."""
         if one := _one_store(paths):
-            return await self._stores.at(one).delete(paths, conditions)
+            return await self._stores.at(one).delete(paths)
         by_scheme: dict[str, list[int]] = {}
         places = [Location.parse(path) for path in paths]
         for index, place in enumerate(places):
@@ -197,8 +199,7 @@ class _RoutedDeleter:
             by_scheme.setdefault(place.scheme, []).append(index)
         answers: dict[int, Deleted] = {}
         for indexes in by_scheme.values():
-            theirs = [paths[index] for index in indexes]
-            fates = await self._stores.at(places[indexes[0]]).delete(theirs, conditions)
+            fates = await self._stores.at(places[indexes[0]]).delete([paths[index] for index in indexes])
             answers.update(zip(indexes, fates, strict=True))
         return [answers[index] for index in range(len(paths))]
 

@@ -29,8 +29,6 @@ class S3Options:
     """Keys asked for per list request; S3 never gives more than 1000."""
     delete_concurrency: int = 10
     """DeleteObjects requests that one deleter has in flight when the store does not throttle."""
-    compare_etags: bool = True
-    """Have the store compare the etag of each object that is deleted, where it can."""
     connect_timeout_seconds: float = 10
     read_timeout_seconds: float = 60
     attempts: int = 4
@@ -44,5 +42,7 @@ class StorageSpec:
     s3: S3Options = field(default_factory=S3Options)
     max_in_flight: int = 64
     """Read, stat and listing steps that run at once, over all stores."""
+    call_timeout_seconds: float = 300
+    """For one call, or one batch of a listing, to be answered."""
     attempts: int = 2
     """Tries of a read whose store was unavailable even after the client's own retries."""

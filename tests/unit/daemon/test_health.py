@@ -52,6 +52,18 @@ async def test_a_scheduler_that_hangs_is_neither_alive_nor_ready(service):
     assert not (await service.checkup.ready()).well
 
 
+async def test_a_service_whose_every_place_hangs_is_not_alive(service, monkeypatch):
+    await step(service)
+    monkeypatch.setattr(health.activity, "seconds_since", lambda: health.STALLED_SECONDS + 1)
+    assert (await service.checkup.alive()).well
+    service.scheduler.running.update({f"acme/d/{number}": None for number in range(4)})
+    found = await service.checkup.alive()
+    assert not found.well
+    assert found.checks["progress"].startswith("no table has made progress for 3601 s")
+    monkeypatch.setattr(health.activity, "seconds_since", lambda: 10.0)
+    assert (await service.checkup.alive()).well
+
+
 async def test_without_the_state_store_it_is_alive_but_not_ready(service):
     async def away():
         raise StateError("the state store postgresql://secret@db is away")

@@ -325,6 +325,24 @@ async def test_a_requested_run_goes_before_all_others_whether_due_or_not(lake):
             stand.scheduler.request("acme/d/none", execute=False, trigger=API)
 
 
+async def test_a_run_that_takes_too_long_is_cut_off_and_its_table_is_free_again(lake, monkeypatch):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        (work,) = await stand.app.resolve("acme/d/one")
+        storage = stand.app._adapters.storage("acme")
+
+        async def hang(*_):
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(storage, "now", hang)
+        monkeypatch.setitem(stand.app.settings.daemon.__dict__, "max_cycle_hours", 0.00001)
+        run = await stand.app.run(work, execute=True)
+        assert run.outcome == "failed"
+        assert "longer than daemon.max_cycle_hours" in run.reason
+        monkeypatch.undo()
+        assert (await stand.app.run(work, execute=True)).outcome == "done"
+
+
 async def test_only_so_many_requested_runs_of_a_tenant_wait(lake, monkeypatch):
     monkeypatch.setattr(scheduler_module, "MAX_REQUESTS", 2)
     lake.add("acme", ["t0", "t1", "t2"])

@@ -80,6 +80,11 @@ def test_a_tenant_that_asks_for_many_runs_does_not_starve_another():
     assert Counter(one.tenant for one in chosen) == {"a": 4, "b": 4}
 
 
+def test_no_tenant_gets_more_than_its_share():
+    chosen = Turns().choose(tables("a", 9), {"a": 1}, 8, most_per_tenant=3)
+    assert len(chosen) == 2
+
+
 def test_what_a_person_asked_for_goes_before_what_is_due():
     due = Due(tenant="a", table="due", since=NOON - timedelta(days=9))
     asked = [Due(tenant="a", table=f"asked {n}", since=NOON + timedelta(seconds=n), requested=True) for n in (2, 1)]

@@ -21,13 +21,14 @@ from lakesweep.storage.registry import open_deleter, open_storage, open_writer
 from lakesweep.storage.s3 import S3Storage, S3Writer
 from lakesweep.storage.s3_delete import S3Deleter
 from lakesweep.storage.spec import StorageSpec
+from lakesweep.storage.wrappers.deadline import DeadlineStorage
 from lakesweep.storage.wrappers.limit import LimitedStorage
 from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
 from lakesweep.storage.wrappers.retry import Backoff, RetryingStorage, RetryingWriter
 
 SIDES = {
     Storage: [
-        *(RetryingStorage, LimitedStorage, MeteredStorage, registry._RoutedStorage),
+        *(RetryingStorage, LimitedStorage, DeadlineStorage, MeteredStorage, registry._RoutedStorage),
         *(LocalStorage, MemoryStorage, S3Storage),
     ],
     Deleter: [MeteredDeleter, registry._RoutedDeleter, LocalDeleter, MemoryDeleter, S3Deleter],
@@ -166,6 +167,38 @@ async def test_reading_in_the_middle_of_a_listing_never_waits_for_itself(place):
     storage = LimitedStorage(MemoryStorage(), 1)
     async for batch in storage.list(Location("memory", place.authority, "t")):
         assert await storage.read(Location.parse(batch["path"][0].as_py())) == b"data"
+
+
+class Hanging(MemoryStorage):
+    """Answers the first batch of a listing and nothing else."""
+
+    async def list(self, root):
+        async with aclosing(super().list(root)) as batches:
+            async for batch in batches:
+                yield batch
+        await asyncio.sleep(3600)
+
+    async def read(self, location):
+        await asyncio.sleep(3600)
+
+    stat = directories = read
+
+
+@pytest.mark.parametrize("operation", ["read", "stat", "directories", "list"])
+async def test_a_call_that_hangs_ends_in_time_and_is_not_tried_again(place, operation):
+    async def tried_again(_):
+        raise AssertionError("it was tried again")
+
+    storage = RetryingStorage(DeadlineStorage(Hanging(), 0.05), Backoff(100, sleep=tried_again))
+
+    async def listed(place):
+        async with aclosing(storage.list(Location("memory", place.authority, "t"))) as batches:
+            return [batch async for batch in batches]
+
+    call = listed if operation == "list" else getattr(storage, operation)
+    with pytest.raises(StorageError, match=r"no answer within 0\.05 s") as raised:
+        await call(place)
+    assert not isinstance(raised.value, Unavailable)
 
 
 async def test_everything_is_counted(bucket, place):

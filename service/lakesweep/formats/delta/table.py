@@ -65,8 +65,7 @@ class DeltaTable:
         """A few looks at single objects while nothing is committed."""
         await self._check_ground()
         known = self._loaded
-        # The log comes last: a commit of this table's own writers is what is most likely to come in between.
-        if known and await self._head_of(known.native) == known.head and await self._stands_still(known.native):
+        if known and await self._stands_still(known.native) and await self._head_of(known.native) == known.head:
             return known.head
         return (await self.load()).head
 

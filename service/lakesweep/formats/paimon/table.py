@@ -70,17 +70,14 @@ class PaimonTable:
 
     async def head(self) -> str:
         """Identity of everything that protects files, from listings and the latest snapshot."""
-        why = f"{self.location} was committed to while it was being read"
+        gone: NotFound | None = None
         for _ in range(_LOOKS):
             listing = await reader.list_log(self._files)
             try:
-                head = await reader.head_of(self._files, listing, without=self._given_up.names)
+                return await reader.head_of(self._files, listing, without=self._given_up.names)
             except NotFound as exc:
-                why = str(exc)  # the latest snapshot was rolled back between the listing and the read
-            else:
-                if not await reader.has_gone_on(self._files, listing):
-                    return head
-        raise Indeterminate(f"{why}, {_LOOKS} times in a row: the table changes too fast")
+                gone = exc  # the latest snapshot was rolled back between the listing and the read
+        raise Indeterminate(f"{gone}, {_LOOKS} times in a row: the table changes too fast")
 
     async def load(self) -> TableState:
         """Read everything that protects files."""

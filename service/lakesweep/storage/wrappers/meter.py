@@ -10,10 +10,11 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.deleter import Conditions, Deleted, Deleter, Fate
+from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
 from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.telemetry import activity
 
 
 @dataclass(slots=True)
@@ -90,10 +91,11 @@ class MeteredDeleter:
         self._inner = inner
         self._stats = stats
 
-    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
         """Count objects by fate."""
         self._stats.calls["delete"] += 1
-        answers = await self._inner.delete(paths, conditions)
+        answers = await self._inner.delete(paths)
+        activity.touch()
         fates = [one.fate for one in answers]
         self._stats.objects_deleted += fates.count(Fate.DELETED)
         self._stats.deletes_failed += fates.count(Fate.FAILED)

@@ -1,0 +1,18 @@
+"""When this process last got an answer: from a store, a thread or Spark. The liveness probe looks at it."""
+
+from __future__ import annotations
+
+import time
+
+_last = time.monotonic()
+
+
+def touch() -> None:
+    """Something that was waited for has ended."""
+    global _last  # noqa: PLW0603  # one process has one liveness
+    _last = time.monotonic()
+
+
+def seconds_since() -> float:
+    """How long ago that was."""
+    return time.monotonic() - _last
