@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
+from tests.builders.stores import AGED_BY_MTIME
 from tests.servers import seaweedfs as server
 
 # A busy machine is slow, which says nothing about the law that is being checked.
 settings.register_profile("lakesweep", deadline=None)
 settings.load_profile("lakesweep")
+
+# For every command and service that a test starts.
+os.environ.update(AGED_BY_MTIME)
 
 
 @pytest.fixture(scope="session")

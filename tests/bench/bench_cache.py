@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.bench.iceberg_lake import IcebergLake
 from tests.bench.places import LocalPlace, Place, S3Place
+from tests.builders.stores import StorageSpec
 from tests.servers import seaweedfs
 
 from lakesweep.cleanup.ports import Marked, OrphanJob
@@ -29,7 +30,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName
 from lakesweep.storage.registry import open_storage
-from lakesweep.storage.spec import S3Options, StorageSpec
+from lakesweep.storage.spec import S3Options
 
 OLDER = "metadata/00000-older.metadata.json"
 CUTOFF = datetime.now(UTC)

@@ -79,7 +79,7 @@ class Bench:
         """Run lakesweep with nothing remembered: an empty cache, an empty state."""
         shutil.rmtree(self.state, ignore_errors=True)
         config = self.work / "lakesweep.toml"
-        config.write_text(_toml({"service": {"data_dir": str(self.state)}, **self._s3_settings(size), **settings}))
+        config.write_text(_toml({"service": {"data_dir": str(self.state)}, **self._storage_settings(size), **settings}))
         return measuring.lakesweep(
             *command,
             "--config",
@@ -111,9 +111,9 @@ class Bench:
         if self.docs:
             results.write(self.found, self.docs)
 
-    def _s3_settings(self, size: Size) -> dict[str, Any]:
+    def _storage_settings(self, size: Size) -> dict[str, Any]:
         if not size.s3 or self.server is None:
-            return {}
+            return {"storage": {"local": {"age_by": "modification"}}}
         return {"storage": {"s3": {"endpoint_url": self.server.endpoint_url, "path_style": True}}}
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+from tests.builders.stores import StorageSpec
 
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.trail import Trail
@@ -20,7 +21,6 @@ from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.registry import open_storage, open_writer
-from lakesweep.storage.spec import StorageSpec
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 REF = TableRef(tenant=TenantId("acme"), dataset="prod", name="orders", format=FormatName.ICEBERG)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.builders.audits import ABOUT
 from tests.builders.faults import Faults
+from tests.builders.stores import StorageSpec
 
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.cycle import Cycle
@@ -25,7 +26,6 @@ from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, EngineChoice
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
-from lakesweep.storage.spec import StorageSpec
 
 CACHE_KEY = b"k" * 32
 

@@ -19,11 +19,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.builders.cycles import Bench, SetClock
+from tests.builders.stores import GatedTidy, LocalStorage, StorageSpec
 
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.ports import Clock, References, TableState
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.formats.delta.decode import decode
 from lakesweep.formats.delta.options import DeltaOptions
 from lakesweep.formats.delta.table import DeltaTable
@@ -34,10 +34,8 @@ from lakesweep.model.run import CleanupRun
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage import memory
-from lakesweep.storage.local import LocalStorage
 from lakesweep.storage.memory import MemoryStorage
 from lakesweep.storage.registry import open_deleter
-from lakesweep.storage.spec import StorageSpec
 
 NOW = datetime(2026, 3, 15, 12, 0, tzinfo=UTC)
 FEATURES_READ = ("deletionVectors", "columnMapping", "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck")

@@ -18,13 +18,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetSnapshotRefUpdate
 from pyiceberg.types import LongType, NestedField, StringType
+from tests.builders.stores import LocalStorage
 
 from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local import LocalWriter
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.builders.cycles import Bench, SetClock
+from tests.builders.stores import GatedTidy, StorageSpec
 
 from lakesweep.cleanup import planfile
-from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
@@ -21,7 +21,6 @@ from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage.registry import open_deleter
-from lakesweep.storage.spec import StorageSpec
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "paimon-java-tables.tar.gz"
 

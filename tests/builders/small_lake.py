@@ -111,6 +111,7 @@ class LocalLake:
             "admin": {"listen": "127.0.0.1:0"},
             "daemon": {},
             "logging": {"format": "json"},
+            "storage": {"local": {"age_by": "modification"}},
         }
         merged = {name: {**base.get(name, {}), **sections.get(name, {})} for name in base | sections}
         return {**merged, "tenants": list(self.tenants.values())}

@@ -14,6 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from tests.builders import inventories
 from tests.builders.small_spark import SMALL_SPARK
+from tests.builders.stores import LocalStorage
 from tests.contract import engine_lake
 from tests.contract.engine_lake import (
     CUTOFF,
@@ -38,7 +39,6 @@ from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import Denied, Indeterminate, OutOfOrder, Refused, Unavailable, Unreadable
 from lakesweep.model.files import Reason, Tally, Verdict
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage
 from lakesweep.storage.memory import Held, MemoryStorage, bucket
 
 

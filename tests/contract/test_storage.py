@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.builders.stores import StorageSpec
 from tests.servers.s3_stub import s3_stub
 
 from lakesweep.cleanup.deleter import Deleter, Fate
@@ -24,7 +25,7 @@ from lakesweep.model.location import Location
 from lakesweep.settings import values
 from lakesweep.storage import memory
 from lakesweep.storage.registry import BACKENDS, open_deleter, open_storage, open_writer
-from lakesweep.storage.spec import S3Options, StorageSpec
+from lakesweep.storage.spec import S3Options
 
 ODD_NAMES = [
     "with space",

@@ -373,3 +373,17 @@ async def test_an_explanation_says_since_when_a_file_waits_and_until_when(stand)
     stand.clock.moment += 24 * HOUR
     ripe = await stand.app.explain(orphan, target=TABLE)
     assert (ripe.verdict, ripe.deletable_from) == (Verdict.ORPHAN, None)
+
+
+# Files that come with an old time
+
+
+async def test_a_file_that_was_moved_here_a_moment_ago_stays_although_its_mtime_is_old(stand):
+    """Its writer, or whoever restores it, may be about to commit it."""
+    settings = {**stand.lake.settings(), "storage": {}}
+    came = stand.plant("part-00009-restored.parquet")
+    async with App.open(Settings.model_validate(settings)) as app:
+        (work,) = await app.resolve(TABLE)
+        run = await app.run(work, execute=True)
+    assert (run.outcome, run.plan.candidates.files, run.plan.verdicts[Verdict.YOUNG].files) == (Outcome.DONE, 0, 7)
+    assert came.exists()

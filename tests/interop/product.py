@@ -89,7 +89,7 @@ class Product:
                     **cleanup,
                 },
                 "service": {"data_dir": str(self.data_dir)},
-                "storage": self.storage or {},
+                "storage": {"local": {"age_by": "modification"}, **(self.storage or {})},
                 "tenants": [
                     {
                         "id": "acme",

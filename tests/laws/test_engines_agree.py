@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from tests.builders.cycles import SetClock
 from tests.builders.small_spark import SMALL_SPARK
+from tests.builders.stores import StorageSpec
 from tests.laws import examples
 from tests.laws import test_delta_cycle as delta
 from tests.laws import test_iceberg_cycle as iceberg
@@ -41,7 +42,6 @@ from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.memory import bucket, forget
 from lakesweep.storage.registry import open_storage
-from lakesweep.storage.spec import StorageSpec
 
 pytestmark = ON_SPARK
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.builders.cycles import AlwaysOurs, Bench, SetClock
 from tests.builders.faults import Killed
 from tests.builders.paimon_model import Line, ModelTable
+from tests.builders.stores import GatedTidy, StorageSpec
 from tests.laws import examples
 
-from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.formats.paimon import merge
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
@@ -33,7 +33,6 @@ from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage.memory import bucket, forget
 from lakesweep.storage.registry import open_deleter
-from lakesweep.storage.spec import StorageSpec
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 PARTITIONS = st.sampled_from(["a", "b", None])

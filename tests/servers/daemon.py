@@ -143,6 +143,7 @@ def make_place(directory: Path, extra: str = "", umbrella: str = "") -> Place:
     sections = [
         "[orphan_cleanup]\nenabled = true",
         f'[service]\ndata_dir = "{directory}/state"',
+        '[storage.local]\nage_by = "modification"',
         f'[admin]\nlisten = "127.0.0.1:{place.admin_port}"\nrequests_per_second = 100000',
         f'[metrics]\nlisten = "127.0.0.1:{place.metrics_port}"',
         extra,

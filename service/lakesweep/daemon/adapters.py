@@ -20,12 +20,12 @@ from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.location import Location
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName, TenantId
-from lakesweep.settings.cascade import s3_for
+from lakesweep.settings.cascade import local_for, s3_for
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
 from lakesweep.storage.pace import Gate, delete_gate
-from lakesweep.storage.spec import S3Options, StorageSpec
+from lakesweep.storage.spec import LocalOptions, S3Options, StorageSpec
 
 
 class Adapters:
@@ -79,6 +79,7 @@ class Adapters:
     def _storage_spec(self, tenant: str) -> StorageSpec:
         s3 = s3_for(self._settings, tenant)
         return StorageSpec(
+            local=LocalOptions(age_by=local_for(self._settings, tenant).age_by),
             s3=S3Options(
                 endpoint_url=s3.endpoint_url,
                 region=s3.region,
@@ -106,7 +107,8 @@ class Adapters:
         return self._writers[tenant]
 
     def _tidy(self, tenant: str, tenant_root: Location) -> GatedTidy:
-        return GatedTidy(lambda: storages.open_deleter(self._storage_spec(tenant)), tenant_root)
+        spec = self._storage_spec(tenant)
+        return GatedTidy(lambda: storages.open_deleter(spec), tenant_root, age_by=spec.local.age_by)
 
     def deleter(
         self, tenant: str, tenant_root: Location, state: TableState, concurrency: int, count: Callable[[int], None]

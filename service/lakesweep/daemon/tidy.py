@@ -12,6 +12,7 @@ import structlog
 
 from lakesweep.cleanup.deleter import Deleter, Fate, GatedDeleter
 from lakesweep.model.errors import LakesweepError
+from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.storage.local_directories import empty_directories
 
@@ -25,15 +26,20 @@ class GatedTidy:
     """
 
     def __init__(
-        self, open_deleter: Callable[[], Deleter], tenant_root: Location, table_roots: Sequence[Location] = ()
+        self,
+        open_deleter: Callable[[], Deleter],
+        tenant_root: Location,
+        table_roots: Sequence[Location] = (),
+        age_by: AgeBy = AgeBy.CHANGE,
     ) -> None:
         self._open_deleter = open_deleter
         self._tenant_root = tenant_root
         self._table_roots = tuple(table_roots)
+        self._age_by = age_by
 
     def within(self, roots: Sequence[Location]) -> GatedTidy:
         """The same for one table."""
-        return GatedTidy(self._open_deleter, self._tenant_root, roots)
+        return GatedTidy(self._open_deleter, self._tenant_root, roots, self._age_by)
 
     async def discard(self, paths: Sequence[str]) -> None:
         """Remove files that this process wrote just now and that nothing can refer to."""
@@ -53,7 +59,7 @@ class GatedTidy:
         """Directories below `root` that hold no file and were not touched since; object stores have none."""
         if root.scheme != "file" or not self._is_ours(root):
             return ()
-        found = await asyncio.to_thread(empty_directories, root.path.rstrip("/"), older_than)
+        found = await asyncio.to_thread(empty_directories, root.path.rstrip("/"), older_than, self._age_by)
         return [Location("file", "", path).raw for path in found]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:

@@ -19,6 +19,15 @@ class StoredObject:
     etag: str | None = None
 
 
+class AgeBy(StrEnum):
+    """Which time of a local file counts as its age."""
+
+    CHANGE = "change"
+    """The younger of its modification and its change: a file that was moved or copied here has an old modification."""
+    MODIFICATION = "modification"
+    """Its modification alone: where files are dated back on purpose, or where the change means nothing."""
+
+
 class Verdict(StrEnum):
     """Why an object stays or goes. Only ORPHAN may go."""
 

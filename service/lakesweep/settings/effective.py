@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lakesweep.settings.cascade import cleanup_for, decided, overrides, s3_for
+from lakesweep.settings.cascade import cleanup_for, decided, local_for, overrides, s3_for
 from lakesweep.settings.faults import Key
 from lakesweep.settings.load import VariableOf
 from lakesweep.settings.schema import Settings
@@ -64,7 +64,7 @@ def for_table(
         if (source := owner.dataset(dataset)) is not None:
             told += _own(source, ("tenants", "datasets"), Level.DATASET, variable_of)
         told += _own(owner, ("tenants",), Level.TENANT, variable_of)
-    told += _s3(settings, variable_of, tenant)
+    told += _storage(settings, variable_of, tenant)
     return told + _global(settings.engine, ("engine",), variable_of)
 
 
@@ -83,12 +83,16 @@ def _storage_itself(settings: Settings, variable_of: VariableOf) -> list[Effecti
     return _told(storage, above, _given(storage, above, Level.GLOBAL), variable_of, leave_out=stores)
 
 
-def _s3(settings: Settings, variable_of: VariableOf, tenant: str) -> list[Effective]:
-    above, owner = ("storage", "s3"), settings.tenant(tenant)
-    levels = _given(settings.storage.s3, above, Level.GLOBAL)
-    if owner is not None:
-        levels |= dict.fromkeys(_keys(owner.storage.s3.model_dump(exclude_none=True), above), Level.TENANT)
-    return _told(s3_for(settings, tenant), above, levels, variable_of)
+def _storage(settings: Settings, variable_of: VariableOf, tenant: str) -> list[Effective]:
+    owner, told = settings.tenant(tenant), []
+    for store, holds in (("local", local_for(settings, tenant)), ("s3", s3_for(settings, tenant))):
+        above = ("storage", store)
+        levels = _given(getattr(settings.storage, store), above, Level.GLOBAL)
+        if owner is not None:
+            own = getattr(owner.storage, store).model_dump(exclude_none=True)
+            levels |= dict.fromkeys(_keys(own, above), Level.TENANT)
+        told += _told(holds, above, levels, variable_of)
+    return told
 
 
 def _own(holder: BaseModel, above: Key, level: Level, variable_of: VariableOf) -> list[Effective]:

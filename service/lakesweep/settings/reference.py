@@ -48,7 +48,7 @@ _FORMATS = {
     "path": "absolute directory, or one that begins with `~/`",
     "state-url": "`postgresql://…`, `sqlite:///…` or `memory://`",
 }
-_OVERRIDES = {"CleanupOverride": "[orphan_cleanup]", "S3Override": "[storage.s3]"}
+_OVERRIDES = {"CleanupOverride": "[orphan_cleanup]", "LocalOverride": "[storage.local]", "S3Override": "[storage.s3]"}
 """Models that repeat the keys of a section, so that they are not told again."""
 
 

@@ -15,7 +15,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from lakesweep.model.location import Location
 from lakesweep.settings import checks
 from lakesweep.settings.cleanup import OrphanCleanupSettings
-from lakesweep.settings.tenants import S3Settings, TenantSettings
+from lakesweep.settings.tenants import LocalSettings, S3Settings, TenantSettings
 from lakesweep.settings.values import Address, Count, Days, Directory, Group, Listen, MemorySize, Properties
 
 
@@ -71,6 +71,8 @@ class StateSettings(Group):
 class StorageSettings(Group):
     """`[storage]`: how the stores are reached."""
 
+    local: LocalSettings = LocalSettings()
+    """Local disks and mounts."""
     s3: S3Settings = S3Settings()
     """S3 and what speaks its protocol."""
     call_timeout_seconds: Annotated[Count, Field(le=86_400)] = 300

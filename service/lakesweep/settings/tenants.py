@@ -6,9 +6,19 @@ from typing import Literal
 
 from pydantic import Field
 
+from lakesweep.model.files import AgeBy
 from lakesweep.model.table import FormatName
 from lakesweep.settings.cleanup import CleanupOverride
 from lakesweep.settings.values import Address, Count, Group, Identifier, Properties
+
+
+class LocalSettings(Group):
+    """`[storage.local]`: files on this machine's disks and mounts."""
+
+    age_by: AgeBy = AgeBy.CHANGE
+    """How old a file is: `change` counts from the later of its modification and its last change of status (mtime,
+    ctime), since `mv`, `cp -p`, `rsync -a` and restores bring files with an old mtime; `modification` counts from the
+    mtime alone, for tests, demos and file systems whose ctime means nothing."""
 
 
 class S3Settings(Group):
@@ -37,9 +47,17 @@ class S3Override(Group):
     max_connections: Count | None = None
 
 
+class LocalOverride(Group):
+    """Some of the keys of `[storage.local]`, for one tenant."""
+
+    age_by: AgeBy | None = None
+
+
 class TenantStorage(Group):
     """`[tenants.storage]`: what is different for one tenant's stores."""
 
+    local: LocalOverride = LocalOverride()
+    """Keys of `[storage.local]` that differ for this tenant; the others are inherited."""
     s3: S3Override = S3Override()
     """Keys of `[storage.s3]` that differ for this tenant; the others are inherited."""
 

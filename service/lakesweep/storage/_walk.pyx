@@ -28,17 +28,25 @@ cdef extern from *:
 
     #ifdef __APPLE__
     #define WALK_MTIME st_mtimespec
+    #define WALK_CTIME st_ctimespec
     #else
     #define WALK_MTIME st_mtim
+    #define WALK_CTIME st_ctim
     #endif
 
     /* Rounded up: a file may look a millisecond younger than it is, never older. Kept within the years 1 and 9999, since
        some file systems take any number, and one that does not fit must not turn from the future into the past. */
-    static int64_t modified_ms(const struct stat *status) {
-        int64_t seconds = status->WALK_MTIME.tv_sec;
+    static int64_t in_ms(struct timespec at) {
+        int64_t seconds = at.tv_sec;
         if (seconds > 253402300799) return 253402300799000;
         if (seconds < -62135596800) return -62135596800000;
-        return seconds * 1000 + (status->WALK_MTIME.tv_nsec + 999999) / 1000000;
+        return seconds * 1000 + (at.tv_nsec + 999999) / 1000000;
+    }
+
+    /* `mv` and `cp -p` bring the old mtime along; nothing but the kernel sets the ctime. */
+    static int64_t age_ms(const struct stat *status, int by_change) {
+        int64_t modified = in_ms(status->WALK_MTIME), changed = in_ms(status->WALK_CTIME);
+        return by_change && changed > modified ? changed : modified;
     }
 
     static int is_set(int *flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED); }
@@ -69,7 +77,7 @@ cdef extern from *:
     int closedir(DIR *) nogil
     int dirfd(DIR *) nogil
     int DT_DIR, DT_REG, DT_UNKNOWN
-    int64_t modified_ms(const struct_stat *) nogil
+    int64_t age_ms(const struct_stat *, int) nogil
     int is_set(int *) nogil
     void set_flag(int *) nogil
     void count_one(Py_ssize_t *) nogil
@@ -86,7 +94,8 @@ cdef bint is_gone(int code) noexcept nogil:
 
 cdef class Tree:
     """What is below `root`, or only in its directory `below`, which may not be reached through a link; the root may be
-    one. Unless `deep`, only the files right there. Paths are `prefix`, then the place below the root."""
+    one. Unless `deep`, only the files right there. Paths are `prefix`, then the place below the root. A file's time is
+    the younger of its mtime and ctime, or its mtime alone unless `by_change`."""
 
     cdef pthread_mutex_t lock
     cdef pthread_cond_t changed
@@ -94,20 +103,20 @@ cdef class Tree:
     cdef const char *root_text
     cdef const char *prefix_text
     cdef size_t prefix_length
-    cdef bint deep, prefix_is_text
+    cdef bint deep, by_change, prefix_is_text
     cdef int handle, stopped, failure, busy
     cdef char *failed_at
     cdef char **stack
     cdef size_t stacked, room
     cdef Py_ssize_t skipped
 
-    def __cinit__(self, bytes root not None, bytes below not None, bytes prefix not None, *, bint deep):
+    def __cinit__(self, bytes root not None, bytes below not None, bytes prefix not None, *, bint deep, bint by_change):
         pthread_mutex_init(&self.lock, NULL)
         pthread_cond_init(&self.changed, NULL)
         self.handle = -1
         refuse_nul(root)
         refuse_nul(below)
-        self.root, self.prefix, self.deep = root, prefix, deep
+        self.root, self.prefix, self.deep, self.by_change = root, prefix, deep, by_change
         self.root_text, self.prefix_text, self.prefix_length = root, prefix, len(prefix)
         self.prefix_is_text = is_utf8(<const unsigned char *>self.prefix_text, self.prefix_length)
         if not self._push(b"", 0, below, len(below)):
@@ -340,7 +349,7 @@ cdef class Reader:
             rows._append(b"/", 1)
         rows._append(name, length)
         rows.sizes[rows.rows] = status.st_size
-        rows.times[rows.rows] = modified_ms(status)
+        rows.times[rows.rows] = age_ms(status, self.tree.by_change)
         rows.rows += 1
         rows.ends[rows.rows] = <int32_t>rows.used
         return 0

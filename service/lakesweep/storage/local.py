@@ -1,7 +1,9 @@
 """Local disks: reading and writing. Deleting is in `local_delete`, apart on purpose.
 
-Addresses are `file:///abs/path`, raw. Ages are judged by this machine's clock, which is also what stamps files
-on a local file system; on a network file system the two may differ, and future times always keep a file.
+Addresses are `file:///abs/path`, raw. A file is as old as its last change, which the kernel alone stamps: what `mv`,
+`cp -p` or a restore brought in a moment ago has an old mtime. Ages are judged by this machine's clock, which is also
+what stamps files on a local file system; on a network file system the two may differ, and future times always keep a
+file.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import pyarrow as pa
 
 from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import AlreadyThere, NotFound
-from lakesweep.model.files import StoredObject
+from lakesweep.model.files import AgeBy, StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.local_parts import divided, walk_of
 from lakesweep.storage.local_walk import Walk, directories, modified_at, translated
@@ -45,9 +47,12 @@ _read_bytes = aiofiles.os.wrap(Path.read_bytes)
 class LocalStorage:
     """Reads files. Has no way to delete or overwrite one."""
 
+    def __init__(self, age_by: AgeBy = AgeBy.CHANGE) -> None:
+        self._age_by = age_by
+
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All regular files below `root`, walked by a few threads that are a few batches ahead of the consumer."""
-        return _walked(Walk(root.path.rstrip("/") or "/"))
+        return _walked(Walk(root.path.rstrip("/") or "/", age_by=self._age_by))
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
         """Directories, from as many levels as give enough of them."""
@@ -55,7 +60,7 @@ class LocalStorage:
 
     def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         """One directory, with or without what is below it. Only the root itself may be a link."""
-        return _walked(walk_of(part))
+        return _walked(walk_of(part, self._age_by))
 
     async def directories(self, root: Location) -> Sequence[str]:
         """Directories right below `root`; links are not followed."""
@@ -83,7 +88,7 @@ class LocalStorage:
         return StoredObject(
             location=location,
             size_bytes=found.st_size,
-            modified_at=modified_at(found),
+            modified_at=modified_at(found, self._age_by),
         )
 
     async def now(self) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakesweep.cleanup.storage_ports import Part
+from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.storage.local_walk import Walk, directories
 
@@ -30,10 +31,10 @@ def divided(root: Location, wanted: int) -> list[Part]:
     return done + [Part(root=root, prefix=path) for path in level]
 
 
-def walk_of(part: Part) -> Walk:
+def walk_of(part: Part, age_by: AgeBy) -> Walk:
     """One directory, with or without what is below it. Only the root itself may be a link."""
     top = _top(part.root)
-    return Walk(top, _below(top, part.prefix), deep=not part.flat)
+    return Walk(top, _below(top, part.prefix), deep=not part.flat, age_by=age_by)
 
 
 def _top(root: Location) -> str:

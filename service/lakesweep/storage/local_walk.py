@@ -19,6 +19,7 @@ import structlog
 
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Denied, StorageError, Unavailable
+from lakesweep.model.files import AgeBy
 from lakesweep.storage._walk import Reader, Rows, Tree, open_directory
 
 BATCH_ROWS = 16_384
@@ -36,11 +37,20 @@ class Walk:
     """One walk over the tree at `root` (an absolute path), or only over its directory `below`, or only over what is
     right there unless `deep`. The root may be a link, for it is what the operator configured; nothing below it may."""
 
-    def __init__(self, root: str, below: str = "", *, deep: bool = True, batch_rows: int = BATCH_ROWS) -> None:
+    def __init__(
+        self,
+        root: str,
+        below: str = "",
+        *,
+        deep: bool = True,
+        age_by: AgeBy = AgeBy.CHANGE,
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
         self._root = root
         self._batch_rows = batch_rows
         self._prefix = "file:///" if root == "/" else f"file://{root}/"
-        self._tree = Tree(os.fsencode(root), os.fsencode(below), os.fsencode(self._prefix), deep=deep)
+        places = (os.fsencode(place) for place in (root, below, self._prefix))
+        self._tree = Tree(*places, deep=deep, by_change=age_by is AgeBy.CHANGE)
 
     def stop(self) -> None:
         """End the walk soon. For a consumer that went away; whoever stops does not look at the rest."""
@@ -110,10 +120,12 @@ def directories(root: str, below: str = "") -> list[str]:
     return sorted(name for name in found if _is_text(name))
 
 
-def modified_at(status: os.stat_result) -> datetime:
-    """The time of a file or a directory. Some file systems take any number; `_walk` does the same with one that is no
-    date."""
-    return datetime.fromtimestamp(min(max(status.st_mtime, _FIRST_SECOND), _LAST_SECOND), UTC)
+def modified_at(status: os.stat_result, age_by: AgeBy) -> datetime:
+    """The time by which a file or a directory is judged. Some file systems take any number; `_walk` does the same with
+    one that is no date."""
+    by_change = age_by is AgeBy.CHANGE
+    seconds = max(status.st_mtime, status.st_ctime) if by_change else status.st_mtime
+    return datetime.fromtimestamp(min(max(seconds, _FIRST_SECOND), _LAST_SECOND), UTC)
 
 
 def translated(exc: OSError, address: str) -> StorageError:

@@ -61,7 +61,7 @@ def _s3_writer(spec: StorageSpec) -> Writer:
 BACKENDS: tuple[Backend, ...] = (
     Backend(
         scheme="file",
-        storage=lambda _: LocalStorage(),
+        storage=lambda spec: LocalStorage(spec.local.age_by),
         deleter=lambda _spec, _gate: LocalDeleter(),
         writer=lambda _: LocalWriter(),
     ),

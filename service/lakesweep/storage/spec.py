@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lakesweep.model.files import AgeBy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Options:
@@ -36,9 +38,17 @@ class S3Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """How files on local disks are judged."""
+
+    age_by: AgeBy = AgeBy.CHANGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSpec:
     """Everything needed to open the same stores elsewhere. Picklable."""
 
+    local: LocalOptions = field(default_factory=LocalOptions)
     s3: S3Options = field(default_factory=S3Options)
     max_in_flight: int = 64
     """Read, stat and listing steps that run at once, over all stores."""

@@ -44,12 +44,13 @@ def env(tmp_path):
 @pytest.fixture
 def delta_table(tmp_path):
     write_local(tmp_path / "t", small_table("t"))
+    (tmp_path / "lakesweep.toml").write_text('[storage.local]\nage_by = "modification"')
     return tmp_path / "t"
 
 
 def test_a_local_plan_imports_nothing_that_it_does_not_need(delta_table, env):
     for _ in ("a new state store", "one that is there"):
-        text, imported = planned(delta_table, env=env)
+        text, imported = planned(delta_table, "--config", delta_table.parent / "lakesweep.toml", env=env)
         assert "3 files" in text
         assert imported & (NEVER | {"pyiceberg", "sqlalchemy.orm"}) == set()
 

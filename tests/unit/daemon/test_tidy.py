@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.builders.stores import GatedTidy, StorageSpec
 
-from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_deleter
-from lakesweep.storage.spec import StorageSpec
 
 NOW = datetime.now(UTC)
 LONG_AGO = (NOW - timedelta(days=9)).timestamp()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import inventories
 from tests.builders.inventories import HOME, VERSION_COLUMNS, csv_file, parquet_file, plain_file, put, s3_inventory
+from tests.builders.stores import LocalStorage
 
 from lakesweep.cleanup.ports import Inventory
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
@@ -19,7 +20,6 @@ from lakesweep.engines.inventory import lists
 from lakesweep.engines.listing import InventoryShard, RootShard
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage
 from lakesweep.storage.memory import MemoryStorage, bucket, forget
 
 MADE = datetime(2026, 3, 1, 4, 0, tzinfo=UTC)

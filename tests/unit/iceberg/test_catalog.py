@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.utils.config import Config
 from tests.builders.iceberg import Lake
+from tests.builders.stores import LocalStorage
 from tests.peers.ports import free_port
 from tests.unit.iceberg.rest_stub import serve
 
@@ -19,7 +20,7 @@ from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.errors import CatalogUnavailable, Refused, SettingsError, UnknownTable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local import LocalWriter
 
 
 @pytest.fixture

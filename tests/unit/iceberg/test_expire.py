@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.iceberg import Lake, LakeTable, later
+from tests.builders.stores import LocalStorage
 from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired, prolong
 
 from lakesweep.formats.iceberg.source import BareSource
@@ -14,7 +15,6 @@ from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.model.errors import CommitConflict, LeaseLost, Refused, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local import LocalStorage
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.io import load_file_io
 from tests.builders.iceberg import Lake, later
+from tests.builders.stores import LocalStorage
 
 from lakesweep.formats.iceberg.catalog import IcebergCatalog
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, PointerFound
@@ -15,7 +16,7 @@ from lakesweep.formats.iceberg.source import CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local import LocalWriter
 
 
 def bridge(*, writes: bool = True) -> Bridge:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.paimon_model import ModelTable
+from tests.builders.stores import GatedTidy, StorageSpec
 
-from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -20,7 +20,6 @@ from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage.memory import bucket, forget
 from lakesweep.storage.registry import open_deleter
-from lakesweep.storage.spec import StorageSpec
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tests.unit.storage.limits import unprivileged
 
 from lakesweep.cleanup.deleter import Fate
 from lakesweep.model.errors import AlreadyThere, Denied, NotFound
+from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.storage.local import LocalStorage, LocalWriter
 from lakesweep.storage.local_delete import LocalDeleter
@@ -134,20 +137,43 @@ async def test_a_directory_that_may_not_be_read_is_an_error_and_not_a_shorter_li
 
 
 async def test_times_are_never_rounded_to_the_older_side(tree):
+    storage = LocalStorage(AgeBy.MODIFICATION)
     os.utime(tree / "table/data/a", ns=(0, 1_600_000_000_123_000_001))
-    async for batch in LocalStorage().list(at(tree / "table/data")):
+    async for batch in storage.list(at(tree / "table/data")):
         times = dict(zip(batch["path"].to_pylist(), batch["modified_at"].to_pylist(), strict=True))
     assert times[f"file://{tree}/table/data/a"].timestamp() == pytest.approx(1_600_000_000.124)
 
 
 @pytest.mark.parametrize("seconds", [2**39, 2**62, -(2**37), -(2**62)])
 async def test_a_file_whose_time_is_no_date_is_looked_at_as_it_is_listed(seconds):
+    storage = LocalStorage(AgeBy.MODIFICATION)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as root:
         file = Path(root) / "f"
         file.touch()
         os.utime(file, ns=(0, seconds * 10**9))
-        (listed,) = [batch["modified_at"][0].as_py() async for batch in LocalStorage().list(at(Path(root)))]
-        assert (await LocalStorage().stat(at(file))).modified_at == listed
+        (listed,) = [batch["modified_at"][0].as_py() async for batch in storage.list(at(Path(root)))]
+        assert (await storage.stat(at(file))).modified_at == listed
+
+
+@pytest.mark.parametrize("arrive", ["mv", "cp -p"])
+async def test_a_file_that_has_just_come_is_young_whatever_its_mtime_says(tree, arrive):
+    source, came = tree / "outside/precious", tree / "table/data/came"
+    os.utime(source, (1, 1))
+    subprocess.run([*arrive.split(), source, came], check=True)
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    assert came.stat().st_mtime == 1
+    listed = {}
+    async for batch in LocalStorage().list(at(tree / "table/data")):
+        listed |= dict(zip(batch["path"].to_pylist(), batch["modified_at"].to_pylist(), strict=True))
+    assert listed[f"file://{came}"] > before
+    assert (await LocalStorage().stat(at(came))).modified_at > before
+
+
+async def test_a_time_in_the_future_counts_although_the_change_is_older(tree):
+    ahead = (datetime.now(UTC) + timedelta(days=30)).timestamp()
+    os.utime(tree / "table/data/a", (ahead, ahead))
+    found = await LocalStorage().stat(at(tree / "table/data/a"))
+    assert found.modified_at.timestamp() == pytest.approx(ahead)
 
 
 @pytest.mark.parametrize("name", ["table/data", "table/data/a/b", "table/none", "table/da\0ta"])

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.limits import unprivileged
 
+from lakesweep.model.files import AgeBy
 from lakesweep.storage.local_directories import empty_directories
 
 CUTOFF = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,7 +61,7 @@ def test_a_directory_is_empty_if_nothing_is_in_it_but_old_empty_directories(tmp_
     set_time(top / "empty", OLD)
     going: list[str] = []
     build(top / "table", *tree, top / "empty", going)
-    found = empty_directories(str(top / "table"), CUTOFF)
+    found = empty_directories(str(top / "table"), CUTOFF, AgeBy.MODIFICATION)
     assert set(found) == set(going) - {str(top / "table")}
     for path in found:  # each after everything below it
         Path(path).rmdir()
@@ -75,16 +76,26 @@ def test_a_directory_that_cannot_be_read_is_not_empty():
         set_time(path, OLD)
     (root / "outer/shut").chmod(0o000)
     with unprivileged():
-        assert empty_directories(str(root), CUTOFF) == []
+        assert empty_directories(str(root), CUTOFF, AgeBy.MODIFICATION) == []
     (root / "outer/shut").chmod(0o755)
-    assert empty_directories(str(root), CUTOFF) == [
+    assert empty_directories(str(root), CUTOFF, AgeBy.MODIFICATION) == [
         str(root / name) for name in ("outer/shut/inner", "outer/shut", "outer")
     ]
     shutil.rmtree(root)
 
 
+def test_an_empty_directory_that_has_just_come_is_not_old(tmp_path):
+    (tmp_path / "outside/d").mkdir(parents=True)
+    (tmp_path / "table").mkdir()
+    set_time(tmp_path / "outside/d", OLD)
+    came = (tmp_path / "outside/d").rename(tmp_path / "table/d")
+    set_time(came, OLD)
+    assert empty_directories(str(tmp_path / "table"), CUTOFF, AgeBy.CHANGE) == []
+    assert empty_directories(str(tmp_path / "table"), CUTOFF, AgeBy.MODIFICATION) == [str(came)]
+
+
 def test_a_root_that_is_not_there_has_none(tmp_path):
-    assert empty_directories(str(tmp_path / "nowhere"), CUTOFF) == []
+    assert empty_directories(str(tmp_path / "nowhere"), CUTOFF, AgeBy.MODIFICATION) == []
 
 
 @pytest.mark.parametrize("seconds", [2**39, 2**62, -(2**37), -(2**62)])
@@ -93,4 +104,4 @@ def test_a_time_that_is_no_date_is_far_in_the_future_or_in_the_past(seconds):
         directory = Path(root) / "d"
         directory.mkdir()
         os.utime(directory, ns=(0, seconds * 10**9))
-        assert empty_directories(root, CUTOFF) == [str(directory)] * (directory.stat().st_mtime < 0)
+        assert empty_directories(root, CUTOFF, AgeBy.MODIFICATION) == [str(directory)] * (directory.stat().st_mtime < 0)

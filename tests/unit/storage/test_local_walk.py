@@ -26,6 +26,7 @@ from tests.unit.storage.limits import handles_left, open_files, unprivileged
 
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Denied, Unavailable
+from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.storage import local
 from lakesweep.storage.local import LocalStorage
@@ -33,7 +34,7 @@ from lakesweep.storage.local_walk import Walk, directories
 
 
 def walked(root: Path | str, threads: int = 1, **limits) -> list[pa.RecordBatch]:
-    with closing(Walk(str(root), **limits)) as walk, ThreadPoolExecutor(threads) as pool:
+    with closing(Walk(str(root), age_by=AgeBy.MODIFICATION, **limits)) as walk, ThreadPoolExecutor(threads) as pool:
         shares = list(pool.map(list, [walk.batches() for _ in range(threads)]))
     return [batch for share in shares for batch in share]
 

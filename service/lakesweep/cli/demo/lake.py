@@ -33,6 +33,8 @@ class DemoLake:
         return {
             "tenants": [*iceberg.tenants(self.root), {**initech, "datasets": datasets}],
             "engine": {"spark_above_files": SPARK_ABOVE_FILES},
+            # Its old files were made just now and then dated back.
+            "storage": {"local": {"age_by": "modification"}},
         }
 
     @property

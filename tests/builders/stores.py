@@ -1,0 +1,28 @@
+"""Local stores as nearly every test wants them: a file is as old as the test dated it.
+
+Tests make their old files a moment ago and set the mtime back, so the age counts by the mtime alone. Commands and
+services that tests start are told the same by `AGED_BY_MTIME`, which `conftest.py` puts into the environment.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lakesweep.daemon.tidy import GatedTidy as _GatedTidy
+from lakesweep.model.files import AgeBy
+from lakesweep.storage.local import LocalStorage as _LocalStorage
+from lakesweep.storage.spec import LocalOptions
+from lakesweep.storage.spec import StorageSpec as _StorageSpec
+
+AGED_BY_MTIME = {"LAKESWEEP_STORAGE__LOCAL__AGE_BY": "modification"}
+
+
+class LocalStorage(_LocalStorage):
+    """Judges by the mtime alone."""
+
+    def __init__(self):
+        super().__init__(AgeBy.MODIFICATION)
+
+
+StorageSpec = partial(_StorageSpec, local=LocalOptions(age_by=AgeBy.MODIFICATION))
+GatedTidy = partial(_GatedTidy, age_by=AgeBy.MODIFICATION)
