@@ -10,12 +10,12 @@ damaged table or a plan above its ceiling also keeps its snapshots. Between plan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import company, guards, resume, sweep
+from lakesweep.cleanup import begun, company, guards, resume, sweep
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
@@ -300,10 +300,16 @@ class Cycle:
         return run
 
     async def _check_plan(self, plan: OrphanPlan, marked: Marked, beside: frozenset[str]) -> Refusal | None:
-        state, metadata = marked.state, plan.unreferenced_metadata
+        state = marked.state
+        metadata: Sequence[str] = plan.unreferenced_metadata
         if self.inventory:
             metadata = await company.unreferenced(self.storage, state, marked.references, metadata, beside)
         foreign_owner = await self.table.foreign_owner(state, metadata)
+        if foreign_owner:
+            looked_at = await begun.metadata_of(self.state, self._kept, self.table.ref.label, plan)
+            if looked_at:
+                metadata = [path for path in metadata if path not in looked_at]
+                foreign_owner = await self.table.foreign_owner(state, metadata)
         refusal = guards.check_plan(plan, state, self.policy, foreign_owner)
         if refusal is None or not refusal.code.startswith(guards.CEILING):
             return refusal

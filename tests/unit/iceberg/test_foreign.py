@@ -34,7 +34,8 @@ def put(path: str, data: bytes) -> str:
 
 
 async def find(own: metadata.TableMetadata, *paths: str) -> str | None:
-    return await foreign.find(memory.MemoryStorage(), own, paths)
+    roots = [Location.parse(own.location).as_directory()]
+    return await foreign.find(memory.MemoryStorage(), own, paths, roots)
 
 
 async def test_our_own_old_metadata_is_no_evidence():
@@ -143,11 +144,13 @@ async def test_our_own_past_is_known_by_its_log_and_not_read_one_by_one():
 async def test_a_log_that_leads_back_to_itself_is_walked_once():
     table = MetadataTable()
     older = [table.write() for _ in range(40)]
-    table.metadata_log = [{"metadata-file": path, "timestamp-ms": 0} for path in older[:20]]
     circle = table.write()
-    table.metadata_log.insert(0, {"metadata-file": circle, "timestamp-ms": 0})
+    table.metadata_log = [{"metadata-file": path, "timestamp-ms": 0} for path in (circle, *older)]
     table.files[circle] = json.dumps(table.document()).encode()
-    own = parsed(table)
+    table.metadata_log = [{"metadata-file": circle, "timestamp-ms": 0}]
+    address = table.write(table.document())
+    table.store()
+    own = metadata.parse(address, table.files[address])
     reads: list[str] = []
 
     def count(operation: str, address: str) -> None:
@@ -157,7 +160,7 @@ async def test_a_log_that_leads_back_to_itself_is_walked_once():
 
     memory.bucket("lake").faults = count
     assert await find(own, *older) is None
-    assert reads.count(circle) == 2
+    assert reads == [circle]
 
 
 @pytest.mark.parametrize("with_uuid", [True, False])
@@ -239,3 +242,34 @@ def test_refs_of_a_new_kind_hide_no_file_that_is_named():
     assert known.named
     assert odd.named == known.named
     assert None in odd.contents
+
+
+async def test_more_old_files_than_a_plan_shows_are_told_by_our_own_logs(monkeypatch):
+    monkeypatch.setattr(foreign, "METADATA_SHOWN", 40)
+    table = MetadataTable()
+    written = []
+    for _ in range(200):
+        written.append(table.write())
+        table.metadata_log = table.metadata_log[-2:]
+    own = parsed(table)
+    assert await find(own, *written[:40]) is None
+    stranger = put(table.path("metadata/00000-y.metadata.json"), json.dumps(MetadataTable().document()).encode())
+    assert "another table" in (await find(own, *written[:40]) or "")
+    memory.bucket("lake").objects.pop(Location.parse(stranger).path)
+    for index in range(41):
+        put(table.path(f"metadata/z{index}.metadata.json"), json.dumps(table.document()).encode())
+    assert "too many" in (await find(own, *written[:40]) or "")
+
+
+async def test_a_writer_that_keeps_no_log_leaves_a_past_and_no_other_history():
+    table = MetadataTable()
+    table.commit(at_ms=1)
+    old = table.write(table.document())
+    table.commit(at_ms=2)
+    address = table.write(table.document())
+    table.commit(at_ms=3)
+    young = table.write(table.document())
+    table.store()
+    own = metadata.parse(address, table.files[address])
+    assert await find(own, old) is None
+    assert "not part of its past" in (await find(own, young) or "")

@@ -20,6 +20,8 @@ class Identity:
     updated_ms: int | None
     metadata_log: tuple[str, ...]
     """The metadata files that it replaced, oldest first."""
+    logged_ms: tuple[int | None, ...]
+    """When each of them was written, by its writer's clock."""
     contents: frozenset[int | str | None]
     """Snapshots by their ids and refs by their names; None stands for what is not understood."""
     named: tuple[str, ...]
@@ -36,6 +38,7 @@ def read(address: str, data: bytes) -> Identity:
         properties=top.strings("properties"),
         updated_ms=top.optional_integer("last-updated-ms"),
         metadata_log=tuple(entry.text("metadata-file") for entry in top.objects("metadata-log")),
+        logged_ms=tuple(entry.optional_integer("timestamp-ms") for entry in top.objects("metadata-log")),
         contents=contents,
         named=named,
     )

@@ -173,6 +173,14 @@ def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
     return frozenset(directories)
 
 
+def current_metadata_directories(metadata: TableMetadata) -> tuple[Location, ...]:
+    """Where the table's metadata is and goes now, whoever may touch that place."""
+    head = _parse(metadata.address.rpartition("/")[0])
+    own = metadata.properties.get(_METADATA_PATH)
+    found = (metadata_directory(metadata), head, _parse(own) if own else None)
+    return tuple(dict.fromkeys(place for place in found if place is not None))
+
+
 def metadata_directory(metadata: TableMetadata) -> Location:
     """Where metadata goes by default, and where the version hint always is."""
     return Location.parse(metadata.location).join("metadata").as_directory()

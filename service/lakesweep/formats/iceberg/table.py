@@ -128,10 +128,11 @@ class IcebergTable:
 
     async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
         """Another table's metadata among the unreferenced files."""
-        evidence = await foreign.find(self._storage, _native(state).metadata, unreferenced)
+        evidence = await foreign.find(self._storage, _native(state).metadata, unreferenced, state.roots)
         if evidence and await self.head() != state.head:
             # It may be a commit that was under way when the table was read.
-            return await foreign.find(self._storage, _native(await self.load()).metadata, unreferenced)
+            now = await self.load()
+            return await foreign.find(self._storage, _native(now).metadata, unreferenced, now.roots)
         return evidence
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:

@@ -1,0 +1,191 @@
+"""Our own line of metadata files, and whether a file beside it is litter or the tip of another line. Pure.
+
+Each metadata file names the ones it was made from, so a line can be followed back as long as one of them is left:
+also over files that are gone, and for as many commits as the logs reach. Age tells nothing: another history of the
+table grows old as ours goes on, and is as live as on its first day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from lakesweep.formats.iceberg import layout
+from lakesweep.formats.iceberg.identity import Identity
+from lakesweep.formats.iceberg.metadata import TableMetadata
+from lakesweep.model.location import Location
+
+RACE_MS = timedelta(hours=1) // timedelta(milliseconds=1)
+"""Commits that are written so close to each other may be rivals: Iceberg gives up after 30 minutes of retries by
+default, and the clocks of two writers may differ."""
+
+Log = tuple[tuple[str, int | None], ...]
+"""Earlier metadata files by their match keys, oldest first, and when each was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What lineage needs of one metadata file."""
+
+    location: Location
+    updated_ms: int | None
+    log: Log
+    is_empty: bool
+    """It has no snapshot, so that nothing hangs on it."""
+    is_away: bool
+    """A copy that is made ready for another place: it names nothing here."""
+
+    @property
+    def parent(self) -> str | None:
+        """What it was made from."""
+        return self.log[-1][0] if self.log else None
+
+
+class Line:
+    """The current metadata file and its ancestors, as far as they are known by name."""
+
+    def __init__(self, own: TableMetadata) -> None:
+        self.head = key(own.address)
+        self._times: dict[str, int | None] = {self.head: own.updated_ms}
+        self._next: dict[str, str] = {}
+        self._asked = {self.head}
+        self._tail: Log = ()
+        self.reaches_start = False
+        """Was it followed to the table's first state?"""
+        self.follow(self.head, tuple(zip(map(key, own.metadata_log), own.logged_ms, strict=True)))
+        self.head_ms = own.updated_ms
+        self._committed = [entry.timestamp_ms for entry in own.snapshots]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._times
+
+    def follow(self, member: str, log: Log) -> None:
+        """Take in the log of a member."""
+        self._tail, self.reaches_start = log, not log
+        after = member
+        for name, at in reversed(log):
+            self._times.setdefault(name, at)
+            self._next.setdefault(name, after)
+            after = name
+
+    def next_to_read(self, present: Container[str]) -> str | None:
+        """The oldest known member that is still there. None where the line cannot be followed any further."""
+        for name, _ in self._tail:
+            if name in present and name not in self._asked:
+                self._asked.add(name)
+                return name
+        return None
+
+    def next_of(self, member: str) -> tuple[str, int | None]:
+        """The member that replaced this one, and when."""
+        after = self._next[member]
+        return after, self._times[after]
+
+    @property
+    def begins_ms(self) -> int | None:
+        """When the oldest known member was written."""
+        return min((at for at in self._times.values() if at is not None), default=None)
+
+    def went_on_near(self, at_ms: int, since_ms: int | None) -> bool:
+        """Did it commit around that time, after it had been in the state of `since_ms`? Where its oldest commits are
+        not known any more, by how often it commits."""
+        times = sorted(at for at in {*self._times.values(), *self._committed} if at is not None)
+        later = [at for at in times if since_ms is not None and at > since_ms]
+        if later and abs(later[0] - at_ms) <= RACE_MS:
+            return True
+        return len(times) > 1 and (times[-1] - times[0]) <= RACE_MS * (len(times) - 1)
+
+
+def judge(line: Line, links: Mapping[str, Link]) -> list[tuple[Link, str]]:
+    """Files that may be another history of this table, tips first and the youngest of them, and why. Followers of the
+    head are among them, and those that lost no race: their contents may still tell that they are litter."""
+    beside = {name: link for name, link in links.items() if name not in line}
+    continued = {name for link in beside.values() for name, _ in link.log}
+    found = [
+        (link, why)
+        for name, link in beside.items()
+        if (why := _another(line, link, links) if name not in continued else _GOES_ON)
+    ]
+    return sorted(found, key=lambda pair: (pair[1] is _GOES_ON, -(pair[0].updated_ms or 0), pair[0].location))
+
+
+_GOES_ON = "others follow from it that are not part of this table's past"
+_NO_PAST = "it does not follow from what the catalog says is current and is not part of its past"
+FOLLOWS = "it follows from what the catalog says is current"
+NO_RIVAL = "it follows from a state of this table that was replaced at quite another time, so it lost no race"
+
+
+def _another(line: Line, link: Link, links: Mapping[str, Link]) -> str | None:
+    """Why a file that nothing follows from is not plain litter; None if it is."""
+    if link.is_away:
+        return None if _is_before(link.updated_ms, line.head_ms) else _NO_PAST
+    if link.parent is None:
+        # Some writers keep no log: then only what is older than all that we know can be our past.
+        return None if link.is_empty or _is_before(link.updated_ms, line.begins_ms) else _NO_PAST
+    if link.parent == line.head:
+        return FOLLOWS
+    if link.parent in line:
+        at_ms = line.next_of(link.parent)[1]
+        if link.updated_ms is not None and at_ms is not None and abs(link.updated_ms - at_ms) <= RACE_MS:
+            return None
+        return NO_RIVAL
+    return None if _is_old_litter(line, link, links) else _NO_PAST
+
+
+def _is_old_litter(line: Line, link: Link, links: Mapping[str, Link]) -> bool:
+    """Its parent is not known. A history keeps the parent of its newest state, so where that is gone, another history
+    passed it, and dropped it from its log: ours, if it was before all that we know of it."""
+    begins_ms = line.begins_ms
+    if line.reaches_start or link.updated_ms is None or begins_ms is None or link.parent in links:
+        return False
+    return link.updated_ms <= begins_ms + RACE_MS and line.went_on_near(link.updated_ms, link.log[-1][1])
+
+
+def _is_before(at_ms: int | None, limit_ms: int | None) -> bool:
+    return at_ms is None or limit_ms is None or at_ms <= limit_ms
+
+
+def link_of(location: Location, known: Identity, roots: Iterable[Location], names: dict[str, str]) -> Link:
+    """`names` remembers match keys by addresses: logs repeat them over and over."""
+    return Link(
+        location=location,
+        updated_ms=known.updated_ms,
+        log=tuple((_remembered(path, names), at) for path, at in zip(known.metadata_log, known.logged_ms, strict=True)),
+        is_empty=not known.named and all(isinstance(one, str) for one in known.contents),
+        is_away=not reaches(known, roots),
+    )
+
+
+def reaches(known: Identity, roots: Iterable[Location]) -> bool:
+    """Does it name any place or file here?"""
+    roots = tuple(roots)
+    if known.location is None or None in known.contents:
+        return True
+    places = layout.places_of(known.location, known.properties)
+    if any(root.overlaps(place) for root in roots for place in places):
+        return True
+    return any(_is_here(path, roots) for path in (*known.metadata_log, *known.named))
+
+
+def _is_here(path: str, roots: Iterable[Location]) -> bool:
+    try:
+        place = Location.parse(path)
+    except ValueError:
+        return True
+    return any(root.overlaps(place) for root in roots)
+
+
+def key(address: str) -> str:
+    """How one file is known, however it is spelled."""
+    try:
+        return Location.parse(address).match_key
+    except ValueError:
+        return address
+
+
+def _remembered(address: str, names: dict[str, str]) -> str:
+    known = names.get(address)
+    if known is None:
+        known = names[address] = key(address)
+    return known
