@@ -93,7 +93,7 @@ async def test_an_unknown_table_or_namespace_is_the_operators_mistake(lake: Lake
         {"uri": "gopher://x"},
         {"type": "sql", "uri": "not a url"},
         {"type": "sql", "uri": "nosuchdriver://x"},
-        {"type": "hive", "uri": "thrift://127.0.0.1:1"},
+        {"type": "bigquery"},
         {"py-catalog-impl": "no.such.Class"},
         {"name": "only a name"},
     ],
@@ -162,7 +162,7 @@ async def test_a_catalog_that_does_not_answer_in_time_is_unavailable():
         server.close()
 
 
-async def test_a_server_in_trouble_is_unavailable_and_says_what_it_said(lake: Lake):
+async def test_a_server_in_trouble_is_unavailable_and_its_words_stay_out(lake: Lake):
     lake.create()
     with serve(lake.another_client()) as stub:
         found = catalog({"type": "rest", "uri": stub.uri})
@@ -171,8 +171,9 @@ async def test_a_server_in_trouble_is_unavailable_and_says_what_it_said(lake: La
         with pytest.raises(CatalogUnavailable, match="500"):
             await found.pointer(("db", "t"))
         stub.status = 403
-        with pytest.raises(CatalogUnavailable, match="out of order"):
+        with pytest.raises(CatalogUnavailable, match="HTTP 403") as caught:
             await found.tables(None)
+        assert "out of order" not in str(caught.value)
         await found.aclose()
 
 

@@ -2,31 +2,35 @@
 
 Only the pointer is taken from the catalog. The metadata file itself is read by us, whole: a REST catalog may answer
 with a view that holds ref heads only, and pyiceberg's parser knows neither version 4 nor inline manifests. All calls
-are blocking and run in a few threads of their own, each with a time limit. Secrets never get into messages.
+are blocking and run in a few threads of their own, each with a time limit. Secrets never get into messages, and which
+code runs is the operator's word alone, never a server's or a table's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
-from pyiceberg.catalog import Catalog, MetastoreCatalog, load_catalog
+from pyiceberg.catalog import Catalog, CatalogType, MetastoreCatalog, infer_catalog_type, load_catalog
 from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.utils.config import Config
+from pyiceberg.utils.config import Config, merge_config
 
 from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
-from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
+from lakesweep.formats.iceberg.staging import Stager
+from lakesweep.model.errors import CatalogUnavailable, LakesweepError, SettingsError, UnknownTable
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -36,6 +40,8 @@ _Result = TypeVar("_Result")
 
 _THREADS = 4
 _TIMEOUT_SECONDS = 60.0
+MOST_NAMESPACES = 100_000
+"""A server that invents them without end must not keep us listing."""
 _WITHOUT_NAME = frozenset({"rest", "hive", "glue", "dynamodb", "bigquery"})
 """Types of catalogs to which their own name means nothing; a SQL catalog looks its tables up by it."""
 _ABSENT = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
@@ -102,6 +108,8 @@ class IcebergCatalog:
             if current in seen:
                 continue
             seen.add(current)
+            if len(seen) > MOST_NAMESPACES:
+                raise CatalogUnavailable(f"{self} has more than {MOST_NAMESPACES} namespaces: name one in the dataset")
             tables = await self._call(f"list tables of {'.'.join(current)}", catalog.list_tables, current)
             found += [tuple(table) for table in tables]
             waiting += [child for child in await self._children(catalog, current) if len(child) > len(current)]
@@ -171,14 +179,29 @@ class IcebergCatalog:
             # Its warnings print addresses with whatever secrets are in them.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                catalog = load_catalog(self._name, **properties)
+                catalog = self._load(properties)
+        except (LakesweepError, TimeoutError):
+            raise
         except Exception as exc:
             raise self._describer.connect_error(exc) from exc
-        if _is_rest(catalog):
-            from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
-
-            rest.limit_time(catalog, self._timeout_seconds)
+        # Otherwise a table's own properties could name the class that opens its files.
+        inside: Any = catalog
+        inside._load_file_io = self._file_io  # noqa: SLF001 - pyiceberg asks it for every table
+        if isinstance(catalog, MetastoreCatalog):
+            inside._update_and_stage_table = Stager(catalog, self._file_io())  # noqa: SLF001 - and this for every commit
         return catalog
+
+    def _load(self, properties: dict[str, Any]) -> Catalog:
+        """As `load_catalog` does it, but for a REST server, which would have a say in what is loaded."""
+        whole = merge_config(cast("Any", _looked_up(self._name)), properties)
+        if not _is_rest_configured(self._name, whole):
+            return load_catalog(self._name, **properties)
+        from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
+
+        return rest.GuardedRestCatalog(self._name, self._timeout_seconds, **cast("dict[str, Any]", whole))
+
+    def _file_io(self, properties: object = None, location: str | None = None) -> BridgedFileIO:  # noqa: ARG002
+        return BridgedFileIO({BRIDGE_PROPERTY: self._bridge})
 
     async def _children(self, catalog: Catalog, namespace: Identifier) -> list[Identifier]:
         """Nested namespaces; catalogs without any say so in their own ways."""
@@ -212,10 +235,16 @@ class IcebergCatalog:
 
     async def _in_thread(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
         loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._threads, functools.partial(function, *arguments))
+        call = loop.run_in_executor(self._threads, functools.partial(self._limited, function, *arguments))
         # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the answer.
         async with asyncio.timeout(self._timeout_seconds):
             return await call
+
+    def _limited(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        """A thread cannot be stopped from outside: the requests that it makes end with the call's time."""
+        guard = getattr(self._connected, "guard", None)
+        with guard.one_call() if guard is not None else nullcontext():
+            return function(*arguments)
 
 
 def _looked_up(name: str) -> Mapping[str, Any]:
@@ -225,6 +254,33 @@ def _looked_up(name: str) -> Mapping[str, Any]:
         return Config().get_catalog_config(name) or {}
     except ValueError:
         return {}
+
+
+def _is_rest_configured(name: str, properties: Mapping[str, Any]) -> bool:
+    """Without a `uri` pyiceberg has the better sentence."""
+    if "uri" not in properties:
+        return False
+    if "py-catalog-impl" in properties:
+        _refuse_rest_class(str(properties["py-catalog-impl"]))
+        return False
+    if kind := properties.get("type"):
+        return str(kind).lower() == CatalogType.REST.value
+    return infer_catalog_type(name, dict(properties)) is CatalogType.REST
+
+
+def _refuse_rest_class(path: str) -> None:
+    from pyiceberg.catalog.rest import RestCatalog  # noqa: PLC0415 - see _is_rest
+
+    module, _, name = path.rpartition(".")
+    try:
+        named = getattr(importlib.import_module(module), name)
+    except Exception:  # noqa: BLE001 - pyiceberg says it better, in a moment
+        return
+    if isinstance(named, type) and issubclass(named, RestCatalog):
+        raise SettingsError(
+            f"py-catalog-impl = {path}: a class made from pyiceberg's REST catalog lets the server name code that is "
+            'then run here. Use type = "rest" instead'
+        )
 
 
 def _in_order(properties: Mapping[str, Any]) -> str:
@@ -245,13 +301,22 @@ def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
 
     answer = rest.load_table(catalog, identifier)
     location = answer.get("metadata-location")
-    if not location:
+    if not isinstance(location, str) or not location:
         raise CatalogUnavailable(f"the catalog does not say where the metadata of {'.'.join(identifier)} is")
+    try:
+        return _pointer(location, answer)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CatalogUnavailable(f"the catalog's answer for {'.'.join(identifier)} cannot be understood") from None
+
+
+def _pointer(location: str, answer: Mapping[str, Any]) -> Pointer:
+    from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
+
     shown = answer.get("metadata") or {}
     return Pointer(
         metadata_location=location,
         properties={name: str(text) for name, text in (shown.get("properties") or {}).items()},
         snapshots=frozenset(entry["snapshot-id"] for entry in shown.get("snapshots") or ()),
         refs={name: ref["snapshot-id"] for name, ref in (shown.get("refs") or {}).items()},
-        config=answer.get("config") or {},
+        config=rest.plain_texts(answer.get("config"), rest.FROM_TABLE),
     )

@@ -19,6 +19,13 @@ _BAD_PROPERTIES = (ValueError, KeyError, TypeError, ImportError, NotInstalledErr
 _BAD_URL_NAMES = ("ArgumentError", "NoSuchModuleError", "MissingSchema", "InvalidSchema", "InvalidURL")
 """Errors of client libraries that say the address itself is wrong; matched by name, those libraries live elsewhere."""
 
+_QUOTING = re.compile(r"hive_metastore\.|thrift\.Thrift\.")
+"""Errors of a metastore carry its own words, which are not ours to pass on."""
+
+
+class AnswerRefused(Exception):
+    """A server's answer, or a request that it asked for, is against our rules. The text is ours alone."""
+
 
 class Describer:
     """Knows which texts of one catalog's properties must never be printed."""
@@ -34,11 +41,14 @@ class Describer:
         return self._label
 
     def sentence(self, exc: BaseException) -> str:
-        """The first line of an error, without secrets."""
-        text = str(exc).strip().partition("\n")[0]
+        """The first line of an error, without secrets and without a server's own words."""
+        is_quoting = _QUOTING.match(f"{type(exc).__module__}.")
+        text = "" if is_quoting else str(exc).strip().partition("\n")[0]
         for secret in self._secrets:
             text = text.replace(secret, "***")
         text = _USER_INFO.sub("", text)
+        if isinstance(exc, AnswerRefused):
+            return text
         name = type(exc).__name__
         return f"{name}: {text[:_SENTENCE_CHARACTERS]}" if text else name
 
