@@ -20,10 +20,10 @@ import pyarrow as pa
 from tests.builders.audits import REF, Shelf, a_run
 
 from lakesweep.cleanup import planfile
-from lakesweep.cleanup.deleter import Deleted, Fate, GatedDeleter
+from lakesweep.cleanup.deleter import Conditions, Deleted, Fate, GatedDeleter
 from lakesweep.cleanup.ports import MatchBy
 from lakesweep.cleanup.sweep import Sweep
-from lakesweep.daemon.worker import HeldLease
+from lakesweep.daemon.worker import HeldLease, Moment
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.state.registry import open_state
@@ -42,7 +42,7 @@ class SystemClock:
 class AnsweringDeleter:
     """Does nothing, and says that it is done."""
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         return [Deleted(path=path, fate=Fate.DELETED) for path in paths]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
@@ -89,7 +89,7 @@ async def sweep(folder: Path, files: int) -> float:
             deleter=GatedDeleter(AnsweringDeleter(), tenant_root=ROOT, table_roots=[ROOT]),
             journal=state,
             audit=Shelf(Location.parse(str(folder / "artifacts")), state=state).trail(run.id),
-            fence=HeldLease(state, lease, HOUR, asyncio.get_running_loop().time()),
+            fence=HeldLease(state, lease, HOUR, Moment.now()),
             fencing_token=lease.token,
             revalidate=one_reference,
             stop=asyncio.Event(),

@@ -46,6 +46,9 @@ class AlwaysOurs:
     async def check(self) -> None:
         return None
 
+    def check_time(self) -> None:
+        return None
+
 
 @dataclass(kw_only=True)
 class Bench:

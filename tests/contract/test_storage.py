@@ -288,6 +288,32 @@ async def test_deleting_a_missing_object_never_fails_and_touches_nothing(stores)
     assert await stores.names() == ["data/a"]
 
 
+class Judged:
+    """Conditions that know the etags of what was listed, and object to nothing."""
+
+    def __init__(self, rows: list[dict]) -> None:
+        self.etags = {row["path"]: row["etag"] for row in rows if row["etag"]}
+
+    async def withheld(self, paths):
+        return {}
+
+    def ended(self):
+        return None
+
+
+async def test_an_object_written_anew_since_it_was_listed_stays(stores):
+    """On stores that know etags; where there are none nothing is compared."""
+    names = ["data/a", "data/b \x01", "data/c"]
+    await stores.put_many(names)
+    listed = Judged(await stores.listed())
+    for name in names[:2]:
+        await stores.put(name, b"written anew")
+    answers = await stores.deleter.delete([stores.at(name).raw for name in names], listed)
+    kept = names[:2] if stores.kind != "local" else []
+    assert [one.fate is Fate.SPARED for one in answers] == [name in kept for name in names]
+    assert await stores.names() == sorted(kept)
+
+
 async def test_deleting_nothing_answers_nothing(stores):
     assert await stores.deleter.delete([]) == []
 

@@ -223,10 +223,10 @@ async def test_a_cancelled_sweep_sends_not_one_more_request(lake, bench, monkeyp
     begun = asyncio.Event()
     real = LocalDeleter.delete
 
-    async def slow(self, paths):
+    async def slow(self, paths, conditions=None):
         begun.set()
         await asyncio.sleep(30)
-        return await real(self, paths)
+        return await real(self, paths, conditions)
 
     monkeypatch.setattr(LocalDeleter, "delete", slow)
     policy = CleanupPolicy(max_snapshot_age=timedelta(days=30), batch_size=1, max_concurrent_deletions=3)

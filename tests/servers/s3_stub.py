@@ -121,13 +121,23 @@ class S3Stub:
         return web.Response(headers={"ETag": f'"{etag(request.body)}"'})
 
     def _delete(self, request: Request, objects: dict[str, bytes]) -> web.Response:
+        if request.key in objects and request.headers.get("if-match", "") not in (
+            "",
+            f'"{etag(objects[request.key])}"',
+        ):
+            return error(412, "PreconditionFailed")
         objects.pop(request.key, None)
         return web.Response(status=204)
 
     def _delete_page(self, request: Request, objects: dict[str, bytes]) -> web.Response:
+        judged = asked_etags(request)
+        changed = {
+            key: "PreconditionFailed" for key, one in judged.items() if key in objects and one != etag(objects[key])
+        }
         for key in asked_keys(request):
-            objects.pop(key, None)
-        return xml(f"<DeleteResult {NAMESPACE}></DeleteResult>")
+            if key not in changed:
+                objects.pop(key, None)
+        return delete_errors(changed)
 
 
 def _rows(keys: list[str], prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], str | None]:
@@ -152,6 +162,13 @@ def _rows(keys: list[str], prefix: str, delimiter: str, after: str, limit: int) 
 def asked_keys(request: Request) -> list[str]:
     """The keys of a DeleteObjects request."""
     return [element.text or "" for element in ET.fromstring(request.body).iter() if element.tag.endswith("}Key")]
+
+
+def asked_etags(request: Request) -> dict[str, str]:
+    """The etags of a DeleteObjects request, by key, where it has any."""
+    objects = [one for one in ET.fromstring(request.body).iter() if one.tag.endswith("}Object")]
+    texts = [{part.tag.rpartition("}")[2]: part.text or "" for part in one} for one in objects]
+    return {text["Key"]: text["ETag"].strip('"') for text in texts if "ETag" in text}
 
 
 def delete_errors(errors: dict[str, str]) -> web.Response:

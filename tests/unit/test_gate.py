@@ -110,7 +110,7 @@ class Asked:
     def __init__(self):
         self.paths = []
 
-    async def delete(self, paths):
+    async def delete(self, paths, conditions=None):
         self.paths += paths
         return []
 

@@ -41,7 +41,7 @@ class RecordingDeleter:
         self.failing = set(failing)
         self.asked = []
 
-    async def delete(self, paths):
+    async def delete(self, paths, conditions=None):
         await asyncio.sleep(0)
         self.asked.append(list(paths))
         return [self._one(path) for path in paths]
@@ -70,6 +70,9 @@ class Held:
         self.checks += 1
         if self.lost_after is not None and self.checks > self.lost_after:
             raise LeaseLost("acme/shop/orders is owned by another worker")
+
+    def check_time(self):
+        pass
 
 
 def paths(count, stage=0):
@@ -169,7 +172,7 @@ class SlowFirstStage(RecordingDeleter):
 
     ended = 0
 
-    async def delete(self, paths):
+    async def delete(self, paths, conditions=None):
         for _ in range(50 if "/0-" in paths[0] else 0):
             await asyncio.sleep(0.001)
         self.asked.append((paths[0], self.ended))
@@ -225,7 +228,7 @@ class Careless(RecordingDeleter):
         super().__init__(objects)
         self.answers = answers
 
-    async def delete(self, paths):
+    async def delete(self, paths, conditions=None):
         return self.answers(await super().delete(paths))
 
 

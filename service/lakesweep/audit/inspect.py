@@ -20,7 +20,7 @@ from lakesweep.model.location import Location
 _READ_AHEAD = 16
 """Segments read at one time."""
 
-_FATES = ("deleted", "already_gone", "failed")
+_FATES = ("deleted", "already_gone", "failed", "spared", "not_sent")
 
 
 @dataclass(kw_only=True)

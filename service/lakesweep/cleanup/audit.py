@@ -1,6 +1,7 @@
 """The audit trail: what is recorded of a run that changes things, and in which words. Pure.
 
-A batch is recorded before it is deleted (`delete`, `spare`) and after it (`deleted`, `already_gone`, `failed`). What
+A batch is recorded before it is deleted (`delete`, `spare`) and after it (`deleted`, `already_gone`, `failed`; `spared`
+what was referenced again before its request, `not_sent` what the run ended before). What
 has no second record was interrupted: it may be gone or not, but it was never deleted without the first. How records
 are chained is told in `segments.py`.
 """
@@ -55,7 +56,7 @@ FATES_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("fate", pa.string(), nullable=False),  # `deleted`, `already_gone` or `failed`
+        pa.field("fate", pa.string(), nullable=False),  # a `Fate`
         pa.field("why", pa.string()),  # what the store said
     ]
 )

@@ -21,6 +21,7 @@ from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
 from lakesweep.cleanup.closing import Closing
 from lakesweep.cleanup.deleter import Deleter
+from lakesweep.cleanup.lastword import nobody_objects
 from lakesweep.cleanup.ledger import Ledger
 from lakesweep.cleanup.marking import Marking
 from lakesweep.cleanup.ports import (
@@ -95,12 +96,14 @@ class Cycle:
     ask_again: Callable[[TableState], Awaitable[None]] = _nothing_new
     """Asked before the first change, since planning may have taken hours: raises Refused if a person holds the table
     back by now, or another table has come into its place."""
+    ask_owners: Callable[[], Awaitable[None]] = nobody_objects
+    """Asked before every request of a sweep: raises Refused if a person holds the table back by now."""
     inventory: Location | None = None
     """A ready file list to read instead of listing."""
     artifacts: Artifacts | None = None
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set from outside to end the run: planning at once, a sweep after its running batches."""
+    """Set from outside to end the run: planning at once, a sweep after its running requests."""
     listings: Places | None = None
     """Places for planning that all tables share."""
     places: Places | None = None
@@ -282,6 +285,7 @@ class Cycle:
             recheck=Recheck(self.storage) if self.inventory else None,
             closed=self.table.closed if isinstance(self.table, ClosesFirst) else None,
             places=self.places,
+            ask_owners=self.ask_owners,
         )
         try:
             result = await sweeping.run()

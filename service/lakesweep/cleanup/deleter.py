@@ -6,7 +6,7 @@ check is made here, by `GatedDeleter`, on the exact raw path, whatever the plan 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -21,6 +21,10 @@ class Fate(StrEnum):
     DELETED = "deleted"
     ALREADY_GONE = "already_gone"
     FAILED = "failed"
+    SPARED = "spared"
+    """Kept on purpose: it is referenced again, or it is another object than the one that was judged."""
+    NOT_SENT = "not_sent"
+    """Never asked for: the run ended before its request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +36,38 @@ class Deleted:
     why: str | None = None
 
 
+ANOTHER_OBJECT = "the store holds another object under this name than the one that was judged"
+
+
+def not_sent(path: str, why: str) -> Deleted:
+    """The answer for a path that was never asked for."""
+    return Deleted(path=path, fate=Fate.NOT_SENT, why=why)
+
+
+class Conditions(Protocol):
+    """What a deleter asks as the last thing before each request, also when it sends one again."""
+
+    @property
+    def etags(self) -> Mapping[str, str]:
+        """Of the objects that may go, by path, where they are known. A store that can compares them: an object with
+        another one is SPARED."""
+        ...
+
+    async def withheld(self, paths: Sequence[str]) -> Mapping[str, Deleted]:
+        """Those of the next request that must not be sent, with the answer that they get. May take a while."""
+        ...
+
+    def ended(self) -> str | None:
+        """Why nothing may be sent any more, asked with the request in hand. Takes no time and waits for nothing."""
+        ...
+
+
 class Deleter(Protocol):
     """Deletes objects by their exact raw path."""
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
-        """One answer per path. A missing object is ALREADY_GONE; an error is FAILED with what the store said."""
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
+        """One answer per path. A missing object is ALREADY_GONE; an error is FAILED with what the store said; what the
+        conditions keep is SPARED or NOT_SENT."""
         ...
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
@@ -65,13 +96,13 @@ class GatedDeleter:
         self._table_roots = tuple(table_roots)
         self._plainly = _Plainly(tenant_root, self._table_roots)
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """Check every path, then delete."""
         for path in self._plainly.not_inside(paths):
             self._check(path)
         if self._count is not None:
             self._count(len(paths))
-        return await self._inner.delete(paths)
+        return await self._inner.delete(paths, conditions)
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Check every directory, then remove the empty ones."""

@@ -189,6 +189,11 @@ class Fence(Protocol):
         """Raise LeaseLost if it is not."""
         ...
 
+    def check_time(self) -> None:
+        """The same by our own clock, one that goes on while the machine sleeps, and without waiting for anything:
+        asked with a request in hand. Raise LeaseLost if the lease has ended, or was known to be lost."""
+        ...
+
 
 class Table(Protocol):
     """One table, opened. All decisions are pure functions of a TableState; only `load` and commits do I/O."""

@@ -1,4 +1,4 @@
-"""Ask again, before each batch, what is referenced now. Only what is new since the plan is read.
+"""Ask again, before each batch and each request, what is referenced now. Only what is new since the plan is read.
 
 Sources are immutable, so one that was already read as retained needs no second look. One that was read only
 for an expiring snapshot does: a concurrent tag or a lost commit may have kept that snapshot alive.
@@ -12,10 +12,14 @@ import pyarrow as pa
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
+from lakesweep.cleanup.lastword import Shared
 from lakesweep.cleanup.marking import unless_overtaken
 from lakesweep.cleanup.ports import Engine, Marked, References, Table
 from lakesweep.model.errors import CommitConflict, Refused, Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
+
+_LOOKS = 8
+"""A table that is committed to faster than its new references can be read is left to the next cycle."""
 
 
 class Revalidator:
@@ -40,12 +44,22 @@ class Revalidator:
         self._named = frozenset(planned.references.kept)
         self._released = frozenset(self._keys(planned.references.released))
         self._referenced: frozenset[str] = frozenset()
+        self._newest = Shared(self._ask)
 
     async def __call__(self) -> frozenset[str]:
-        """Read the head; if it moved, add what its new sources name."""
-        if await self._table.head() != self._head:
+        """Read the head; while it moves, add what its new sources name. Nothing is read behind the last look at it."""
+        return await self._newest()
+
+    async def _ask(self) -> frozenset[str]:
+        for _ in range(_LOOKS):
+            if await self._table.head() == self._head:
+                return self._referenced
             await unless_overtaken(self._look)
-        return self._referenced
+        if await self._table.head() == self._head:
+            return self._referenced
+        raise CommitConflict(
+            f"{self._table.ref} is committed to faster than its new references can be read; the next cycle goes on"
+        )
 
     async def _look(self) -> None:
         state = await self._table.load()

@@ -2,7 +2,8 @@
 
 Before each batch: the lease is still ours, the head is read again and whatever has been referenced since
 is spared, so is, after an inventory, what was written anew since, and the intent is in the audit trail and in the
-journal. After each batch: its outcome is in both.
+journal. Before each request of a batch the deleter asks once more (`lastword.py`). After each batch: its outcome is in
+audit trail and journal.
 Batches of one stage run side by side; a stage starts only when the one before it is finished. Stages below 0 close
 history to readers, and the table is told when that is done.
 """
@@ -20,18 +21,14 @@ import pyarrow.compute as pc
 from lakesweep.cleanup import addresses, planfile
 from lakesweep.cleanup.audit import FATES_SCHEMA, Audit
 from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
+from lakesweep.cleanup.lastword import LastWord, Revalidate, nobody_objects
 from lakesweep.cleanup.ports import Fence, MatchBy, Places, Progress, ReportProgress
 from lakesweep.cleanup.recheck import Recheck
 from lakesweep.cleanup.records import BatchRecord, BatchState, StateStore
 from lakesweep.cleanup.stopping import surely
-from lakesweep.model.errors import LakesweepError
+from lakesweep.model.errors import Interrupted, LakesweepError
 from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally
 from lakesweep.model.policy import CleanupPolicy
-
-Revalidate = Callable[[], Awaitable[frozenset[str]]]
-"""Match keys of everything that became referenced after the plan was made; a bare name stands for every object that
-is called so. Raises when the table must be left."""
-
 
 _TASKS_HELD = 1000
 """Finished batches are let go of at least this often, so that a huge plan does not pile up tasks."""
@@ -62,7 +59,7 @@ class Sweep:
     fencing_token: int
     revalidate: Revalidate
     stop: asyncio.Event
-    """Set from outside to end the sweep after the running batches."""
+    """Set from outside to end the sweep after the requests that are under way."""
     progress: ReportProgress
     recheck: Recheck | None = None
     """Looks at every candidate once more: for a plan that was made from an inventory."""
@@ -70,8 +67,21 @@ class Sweep:
     """Told once, when everything of the stages below 0 is gone, before the first other file goes."""
     places: Places | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
+    ask_owners: Callable[[], Awaitable[None]] = nobody_objects
+    """Asked before every request: raises Refused if a person holds the table back by now."""
     result: SweepResult = field(default_factory=SweepResult)
     """What was done so far, also of a sweep that is cancelled."""
+    word: LastWord = field(init=False)
+
+    def __post_init__(self) -> None:
+        word = LastWord(
+            revalidate=self.revalidate,
+            match_by=self.match_by,
+            fence=self.fence,
+            stop=self.stop,
+            ask_owners=self.ask_owners,
+        )
+        object.__setattr__(self, "word", word)
 
     async def run(self) -> SweepResult:
         """Delete all stages in order. Trouble ends the sweep; what was done is always reported."""
@@ -144,10 +154,13 @@ class Sweep:
         kept, changed = _parted(going, replaced, going.column("path").to_pylist())
         return kept, changed, frozenset(row.path for row in standing.gone)
 
-    async def _fates(self, paths: list[str], gone: frozenset[str]) -> list[Deleted]:
+    async def _fates(self, going: pa.RecordBatch, gone: frozenset[str]) -> list[Deleted]:
         """Delete what is there. A store that cannot tell would count what had gone before as deleted."""
+        paths: list[str] = going.column("path").to_pylist()
         asked = [path for path in paths if path not in gone] if gone else paths
-        answers = await self.deleter.delete(asked) if asked else []
+        etags = zip(paths, going.column("etag").to_pylist(), strict=True)
+        conditions = self.word.about({path: etag for path, etag in etags if etag})
+        answers = await self.deleter.delete(asked, conditions) if asked else []
         if [one.path for one in answers] != asked:
             raise ValueError(f"{len(asked)} objects were to be deleted and the answers are not about them, one by one")
         if not gone:
@@ -159,7 +172,7 @@ class Sweep:
         self, record: BatchRecord, going: pa.RecordBatch, gone: frozenset[str], result: SweepResult
     ) -> None:
         try:
-            fates = await self._fates(going.column("path").to_pylist(), gone)
+            fates = await self._fates(going, gone)
             report = _report(going, fates)
             done = replace(
                 record,
@@ -170,6 +183,8 @@ class Sweep:
                 failed=len(report.failed),
             )
             result.report += report
+            result.spared += sum(one.fate is Fate.SPARED for one in fates)
+            self._heed(fates, result)
             # The files are gone: that fact must be written down even while we are being cancelled.
             await surely(self._write_down(done, going, fates))
             self.progress(
@@ -181,6 +196,17 @@ class Sweep:
         except BaseException:
             self.stop.set()  # a bug: no further batch, and `_finish` lets it out
             raise
+
+    def _heed(self, fates: Sequence[Deleted], result: SweepResult) -> None:
+        """What was not sent ends the sweep, for the reason that the last word gave."""
+        if all(one.fate is not Fate.NOT_SENT for one in fates):
+            return
+        why = self.word.ended_by
+        if why is None or isinstance(why, Interrupted):
+            result.interrupted = True
+        else:
+            result.stopped_by = result.stopped_by or why
+        self.stop.set()
 
     async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, fates: Sequence[Deleted]) -> None:
         """Into the audit trail and the journal: into the second even if the first cannot be had."""

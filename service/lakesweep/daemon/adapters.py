@@ -86,6 +86,7 @@ class Adapters:
                 path_style=s3.path_style,
                 profile=s3.profile,
                 max_connections=s3.max_connections,
+                compare_etags=s3.compare_etags,
             ),
             call_timeout_seconds=self._settings.storage.call_timeout_seconds,
         )

@@ -35,6 +35,9 @@ class S3Settings(Group):
     """Profile of the AWS configuration files to take credentials from."""
     max_connections: Count = 64
     """Connections to the store open at one time, shared by listing, reading and deleting."""
+    compare_etags: bool = True
+    """Delete an object only if the store still has it under the etag that was listed. Stores that cannot compare delete
+    without; switch it off for one whose listings show other etags than it compares."""
 
 
 class S3Override(Group):
@@ -45,6 +48,7 @@ class S3Override(Group):
     path_style: bool | None = None
     profile: str | None = None
     max_connections: Count | None = None
+    compare_etags: bool | None = None
 
 
 class LocalOverride(Group):

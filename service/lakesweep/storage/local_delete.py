@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from lakesweep.cleanup.deleter import Deleted, Fate
+from lakesweep.cleanup.deleter import Conditions, Deleted, Fate, not_sent
 from lakesweep.model.location import Location
 from lakesweep.storage._unlink import NOT_A_FILE, remove
 
@@ -21,12 +21,25 @@ _MISLEADING = frozenset(("", ".", ".."))
 """Segments that would lead elsewhere than they seem to."""
 
 
+_PAGE = 1000
+"""Files between two questions: unlinking them takes some milliseconds."""
+
+
 class LocalDeleter:
     """The power to delete files. One thread per call: unlinking is limited by the disk, not by us."""
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """One answer per path, in the order asked."""
-        return await asyncio.to_thread(_delete, paths)
+        if conditions is None:
+            return await asyncio.to_thread(_delete, paths)
+        answers: list[Deleted] = []
+        for first in range(0, len(paths), _PAGE):
+            page = paths[first : first + _PAGE]
+            kept = await conditions.withheld(page)
+            going = [path for path in page if path not in kept] if kept else page
+            told = iter(await asyncio.to_thread(_delete_unless, conditions.ended, going))
+            answers += [kept.get(path) or next(told) for path in page] if kept else told
+        return answers
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Remove those that are empty and strictly below `root`, deepest first. `rmdir` refuses all others."""
@@ -36,6 +49,13 @@ class LocalDeleter:
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""
+
+
+def _delete_unless(ended: Callable[[], str | None], paths: Sequence[str]) -> list[Deleted]:
+    """In the thread itself: it may have waited for its turn, or been frozen with the machine."""
+    if why := ended():
+        return [not_sent(path, why) for path in paths]
+    return _delete(paths)
 
 
 def _delete(paths: Sequence[str]) -> list[Deleted]:

@@ -17,7 +17,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.deleter import Deleted, Fate
+from lakesweep.cleanup.deleter import ANOTHER_OBJECT, Conditions, Deleted, Fate, not_sent
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
 from lakesweep.model.errors import AlreadyThere, NotFound, StorageError
 from lakesweep.model.files import StoredObject
@@ -168,9 +168,12 @@ class MemoryStorage:
 class MemoryDeleter:
     """The power to delete."""
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """One answer per path, in the order asked."""
-        return [self._delete(path) for path in paths]
+        kept = await conditions.withheld(paths) if conditions else {}
+        if why := conditions and conditions.ended():
+            return [kept.get(path) or not_sent(path, why) for path in paths]
+        return [kept.get(path) or self._delete(path, conditions) for path in paths]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
         """There are no directories here."""
@@ -179,9 +182,13 @@ class MemoryDeleter:
     async def aclose(self) -> None:
         """Nothing to give back; the buckets stay."""
 
-    def _delete(self, path: str) -> Deleted:
+    def _delete(self, path: str, conditions: Conditions | None) -> Deleted:
         location = Location.parse(path)
         store = bucket(location.authority)
+        judged = conditions.etags.get(path) if conditions else None
+        held = store.objects.get(location.path)
+        if held is not None and judged is not None and held.etag != judged:
+            return Deleted(path=path, fate=Fate.SPARED, why=ANOTHER_OBJECT)
         try:
             store.meet_faults("delete", path)
             gone = store.objects.pop(location.path, None)

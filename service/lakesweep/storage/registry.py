@@ -14,7 +14,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 import pyarrow as pa
 
-from lakesweep.cleanup.deleter import Deleted, Deleter
+from lakesweep.cleanup.deleter import Conditions, Deleted, Deleter
 from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.files import StoredObject
@@ -188,10 +188,10 @@ class _RoutedDeleter:
     def __init__(self, stores: _Open[Deleter]) -> None:
         self._stores = stores
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """Each store gets its own paths; the answers come back in the order asked."""
         if one := _one_store(paths):
-            return await self._stores.at(one).delete(paths)
+            return await self._stores.at(one).delete(paths, conditions)
         by_scheme: dict[str, list[int]] = {}
         places = [Location.parse(path) for path in paths]
         for index, place in enumerate(places):
@@ -199,7 +199,8 @@ class _RoutedDeleter:
             by_scheme.setdefault(place.scheme, []).append(index)
         answers: dict[int, Deleted] = {}
         for indexes in by_scheme.values():
-            fates = await self._stores.at(places[indexes[0]]).delete([paths[index] for index in indexes])
+            theirs = [paths[index] for index in indexes]
+            fates = await self._stores.at(places[indexes[0]]).delete(theirs, conditions)
             answers.update(zip(indexes, fates, strict=True))
         return [answers[index] for index in range(len(paths))]
 

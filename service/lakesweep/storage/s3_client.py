@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from typing import Any
 
 from aiobotocore.config import AioConfig
@@ -26,6 +28,10 @@ IS_DELETE_RESULT = "IsDeleteResult"
 page of keys that are all gone."""
 
 _DELETE_RESULT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<(?:\w+:)?DeleteResult[\s/>]")
+
+
+before_sending: ContextVar[Callable[[], None] | None] = ContextVar("before_sending", default=None)
+"""What is asked when a request is ready to leave; what it raises is raised in place of sending it."""
 
 
 class S3Connection:
@@ -75,6 +81,8 @@ class S3Connection:
                     f"storage.s3.endpoint_url: {exc} (expected http://host:port or https://host)"
                 ) from exc
         client.meta.events.register("before-parse.s3.DeleteObjects", _look_for_delete_result)
+        for request in ("DeleteObjects", "DeleteObject"):
+            client.meta.events.register(f"before-send.s3.{request}", _ask_before_sending)
         if self._lists:
             # It would parse every page a second time just to look for an error, which our parser does itself.
             client.meta.events.unregister("before-parse.s3.*", handlers._handle_200_error)  # noqa: SLF001  # a test watches it
@@ -113,6 +121,11 @@ def _look_for_delete_result(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
 ) -> None:
     customized_response_dict[IS_DELETE_RESULT] = _DELETE_RESULT.match(response_dict["body"]) is not None
+
+
+def _ask_before_sending(**_: object) -> None:
+    if ask := before_sending.get():
+        ask()
 
 
 class _ListingParserFactory(AioResponseParserFactory):  # type: ignore[misc]  # the vendor's class is untyped

@@ -3,7 +3,8 @@
 Never raises for a key: every path gets its own answer, whatever happens to the others. S3 answers a missing key
 with success, so DELETED means "not there any more"; a store that does tell says ALREADY_GONE.
 
-The client does not retry here: throttling must reach the pace, and single keys of a page can fail.
+The client does not retry here: throttling must reach the pace, and single keys of a page can fail. So every request,
+also one that is sent again, comes by `_Bucket.going` and `_Bucket.last_moment`.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from lakesweep.cleanup.deleter import Deleted, Fate
+from lakesweep.cleanup.deleter import ANOTHER_OBJECT, Conditions, Deleted, Fate
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage.pace import Gate, Sleep, delete_gate, pause
-from lakesweep.storage.s3_client import IS_DELETE_RESULT, S3Connection
+from lakesweep.storage.s3_client import IS_DELETE_RESULT, S3Connection, before_sending
 from lakesweep.storage.s3_errors import THROTTLING, Throttled, error_code, is_passing, translating
 from lakesweep.storage.spec import S3Options
 
@@ -34,6 +36,11 @@ _UNREADABLE = frozenset({"MalformedXML", "NotImplemented", "MissingContentMD5", 
 """The store cannot read a page of keys, has no such request or wants the checksum that clients no longer send: the same
 keys may still go one by one."""
 
+_CHANGED = frozenset({"PreconditionFailed", "412"})
+"""The store compared etags: it holds another object now."""
+_SINGLES = 16
+"""Keys that go one by one between two questions."""
+
 Fates = dict[str, tuple[Fate, str | None]]
 """By key: what became of it, and what the store said if it did not go."""
 
@@ -45,6 +52,60 @@ class _Answer:
     fates: Fates
     again: dict[str, str]
     throttled: bool = False
+
+
+class NotSent(Exception):
+    """Raised in place of sending a request that the conditions forbid by now."""
+
+    def answer(self, keys: list[str]) -> _Answer:
+        """For the keys that the request was about."""
+        return _Answer(fates=dict.fromkeys(keys, (Fate.NOT_SENT, str(self))), again={})
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """One bucket, what is to go there, and under which conditions."""
+
+    client: Any
+    name: str
+    paths: dict[str, str]
+    """By key, as they were asked for."""
+    conditions: Conditions | None
+
+    def address(self, key: str | None = None) -> str:
+        return f"s3://{self.name}" if key is None else f"s3://{self.name}/{key}"
+
+    async def going(self, keys: list[str]) -> tuple[list[str], _Answer]:
+        """Which of them may be sent now, and the answer for the others."""
+        kept = await self.conditions.withheld([self.paths[key] for key in keys]) if self.conditions else {}
+        if not kept:
+            return keys, _Answer(fates={}, again={})
+        told = {key: kept[self.paths[key]] for key in keys if self.paths[key] in kept}
+        fates: Fates = {key: (one.fate, one.why) for key, one in told.items()}
+        return [key for key in keys if key not in told], _Answer(fates=fates, again={})
+
+    @contextmanager
+    def last_moment(self) -> Iterator[None]:
+        """Inside, a request asks the conditions when it is ready to leave: signed, and with nothing left to wait for
+        but its socket."""
+        asked = before_sending.set(self._check)
+        try:
+            yield
+        finally:
+            before_sending.reset(asked)
+
+    def knows_etags(self, keys: list[str]) -> bool:
+        etags = self.conditions.etags if self.conditions else {}
+        return bool(etags) and any(self.paths[key] in etags for key in keys)
+
+    def identified(self, key: str) -> dict[str, str]:
+        """The key, with the etag of the object that was judged where it is known."""
+        etag = self.conditions.etags.get(self.paths[key]) if self.conditions else None
+        return {"Key": key} if etag is None else {"Key": key, "ETag": f'"{etag}"'}
+
+    def _check(self) -> None:
+        if self.conditions and (why := self.conditions.ended()):
+            raise NotSent(why)
 
 
 class S3Deleter:
@@ -66,14 +127,19 @@ class S3Deleter:
         self.pace = self._gate.pace
         self._quiet = True
         """Until the store turns out to say nothing at all when asked to be quiet: then each page would go twice."""
+        self._compares = options.compare_etags
+        """Until the store turns out not to take etags."""
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """One answer per path, in the order asked."""
         places = _places(paths)
-        buckets: dict[str, dict[str, None]] = {}
-        for bucket, key in places:
-            buckets.setdefault(bucket, {})[key] = None
-        fates = {bucket: await self._delete_in(bucket, list(keys)) for bucket, keys in buckets.items()}
+        buckets: dict[str, dict[str, str]] = {}
+        for (bucket, key), path in zip(places, paths, strict=True):
+            buckets.setdefault(bucket, {})[key] = path
+        client = await self._connection.client() if buckets else None
+        fates = {
+            bucket: await self._delete_in(_Bucket(client, bucket, keys, conditions)) for bucket, keys in buckets.items()
+        }
         told = [fates[bucket][key] for bucket, key in places]
         return [Deleted(path=path, fate=fate, why=why) for path, (fate, why) in zip(paths, told, strict=True)]
 
@@ -85,24 +151,23 @@ class S3Deleter:
         """Close the client."""
         await self._connection.aclose()
 
-    async def _delete_in(self, bucket: str, keys: list[str]) -> Fates:
-        client = await self._connection.client()
-        waiting = deque(keys)
+    async def _delete_in(self, bucket: _Bucket) -> Fates:
+        waiting = deque(bucket.paths)
         fates: Fates = {}
         tries: Counter[str] = Counter()
-        workers = min(self._workers, -(-len(keys) // self.pace.page_size))
+        workers = min(self._workers, -(-len(waiting) // self.pace.page_size))
         async with asyncio.TaskGroup() as tasks:
             for _ in range(workers):
-                tasks.create_task(self._work_off(client, bucket, waiting, fates, tries), name=f"delete in {bucket}")
+                tasks.create_task(self._work_off(bucket, waiting, fates, tries), name=f"delete in {bucket.name}")
         return fates
 
-    async def _work_off(self, client: Any, bucket: str, waiting: deque[str], fates: Fates, tries: Counter[str]) -> None:
+    async def _work_off(self, bucket: _Bucket, waiting: deque[str], fates: Fates, tries: Counter[str]) -> None:
         """Take pages off the queue until it is empty; what must be asked again goes back to its end."""
         failures = 0
         while waiting:
             async with self._places, self._gate.enter() as began:
                 page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
-                answer = await self._ask(client, bucket, page)
+                answer = await self._ask(bucket, page)
             fates.update(answer.fates)
             for key, said in answer.again.items():
                 tries[key] += 1
@@ -120,47 +185,79 @@ class S3Deleter:
             else:
                 await self._sleep(pause(failures))
 
-    async def _ask(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
+    async def _ask(self, bucket: _Bucket, keys: list[str]) -> _Answer:
         """One page; keys that XML cannot carry go by themselves."""
         odd = _unsafe(keys)
         if not odd:
-            return await self._ask_page(client, bucket, keys)
+            return await self._ask_page(bucket, keys)
         plain = [key for key in keys if key not in odd]
-        answers = [await self._ask_one(client, bucket, key) for key in odd]
+        answers = [await self._ask_singly(bucket, list(odd))]
         if plain:
-            answers.append(await self._ask_page(client, bucket, plain))
+            answers.append(await self._ask_page(bucket, plain))
         return _merged(answers)
 
-    async def _ask_page(self, client: Any, bucket: str, keys: list[str]) -> _Answer:
+    async def _ask_page(self, bucket: _Bucket, keys: list[str], *, loud: bool = False) -> _Answer:
+        going, kept = await bucket.going(keys)
+        if not going:
+            return kept
+        quiet, compares = self._quiet and not loud, self._compares and bucket.knows_etags(going)
         try:
-            answer = await self._send(client, bucket, keys, quiet=self._quiet)
+            answer = await self._send(bucket, going, quiet=quiet, compares=compares)
             if not answer[IS_DELETE_RESULT]:
-                answer = await self._send(client, bucket, keys, quiet=False)
-                self._quiet = self._quiet and not answer[IS_DELETE_RESULT]
-            if not answer[IS_DELETE_RESULT]:
-                raise self._not_the_stores(f"s3://{bucket}")
+                if quiet:
+                    return _merged([kept, await self._ask_page(bucket, going, loud=True)])
+                raise self._not_the_stores(bucket.address())
+        except NotSent as exc:
+            return _merged([kept, exc.answer(going)])
         except StorageError as exc:
-            if isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in _UNREADABLE:
-                return _merged([await self._ask_one(client, bucket, key) for key in keys])
-            return _refused(keys, exc)
-        return _read(keys, answer.get("Errors", []))
+            return _merged([kept, await self._after_error(bucket, going, exc, compares=compares)])
+        self._quiet = self._quiet and not loud
+        return _merged([kept, _read(going, answer.get("Errors", []))])
 
-    async def _send(self, client: Any, bucket: str, keys: list[str], *, quiet: bool) -> dict[str, Any]:
-        request = {"Objects": [{"Key": key} for key in keys], "Quiet": quiet}
-        with translating(f"s3://{bucket}", self._connection.endpoint, "s3:DeleteObject"):
-            answer: dict[str, Any] = await client.delete_objects(Bucket=bucket, Delete=request)
+    async def _after_error(self, bucket: _Bucket, keys: list[str], exc: StorageError, *, compares: bool) -> _Answer:
+        if not (isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in _UNREADABLE):
+            return _refused(keys, exc)
+        if compares:
+            self._compares = False
+            return await self._ask_page(bucket, keys)
+        return await self._ask_singly(bucket, keys)
+
+    async def _send(self, bucket: _Bucket, keys: list[str], *, quiet: bool, compares: bool) -> dict[str, Any]:
+        objects = [bucket.identified(key) for key in keys] if compares else [{"Key": key} for key in keys]
+        request = {"Objects": objects, "Quiet": quiet}
+        client = bucket.client
+        with translating(bucket.address(), self._connection.endpoint, "s3:DeleteObject"), bucket.last_moment():
+            answer: dict[str, Any] = await client.delete_objects(Bucket=bucket.name, Delete=request)
         return answer
 
-    async def _ask_one(self, client: Any, bucket: str, key: str) -> _Answer:
-        address = f"s3://{bucket}/{key}"
+    async def _ask_singly(self, bucket: _Bucket, keys: list[str]) -> _Answer:
+        """One request for each. The head is asked for some of them together, else it would cost more than they do."""
+        answers = []
+        for first in range(0, len(keys), _SINGLES):
+            going, kept = await bucket.going(keys[first : first + _SINGLES])
+            answers += [kept, *[await self._ask_one(bucket, key) for key in going]]
+        return _merged(answers)
+
+    async def _ask_one(self, bucket: _Bucket, key: str) -> _Answer:
+        address = bucket.address(key)
+        compared = {"IfMatch": bucket.identified(key)["ETag"]} if self._compares and bucket.knows_etags([key]) else {}
+        client = bucket.client
         try:
-            with translating(address, self._connection.endpoint, "s3:DeleteObject"):
-                answer = await client.delete_object(Bucket=bucket, Key=key)
+            with translating(address, self._connection.endpoint, "s3:DeleteObject"), bucket.last_moment():
+                answer = await client.delete_object(Bucket=bucket.name, Key=key, **compared)
             if answer["ResponseMetadata"]["HTTPStatusCode"] != _NO_CONTENT:
                 raise self._not_the_stores(address)
+        except NotSent as exc:
+            return exc.answer([key])
         except NotFound:
             return _Answer(fates={key: (Fate.ALREADY_GONE, None)}, again={})
         except StorageError as exc:
+            code = error_code(exc.__cause__) if isinstance(exc.__cause__, ClientError) else None
+            if code in _CHANGED:
+                return _Answer(fates={key: (Fate.SPARED, ANOTHER_OBJECT)}, again={})
+            if compared and code in _UNREADABLE:
+                self._compares = False
+                return await self._ask_one(bucket, key)
             return _refused([key], exc)
         return _Answer(fates={key: (Fate.DELETED, None)}, again={})
 
@@ -202,6 +299,8 @@ def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:
             return _Answer(fates=dict.fromkeys(keys, (Fate.FAILED, unclear)), again={})
         if code == "NoSuchKey":
             fates[key] = (Fate.ALREADY_GONE, None)
+        elif code in _CHANGED:
+            fates[key] = (Fate.SPARED, ANOTHER_OBJECT)
         elif is_passing(code):
             fates.pop(key, None)
             again[key] = said

@@ -31,6 +31,8 @@ class S3Options:
     """Keys asked for per list request; S3 never gives more than 1000."""
     delete_concurrency: int = 10
     """DeleteObjects requests that one deleter has in flight when the store does not throttle."""
+    compare_etags: bool = True
+    """Have the store compare the etag of each object that is deleted, where it can."""
     connect_timeout_seconds: float = 10
     read_timeout_seconds: float = 60
     attempts: int = 4

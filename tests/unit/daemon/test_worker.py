@@ -1,6 +1,7 @@
 """A lease is held by its heartbeat; the moment it is lost, the work under it is cancelled."""
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,6 +29,20 @@ async def test_the_heartbeat_keeps_a_lease_far_beyond_its_time(state):
         await asyncio.sleep(1)
         await held.check()
         assert await state.acquire_lease(TABLE, "you", TTL) is None
+
+
+async def test_a_machine_that_slept_longer_than_the_lease_finds_out_before_it_sends(state, monkeypatch):
+    """The event loop's clock stands still in a sleeping machine, and so does everything that waits by it."""
+    slept = 0.0
+    real = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + slept)
+    async with lease(state, TABLE, "me", timedelta(minutes=1)) as held:
+        held.check_time()
+        slept = 61.0
+        with pytest.raises(LeaseLost, match="stood still"):
+            held.check_time()
+        with pytest.raises(LeaseLost):  # and what is lost stays lost
+            await held.check()
 
 
 async def test_a_busy_table_is_refused_and_free_again_afterwards(state):

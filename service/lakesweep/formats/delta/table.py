@@ -65,7 +65,8 @@ class DeltaTable:
         """A few looks at single objects while nothing is committed."""
         await self._check_ground()
         known = self._loaded
-        if known and await self._stands_still(known.native) and await self._head_of(known.native) == known.head:
+        # The log comes last: a commit of this table's own writers is what is most likely to come in between.
+        if known and await self._head_of(known.native) == known.head and await self._stands_still(known.native):
             return known.head
         return (await self.load()).head
 

@@ -125,6 +125,18 @@ async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str
     return f"{latest or 0}-{digest.hexdigest()[:24]}"
 
 
+async def has_gone_on(files: TableFiles, listing: Listing) -> bool:
+    """Is there a snapshot behind the latest one that was listed? A look at one object, behind everything else."""
+    latest = max(numbers(listing["snapshot"], "snapshot"), default=None)
+    if latest is None:
+        return False
+    try:
+        await files.storage.stat(files.at("snapshot", f"snapshot-{latest + 1}"))
+    except NotFound:
+        return False
+    return True
+
+
 async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str], known: Known) -> Log:
     schemas = await _schemas(files, "schema", listing["schema"])
     if not schemas:

@@ -70,14 +70,17 @@ class PaimonTable:
 
     async def head(self) -> str:
         """Identity of everything that protects files, from listings and the latest snapshot."""
-        gone: NotFound | None = None
+        why = f"{self.location} was committed to while it was being read"
         for _ in range(_LOOKS):
             listing = await reader.list_log(self._files)
             try:
-                return await reader.head_of(self._files, listing, without=self._given_up.names)
+                head = await reader.head_of(self._files, listing, without=self._given_up.names)
             except NotFound as exc:
-                gone = exc  # the latest snapshot was rolled back between the listing and the read
-        raise Indeterminate(f"{gone}, {_LOOKS} times in a row: the table changes too fast")
+                why = str(exc)  # the latest snapshot was rolled back between the listing and the read
+            else:
+                if not await reader.has_gone_on(self._files, listing):
+                    return head
+        raise Indeterminate(f"{why}, {_LOOKS} times in a row: the table changes too fast")
 
     async def load(self) -> TableState:
         """Read everything that protects files."""

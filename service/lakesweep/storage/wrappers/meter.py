@@ -10,7 +10,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
+from lakesweep.cleanup.deleter import Conditions, Deleted, Deleter, Fate
 from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
@@ -91,10 +91,10 @@ class MeteredDeleter:
         self._inner = inner
         self._stats = stats
 
-    async def delete(self, paths: Sequence[str]) -> list[Deleted]:
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """Count objects by fate."""
         self._stats.calls["delete"] += 1
-        answers = await self._inner.delete(paths)
+        answers = await self._inner.delete(paths, conditions)
         activity.touch()
         fates = [one.fate for one in answers]
         self._stats.objects_deleted += fates.count(Fate.DELETED)

@@ -1,0 +1,151 @@
+"""A writer takes an old file into its table again before any call of the sweep: whoever came in time keeps the file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.builders.cycles import Bench, SetClock
+from tests.builders.delta import NOW, DeltaWriter, MemoryPlace, days_ago
+from tests.builders.faults import Faults
+from tests.builders.iceberg import Lake, later
+from tests.laws.test_paimon_cycle import Step, handle, world
+
+from lakesweep.formats.delta.table import DeltaTable
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.table import FormatName, TableRef, TenantId
+
+POLICY = CleanupPolicy(
+    max_snapshot_age=timedelta(days=1), min_snapshots_to_keep=1, batch_size=2, max_concurrent_deletions=1
+)
+SWEEPING = "update_run"
+"""The call of the state store with which a cycle goes from its expiry to its sweep."""
+
+
+@dataclass(kw_only=True)
+class Meanwhile(Faults):
+    """Real adapters, and something that happens just before one of their calls, counted from the start of the sweep."""
+
+    moment: int | None = None
+    happens: Callable[[], object] = int
+    moments: list[str] = field(default_factory=list)
+    sweeping: bool = field(default=False)
+
+    def hit(self, name: str, error: Callable[[], Exception], *, after: bool) -> None:
+        super().hit(name, error, after=after)
+        if after:
+            self.sweeping = self.sweeping or name == SWEEPING
+        elif self.sweeping:
+            if len(self.moments) == self.moment:
+                self.happens()
+            self.moments.append(name)
+
+
+class Counted:
+    """A table whose own questions are moments too."""
+
+    def __init__(self, inner: Any, faults: Faults) -> None:
+        self._inner, self._faults = inner, faults
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._inner, name)
+        return self._faults.wrap(self._inner, RuntimeError).__getattr__(name) if name in _ASKED else member
+
+
+_ASKED = ("head", "load", "references")
+
+
+@dataclass(kw_only=True)
+class Came:
+    """What became of one cycle and of the writer."""
+
+    moments: list[str]
+    run: CleanupRun
+    lost: set[str]
+
+
+async def iceberg(home: Path, moment: int | None) -> Came:
+    lake = Lake.make(home / "lake")
+    table = lake.create()
+    table.append(1)
+    (old,) = [path for path in lake.files() if path.endswith(".parquet")]
+    table.overwrite(2)
+    faults = Meanwhile(moment=moment, happens=lambda: _if_there(old, lambda: table.refresh().add_files([old])))
+    bench = Bench(root=home / "lake", clock=SetClock(later(days=10)), scratch=home / "scratch", faults=faults)
+    opened = lake.format(storage=bench.storage, writer=bench.writer)
+    run = await bench.run(Counted(await opened.open((await table.open()).ref), faults), POLICY)
+    named = {task.file.file_path for task in table.refresh().scan().plan_files()}
+    return Came(moments=faults.moments, run=run, lost=named - lake.files())
+
+
+def _if_there(path: str, commit: Callable[[], object]) -> None:
+    if Path(Location.parse(path).path).exists():
+        commit()
+
+
+async def delta(home: Path, moment: int | None) -> Came:
+    place = MemoryPlace()
+    writer = DeltaWriter(place)
+    writer.create(days_ago(40))
+    writer.add("old.parquet", "new.parquet", at=days_ago(40))
+    writer.remove("old.parquet", at=days_ago(30))
+    place.put("orphan.parquet", b"data", days_ago(40))
+
+    def add_again() -> None:
+        if "old.parquet" in place.names():
+            writer.add("old.parquet", write=False)
+
+    faults = Meanwhile(moment=moment, happens=add_again)
+    root: Any = f"memory://{place.bucket}/lake"
+    bench = Bench(root=root, clock=SetClock(NOW), scratch=home / "scratch", faults=faults)
+    ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name="t", format=FormatName.DELTA)
+    table = DeltaTable(ref, place.location, bench.storage, bench.clock)
+    run = await bench.run(Counted(table, faults), POLICY)
+    return Came(moments=faults.moments, run=run, lost={path for path, _ in writer.live} - place.names())
+
+
+async def paimon(home: Path, moment: int | None) -> Came:
+    with world([Step("append", ("a",)), Step("overwrite", ("a",)), Step("append", ("b",))]) as (table, bench):
+        table.stray("old", old=True)
+        faults = bench.faults = Meanwhile(moment=moment, happens=table.restore)
+        policy = CleanupPolicy(
+            max_snapshot_age=timedelta(0), min_snapshots_to_keep=1, batch_size=2, max_concurrent_deletions=1
+        )
+        run = await bench.run(Counted(handle(table, bench), faults), policy)
+        return Came(moments=faults.moments, run=run, lost=table.lost())
+
+
+FORMATS = {"iceberg": iceberg, "delta": delta, "paimon": paimon}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_file_taken_up_again_behind_the_journal_stays(tmp_path, kind):
+    """When everything is written down and the deleter has been called: the latest moment but the request itself."""
+    untouched = await FORMATS[kind](tmp_path / "untouched", None)
+    assert untouched.run.outcome is Outcome.DONE, untouched.run.reason
+    await _campaign(tmp_path, kind, [number for number, name in enumerate(untouched.moments) if name == "delete"])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_file_taken_up_again_before_any_call_of_the_sweep_stays(tmp_path, kind):
+    untouched = await FORMATS[kind](tmp_path / "untouched", None)
+    await _campaign(tmp_path, kind, range(len(untouched.moments)))
+
+
+async def _campaign(home: Path, kind: str, moments: Iterable[int]) -> None:
+    lost, spared = {}, 0
+    for moment in moments:
+        came = await FORMATS[kind](home / uuid.uuid4().hex, moment)
+        spared += came.run.spared
+        if came.lost:
+            lost[moment] = came.lost
+    assert not lost
+    assert spared
