@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 from lakesweep.settings.digest import digest
 from lakesweep.settings.schema import ServiceSettings, Settings
 from lakesweep.settings.secrets import MASK, mask
 from lakesweep.state.installation_key import derived, installation_key
+
+
+async def test_notes_are_shared_and_the_newest_stands(store):
+    assert await store.recall("clock") is None
+    await store.remember("clock", "one")
+    await store.remember("clock", "two")
+    assert await store.recall("clock") == "two"
+    assert await store.secret("clock", "s" * 32) == "s" * 32  # a note is no secret, and no secret a note
+    assert await store.recall("clock") == "two"
+
+
+async def test_only_a_database_server_has_a_clock_of_its_own(store):
+    told = await store.server_time()
+    assert told is None or abs(told - datetime.now(UTC)) < timedelta(hours=1)
 
 
 async def test_all_that_share_a_state_store_have_one_key(store):

@@ -11,6 +11,7 @@ from tests.builders.small_lake import LONG_AGO, LocalLake
 
 from lakesweep.cleanup.records import BatchState, Hold
 from lakesweep.daemon.app import App
+from lakesweep.daemon.clock import Uptime
 from lakesweep.model.errors import Refused, StateError, UnknownRun
 from lakesweep.model.files import Verdict
 from lakesweep.model.run import Lease, Outcome
@@ -88,6 +89,48 @@ async def test_a_hold_that_comes_while_a_table_is_planned_is_asked_for_before_an
     stand.app.state.save_plan = saved_then_held
     run = await stand.run()
     assert (run.outcome, run.refusal.code, run.plan.candidates.files) == (Outcome.REFUSED, "held", 6)
+    assert len(stand.lake.orphans_left(TABLE)) == 6
+
+
+class TwoClocks(HandClock):
+    """With one inside that nobody sets."""
+
+    steady = 1000.0
+
+    def uptime(self):
+        return Uptime(boot="a boot", seconds=self.steady)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_clock_that_jumps_ahead_deletes_nothing_that_is_young(stand, restarted):
+    stand.clock = TwoClocks()
+    await stand.start()
+    await stand.run("acme/d/two")
+    young = stand.plant("young.parquet")
+    os.utime(young, (NOON.timestamp() - 60, NOON.timestamp() - 60))
+    stand.clock.moment += timedelta(days=3)
+    if restarted:
+        await stand.start()
+    run = await stand.run()
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "clock_skew")
+    assert young.exists()
+    stand.clock.moment -= timedelta(days=3)
+    assert (await stand.run()).outcome is Outcome.DONE
+    assert young.exists()
+
+
+async def test_a_clock_that_jumps_while_a_table_is_planned_changes_nothing(stand):
+    stand.clock = TwoClocks()
+    await stand.start()
+    save_plan = stand.app.state.save_plan
+
+    async def saved_then_jumped(header):
+        await save_plan(header)
+        stand.clock.moment += timedelta(days=3)
+
+    stand.app.state.save_plan = saved_then_jumped
+    run = await stand.run()
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "clock_skew")
     assert len(stand.lake.orphans_left(TABLE)) == 6
 
 
@@ -218,9 +261,9 @@ def kill_at(deleter, batch):
     calls = []
     delete = deleter._inner.delete
 
-    async def dying(paths):
+    async def dying(paths, conditions=None):
         calls.append(paths)
-        outcome = await delete(paths)
+        outcome = await delete(paths, conditions)
         if len(calls) == batch:
             raise Killed
         return outcome
@@ -260,8 +303,8 @@ async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_told(stand):
         deleter = opened(*which)
         delete = deleter._inner.delete
 
-        async def taken_meanwhile(paths):
-            outcome = await delete(paths)
+        async def taken_meanwhile(paths, conditions=None):
+            outcome = await delete(paths, conditions)
             await state.release_lease(await _newest(state))
             await state.acquire_lease(TABLE, "another", HOUR)
             return outcome

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from lakesweep.cleanup import begun, company, guards, resume, sweep
@@ -56,6 +56,10 @@ def _silent(_: Progress) -> None:
     """Nobody is watching."""
 
 
+async def _clock_is_right(_: timedelta) -> None:
+    """Nobody doubts it."""
+
+
 async def _nothing_new(_: TableState) -> None:
     """Nobody objects."""
 
@@ -96,6 +100,8 @@ class Cycle:
     ask_again: Callable[[TableState], Awaitable[None]] = _nothing_new
     """Asked before the first change, since planning may have taken hours: raises Refused if a person holds the table
     back by now, or another table has come into its place."""
+    check_time: Callable[[timedelta], Awaitable[Refusal | None]] = _clock_is_right
+    """Refuses while this machine's clock is not to be believed; given what `max_clock_skew_minutes` allows."""
     ask_owners: Callable[[], Awaitable[None]] = nobody_objects
     """Asked before every request of a sweep: raises Refused if a person holds the table back by now."""
     inventory: Location | None = None
@@ -163,6 +169,7 @@ class Cycle:
         """Load, list, mark, judge, check, save."""
         # The time comes first: no snapshot that is committed from here on is old enough to expire.
         now, store_now = self.clock.now(), await self.storage.now()
+        untimely = await self.check_time(self.policy.max_clock_skew)
         before_listing = await self.table.load()
         run = self._note(run, location=before_listing.location.raw, head=before_listing.head)
         engine, choice = self.choose_engine(before_listing)
@@ -186,7 +193,8 @@ class Cycle:
         run = self._note(run, plan=plan, expiry=expiry, head=marked.state.head, phase=Phase.CHECKING)
         self._planned = _Planned(engine=engine, marked=marked, expiry=expiry, at=now)
         refusal = (
-            guards.check_clock(self.policy, now, store_now)
+            untimely
+            or guards.check_clock(self.policy, now, store_now)
             or guards.check_tenant_root(marked.state, self.tenant_root)
             or guards.check_neighbours(self.neighbours_problem)
             or guards.check_overlap(marked.state, self.neighbours)

@@ -275,6 +275,18 @@ class StateStore(Protocol):
         first one given. See `state.installation_key`."""
         ...
 
+    async def remember(self, name: str, value: str) -> None:
+        """A small note that all who share this store can recall; the newest of a name stands."""
+        ...
+
+    async def recall(self, name: str) -> str | None:
+        """The newest note of that name."""
+        ...
+
+    async def server_time(self) -> datetime | None:
+        """The database server's clock; None where the store has no other clock than this machine's."""
+        ...
+
     async def ping(self) -> None:
         """Raise StateError if the store is out of reach."""
         ...

@@ -52,13 +52,20 @@ def pause(
 def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug = False) -> None:
     """Let paused tables be worked on again.
 
-    SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names.
+    SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names. `@clock` says that this
+    machine's clock is right as it is, after a refusal with `clock_skew`.
 
     Exit codes: 0 lifted, 2 bad usage or settings or no such hold, 4 the state store cannot be used.
     """
 
     async def body(opened: Session) -> ExitCode:
+        from lakesweep.daemon import clock  # noqa: PLC0415 - heavy
+
         state = opened.app.state
+        if scope == clock.CLOCK_SCOPE:
+            await clock.believe(state)
+            screen.output().print(screen.text("the clocks are believed as they are now"))
+            return ExitCode.DONE
         if not await state.clear_hold(scope):
             held = ", ".join(repr(hold.scope) for hold in await state.holds())
             raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))

@@ -28,7 +28,7 @@ from lakesweep.cleanup.ports import Clock, MergesManifests, ReportProgress, Tabl
 from lakesweep.cleanup.records import Approval, DueTime, StateStore
 from lakesweep.daemon import endings, holds, status, targets
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.clock import SystemClock
+from lakesweep.daemon.clock import ClockWatch, SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.limits import Limits
 from lakesweep.daemon.neighbours import Neighbours, without_itself
@@ -252,15 +252,19 @@ class App:
             rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
             neighbours=await self._neighbours_of(work),
             neighbours_problem=self.neighbours.problem(work.tenant, work.ref.dataset),
-            ask_again=partial(self._ask_again, work),
+            ask_again=partial(self._ask_again, work, policy.max_clock_skew),
+            ask_owners=partial(holds.refuse_held, self.state, *work.names),
+            check_time=ClockWatch(self.clock, self.state).check,
             inventory=self._inventory_of(work),
             artifacts=self.artifacts,
             listings=self._limits.listings.of(work.tenant),
             places=self._limits.deletions.of(work.tenant),
         )
 
-    async def _ask_again(self, work: Work, state: TableState) -> None:
+    async def _ask_again(self, work: Work, skew: timedelta, state: TableState) -> None:
         """What only others can tell, as they tell it now."""
+        if untimely := await ClockWatch(self.clock, self.state).check(skew):
+            raise Refused(untimely.code, untimely.reason)
         await holds.refuse_held(self.state, *work.names)
         neighbours = await self._neighbours_of(work)
         problem = self.neighbours.problem(work.tenant, work.ref.dataset)

@@ -12,13 +12,12 @@ from datetime import timedelta
 import structlog
 
 from lakesweep.cleanup.records import StateStore
+from lakesweep.daemon.clock import STEADY
 from lakesweep.model.errors import LeaseLost, Refused, StateError
 from lakesweep.model.run import Lease
 
 log = structlog.get_logger()
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine sleeps, unlike the event loop's; systems without it have none that does."""
 _BEATS = 3
 """Renewals in the time of one lease: two may fail before it is lost."""
 
@@ -33,7 +32,7 @@ class Moment:
     @classmethod
     def now(cls) -> Moment:
         """This one."""
-        return cls(by_loop=asyncio.get_running_loop().time(), awake_or_not=time.clock_gettime(_CLOCK))
+        return cls(by_loop=asyncio.get_running_loop().time(), awake_or_not=time.clock_gettime(STEADY))
 
     def after(self, span: timedelta) -> Moment:
         """So much later."""
@@ -66,7 +65,7 @@ class HeldLease:
 
     def check_time(self) -> None:
         """By our own clock alone: a process that was stopped, or slept with its machine, finds out before it sends."""
-        if self._lost is None and time.clock_gettime(_CLOCK) >= self._ends.awake_or_not:
+        if self._lost is None and time.clock_gettime(STEADY) >= self._ends.awake_or_not:
             self._lost = LeaseLost(f"the lease on {self._lease.table} ended while this process stood still")
         if self._lost:
             raise self._lost

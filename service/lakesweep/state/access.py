@@ -33,6 +33,22 @@ class SqlAccess:
         return str((await connection.execute(query)).scalar_one())
 
     @transaction
+    async def remember(self, connection: AsyncConnection, name: str, value: str) -> None:
+        """A note for all who share the store."""
+        await self.database.upsert(connection, installation, {"name": f"{_NOTE}{name}", "value": value})
+
+    @transaction
+    async def recall(self, connection: AsyncConnection, name: str) -> str | None:
+        """The newest note of that name."""
+        query = sa.select(installation.c.value).where(installation.c.name == f"{_NOTE}{name}")
+        return (await connection.execute(query)).scalar_one_or_none()
+
+    @transaction
+    async def server_time(self, connection: AsyncConnection) -> datetime | None:
+        """The server's clock, if there is a server."""
+        return await self.database.now(connection) if self.database.has_clock else None
+
+    @transaction
     async def set_audit(self, connection: AsyncConnection, header: AuditHeader) -> None:
         """How far a run's audit records go now."""
         further = {"of_run": header.run_id, "before": header.last, "last": header.last, "digest": header.digest}
@@ -87,6 +103,8 @@ class SqlAccess:
         return bool(ended.rowcount)
 
 
+_NOTE = "note:"
+"""Begins the names of notes, so that none is ever taken for a secret."""
 _MOVE_ON = sa.update(audits).where(audits.c.run_id == sa.bindparam("of_run"), audits.c.last < sa.bindparam("before"))
 
 

@@ -84,6 +84,11 @@ class Database:
             await asyncio.wait([transaction])
             raise
 
+    @property
+    def has_clock(self) -> bool:
+        """Is its clock another one than ours?"""
+        return self._clock is None
+
     async def now(self, connection: AsyncConnection) -> datetime:
         """The store's clock. With PostgreSQL it is the server's, read after every lock that was waited for."""
         if self._clock:

@@ -48,6 +48,7 @@ class MemoryStateStore:
         self._audits: dict[str, AuditHeader] = {}
         self._tokens: dict[str, ApiToken] = {}
         self._secrets: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
 
     async def start_run(self, run: CleanupRun) -> None:
         """Record a new run."""
@@ -262,6 +263,18 @@ class MemoryStateStore:
     async def secret(self, name: str, new: str) -> str:
         """The secret of that name: the first one given."""
         return self._secrets.setdefault(name, new)
+
+    async def remember(self, name: str, value: str) -> None:
+        """A note for all."""
+        self._notes[name] = value
+
+    async def recall(self, name: str) -> str | None:
+        """The newest note of that name."""
+        return self._notes.get(name)
+
+    async def server_time(self) -> datetime | None:
+        """There is no server."""
+        return None
 
     async def ping(self) -> None:
         """Always in reach."""
