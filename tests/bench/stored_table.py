@@ -54,6 +54,10 @@ class StoredTable:
         """None that anybody asks for."""
         return ()
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """None."""
+        return ()
+
     async def read(self, location: Location) -> bytes:
         """A manifest."""
         return await asyncio.to_thread((self._directory / "manifests" / location.name).read_bytes)

@@ -160,6 +160,12 @@ async def test_only_the_directories_right_below_are_named(stores):
     assert list(await stores.storage.directories(stores.at("a"))) == []
 
 
+async def test_whatever_was_put_is_listed_and_nothing_of_it_is_irregular(stores):
+    assert list(await stores.storage.irregular(stores.at("nothing/here"))) == []
+    await stores.put_many(["db.db/t/a", "db.db/t/deep/b"])
+    assert list(await stores.storage.irregular(stores.root)) == []
+
+
 async def test_more_directories_than_a_page_holds_are_all_named(stores):
     names = [f"{number:04d}/x" for number in range(1100)]
     await stores.put_many(names)

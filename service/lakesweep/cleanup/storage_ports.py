@@ -76,6 +76,11 @@ class Storage(Protocol):
         """
         ...
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """Addresses below `root`, at any depth, of what `list` leaves out although readers may see a file there: links,
+        pipes and the like, in order. An object store has none. Any error raises."""
+        ...
+
     async def read(self, location: Location) -> bytes:
         """The whole object."""
         ...

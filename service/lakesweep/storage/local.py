@@ -27,7 +27,7 @@ from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.files import AgeBy, StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.local_parts import divided, walk_of
-from lakesweep.storage.local_walk import Walk, directories, modified_at, translated
+from lakesweep.storage.local_walk import Walk, directories, irregular, modified_at, translated
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
 """A directory is no object: asking for one as a file finds nothing, as on an object store. And no file can have a name
@@ -65,6 +65,10 @@ class LocalStorage:
     async def directories(self, root: Location) -> Sequence[str]:
         """Directories right below `root`; links are not followed."""
         return await asyncio.to_thread(directories, root.path.rstrip("/") or "/")
+
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """Whatever is neither a regular file nor a directory. Only the root itself may be a link."""
+        return await asyncio.to_thread(irregular, root.path.rstrip("/") or "/")
 
     async def read(self, location: Location) -> bytes:
         """The whole file."""

@@ -120,6 +120,25 @@ def directories(root: str, below: str = "") -> list[str]:
     return sorted(name for name in found if _is_text(name))
 
 
+def irregular(root: str) -> list[str]:
+    """Addresses of what a walk leaves out: anything below the root that is neither a regular file nor a directory."""
+    found: list[str] = []
+    waiting = [root]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        found.append(f"file://{entry.path}")
+        except OSError as exc:
+            if exc.errno not in _GONE:
+                raise translated(exc, f"file://{directory}") from exc
+    return sorted(found)
+
+
 def modified_at(status: os.stat_result, age_by: AgeBy) -> datetime:
     """The time by which a file or a directory is judged. Some file systems take any number; `_walk` does the same with
     one that is no date."""

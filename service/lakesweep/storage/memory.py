@@ -133,6 +133,11 @@ class MemoryStorage:
         below = (key[len(prefix) :].partition("/") for key in store.objects if key.startswith(prefix))
         return sorted({name for name, slash, _ in below if name and slash})
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """Every object is listed."""
+        self._bucket(root)
+        return ()
+
     async def read(self, location: Location) -> bytes:
         """The whole object."""
         return self._held("read", location).data

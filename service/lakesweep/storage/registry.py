@@ -160,6 +160,9 @@ class _RoutedStorage:
     async def directories(self, root: Location) -> Sequence[str]:
         return await self._stores.at(root).directories(root)
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        return await self._stores.at(root).irregular(root)
+
     async def read(self, location: Location) -> bytes:
         return await self._stores.at(location).read(location)
 

@@ -87,6 +87,10 @@ class S3Storage:
 
         return fetch
 
+    async def irregular(self, root: Location) -> Sequence[str]:  # noqa: ARG002  # the port's
+        """Every object is listed."""
+        return ()
+
     async def read(self, location: Location) -> bytes:
         """The whole object; a large one in ranges side by side, all of them of one version of it."""
         client = await self._objects.client()

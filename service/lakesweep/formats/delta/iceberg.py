@@ -21,6 +21,7 @@ from typing import Any
 
 from lakesweep.cleanup.ports import ReferenceSource
 from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.formats import irregular
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
@@ -86,6 +87,7 @@ class IcebergNeighbour:
         """The metadata files that may be the current one: those of the newest versions, those written last, since a
         table that was made anew counts from the beginning, and any without a number."""
         directory = self._root.join(DIRECTORY).as_directory()
+        await irregular.refuse(self._storage, directory)
         found: dict[str, datetime | None] = {}
         async with aclosing(self._storage.list(directory)) as pages:
             async for page in pages:

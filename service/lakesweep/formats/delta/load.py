@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.formats import irregular
 from lakesweep.formats.delta import actions, checkpoint, files, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
@@ -24,7 +25,7 @@ from lakesweep.formats.delta.removed import RemovedBelow
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
 from lakesweep.formats.delta.tail import Tail
-from lakesweep.model.errors import NotFound, Refused, Unreadable
+from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 
 _ATTEMPTS = 3
@@ -67,7 +68,28 @@ class LogReader:
         raise AssertionError("unreachable")
 
     async def listing(self) -> LogListing:
-        """Everything below `_delta_log` now."""
+        """Everything below `_delta_log` now. Raises Indeterminate if there is more than a listing shows."""
+        found = await self._listed()
+        await irregular.refuse(self._storage, self._log)
+        following = self._log.join(names.commit_name(found.latest_version + 1))
+        if await self._is_there(following):
+            # Committed since, or hidden from listings: then nobody can tell how many more there are.
+            found = await self._listed()
+            if following.raw not in (file.path for file in found.commits.values()):
+                raise Indeterminate(
+                    f"{following} can be read but is not listed, so the newest commits are not known: look why the "
+                    "store does not list it (a link, a case-insensitive or cached file system)"
+                )
+        return found
+
+    async def _is_there(self, place: Location) -> bool:
+        try:
+            await self._storage.stat(place)
+        except NotFound:
+            return False
+        return True
+
+    async def _listed(self) -> LogListing:
         prefix = self._log.as_directory().raw
         files: list[LogFile] = []
         async with aclosing(self._storage.list(self._log)) as pages:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.formats import irregular
 from lakesweep.formats.iceberg import rewrite
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog, Identifier, Pointer
 from lakesweep.formats.iceberg.layout import VERSION_HINT
@@ -94,6 +95,7 @@ class BareSource:
     async def _metadata_files(self) -> dict[str, Location]:
         found: dict[str, Location] = {}
         directory = self.location.join("metadata").as_directory()
+        await irregular.refuse(self.storage, directory)
         async with aclosing(self.storage.list(directory)) as batches:
             async for batch in batches:
                 for path in batch.column("path").to_pylist():

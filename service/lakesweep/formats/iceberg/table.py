@@ -9,6 +9,7 @@ from datetime import datetime
 
 from lakesweep.cleanup.ports import Fence, References, TableState
 from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.formats import irregular
 from lakesweep.formats.iceberg import (
     expire,
     explain,
@@ -127,7 +128,9 @@ class IcebergTable:
             raise Unreadable(exc.address, "a retained snapshot names it, but storage has no such object") from exc
 
     async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
-        """Another table's metadata among the unreferenced files."""
+        """Another table's metadata among the unreferenced files. A link would not be among them."""
+        beside_head = Location.parse(state.head.rpartition("/")[0])
+        await irregular.refuse(self._storage, *{beside_head, state.location.join("metadata")})
         evidence = await foreign.find(self._storage, _native(state).metadata, unreferenced, state.roots)
         if evidence and await self.head() != state.head:
             # It may be a commit that was under way when the table was read.

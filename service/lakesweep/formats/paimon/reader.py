@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from lakesweep.formats import irregular
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import names, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
@@ -62,6 +63,7 @@ class Log:
 
 async def list_log(files: TableFiles) -> Listing:
     """List what protects files, each directory after those it takes over from."""
+    await irregular.refuse(files.storage, *(files.at(directory) for directory in (*_DIRECTORIES, "manifest")))
     return {directory: await files.names(directory) for directory in _DIRECTORIES}
 
 
@@ -182,15 +184,15 @@ async def latest_hint(files: TableFiles) -> int | None:
 
 
 async def _check_newest(files: TableFiles, newest: PaimonSnapshot) -> None:
-    """A hint may be missing or lie, but it may also know of a snapshot that the listing did not show."""
-    hint = await latest_hint(files)
-    if hint is not None and hint > newest.id:
-        ahead = files.at("snapshot", f"snapshot-{hint}")
+    """A hint may be missing or lie, but it may also know of a snapshot that the listing did not show. So may the next
+    number, asked for by its name."""
+    for number in sorted({newest.id + 1, max(newest.id + 1, await latest_hint(files) or 0)}):
+        place = files.at("snapshot", f"snapshot-{number}")
         try:
-            await files.storage.stat(ahead)
+            await files.storage.stat(place)
         except NotFound:
-            return
-        raise NotFound(ahead.raw, "it is there, but was not listed")
+            continue
+        raise NotFound(place.raw, "it is there, but was not listed")
 
 
 async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapshot]) -> None:

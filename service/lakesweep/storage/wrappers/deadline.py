@@ -56,6 +56,11 @@ class DeadlineStorage:
         async with self._within(root.raw):
             return await self._inner.directories(root)
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """All levels."""
+        async with self._within(root.raw):
+            return await self._inner.irregular(root)
+
     async def read(self, location: Location) -> bytes:
         """The whole object."""
         async with self._within(location.raw):

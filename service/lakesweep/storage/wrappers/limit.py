@@ -52,6 +52,11 @@ class LimitedStorage:
         async with self._places:
             return await self._inner.directories(root)
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """One place for all of it."""
+        async with self._places:
+            return await self._inner.irregular(root)
+
     async def read(self, location: Location) -> bytes:
         """The whole object."""
         async with self._places:

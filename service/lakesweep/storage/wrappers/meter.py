@@ -62,6 +62,11 @@ class MeteredStorage:
         self._stats.calls["directories"] += 1
         return await self._inner.directories(root)
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """Count the call."""
+        self._stats.calls["irregular"] += 1
+        return await self._inner.irregular(root)
+
     async def read(self, location: Location) -> bytes:
         """Count bytes."""
         self._stats.calls["read"] += 1

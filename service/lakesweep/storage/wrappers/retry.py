@@ -94,6 +94,10 @@ class RetryingStorage:
         """One level."""
         return await self._backoff.call(lambda: self._inner.directories(root))
 
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """Again while the store is unavailable."""
+        return await self._backoff.call(lambda: self._inner.irregular(root))
+
     async def read(self, location: Location) -> bytes:
         """The whole object."""
         return await self._backoff.call(lambda: self._inner.read(location))
