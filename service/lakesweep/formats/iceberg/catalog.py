@@ -27,6 +27,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config, merge_config
 
 from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.formats.iceberg import hive, swap
 from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
 from lakesweep.formats.iceberg.staging import Stager
@@ -126,7 +127,11 @@ class IcebergCatalog:
         catalog = await self._catalog()
         if _is_rest(catalog):
             return CommitStyle.SERVER
-        return CommitStyle.CLIENT if isinstance(catalog, MetastoreCatalog) else CommitStyle.UNKNOWN
+        return CommitStyle.CLIENT if swap.is_known(catalog) else CommitStyle.UNKNOWN
+
+    async def no_swap(self) -> str | None:
+        """Why this catalog's swap of the pointer cannot be relied on; asked only where the client commits."""
+        return await self._call("ask how it commits", swap.why_unconditional, await self._catalog())
 
     async def commit(
         self,
@@ -189,6 +194,8 @@ class IcebergCatalog:
         inside._load_file_io = self._file_io  # noqa: SLF001 - pyiceberg asks it for every table
         if isinstance(catalog, MetastoreCatalog):
             inside._update_and_stage_table = Stager(catalog, self._file_io())  # noqa: SLF001 - and this for every commit
+        if swap.is_hive(catalog):
+            inside._client = hive.GuardedClients(catalog, self._timeout_seconds)  # noqa: SLF001 - as above
         return catalog
 
     def _load(self, properties: dict[str, Any]) -> Catalog:

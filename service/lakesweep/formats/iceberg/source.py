@@ -56,15 +56,20 @@ class CatalogSource:
         match await self.catalog.commit_style():
             case CommitStyle.SERVER:
                 return None
-            case CommitStyle.CLIENT if not self.catalog.can_write:
-                return "this catalog needs us to write the metadata file, and this process only reads"
             case CommitStyle.CLIENT:
-                dangling = [str(ref) for ref in metadata.refs if metadata.snapshot(ref.snapshot_id) is None]
-                if dangling:
-                    return f"{dangling[0]} points at no snapshot, and pyiceberg cannot remove such a ref"
-                return await asyncio.to_thread(rewrite.what_is_lost, data)
+                return await self._no_client_expiry(metadata, data)
             case CommitStyle.UNKNOWN:
-                return "nothing is known about how this catalog's own class commits"
+                return await self.catalog.no_swap()
+
+    async def _no_client_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
+        if not self.catalog.can_write:
+            return "this catalog needs us to write the metadata file, and this process only reads"
+        if unproven := await self.catalog.no_swap():
+            return unproven
+        dangling = [str(ref) for ref in metadata.refs if metadata.snapshot(ref.snapshot_id) is None]
+        if dangling:
+            return f"{dangling[0]} points at no snapshot, and pyiceberg cannot remove such a ref"
+        return await asyncio.to_thread(rewrite.what_is_lost, data)
 
 
 @dataclass(frozen=True, kw_only=True)
