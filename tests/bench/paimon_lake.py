@@ -144,7 +144,7 @@ class PaimonLake:
             "deltaManifestList": delta,
             "deltaManifestListSize": delta_size,
             "commitUser": "bench",
-            "commitIdentifier": number,
+            "commitIdentifier": 2**63 - 1,
             "commitKind": "APPEND",
             "timeMillis": int(committed_at.timestamp() * 1000),
             "totalRecordCount": held + added,

@@ -181,6 +181,7 @@ class DeltaWriter:
     version: int = -1
     live: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     tombstones: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    transactions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     # --- commits
 
@@ -233,6 +234,8 @@ class DeltaWriter:
                 self.tombstones[key] = body
             elif name == "metaData":
                 self.configuration = body["configuration"]
+            elif name == "txn":
+                self.transactions[body["appId"]] = body
             elif name == "protocol":
                 self.features = tuple(body.get("writerFeatures") or ())
 
@@ -264,6 +267,7 @@ class DeltaWriter:
             {"remove": remove} for remove in self.tombstones.values()
         ]
         head = [{"protocol": self.protocol()}, {"metaData": self.metadata()}]
+        head += [{"txn": one} for one in self.transactions.values()]
         stem = f"{self.version:020d}.checkpoint"
         match kind:
             case "classic":

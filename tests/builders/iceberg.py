@@ -113,10 +113,10 @@ class LakeTable:
         scan = self.refresh().scan(snapshot_id=snapshot_id)
         return sorted(scan.to_arrow().to_pylist(), key=lambda row: row["id"])
 
-    def append(self, *ids: int, branch: str = "main") -> int:
-        """Rows with these ids; returns the snapshot."""
+    def append(self, *ids: int, branch: str = "main", summary: Mapping[str, str] | None = None) -> int:
+        """Rows with these ids; returns the snapshot. `summary` is what the writer adds to the snapshot's own."""
         rows = pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{one}" for one in ids]})
-        self.refresh().append(rows, branch=branch)
+        self.refresh().append(rows, branch=branch, snapshot_properties=dict(summary or {}))
         return self.head(branch)
 
     def overwrite(self, *ids: int) -> int:

@@ -189,6 +189,8 @@ class ModelTable:
         self.bucket = bucket
         self.place = place
         self.now = now
+        self.stream: str | None = None
+        """The commit user of a stream that commits from now on; None for batches."""
         self.lines: dict[str, Line] = {"main": Line()}
         self.states: dict[str, Line] = {}
         """What each snapshot and tag file stands for, to go back to."""
@@ -381,8 +383,8 @@ class ModelTable:
             "version": 3,
             "id": line.next_id,
             "schemaId": 0,
-            "commitUser": "model",
-            "commitIdentifier": line.next_id,
+            "commitUser": self.stream or "model",
+            "commitIdentifier": line.next_id if self.stream else 2**63 - 1,
             "commitKind": kind,
             "timeMillis": int(self.now.timestamp() * 1000),
             "totalRecordCount": sum(file.rows for file in line.live.values()),

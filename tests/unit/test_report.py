@@ -93,6 +93,7 @@ def test_a_run_document_is_spelled_like_this():
         "kept_bytes": {"live": 50, "young": 0, "reserved": 0, "foreign": 0},
         "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
+        "stream": None,
     }
 
 
@@ -138,6 +139,7 @@ def test_a_plan_document_is_spelled_like_this():
         },
         "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
+        "stream": None,
         "engine": {"kind": "inprocess", "why": "1000 files"},
         "refused": None,
     }

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from lakesweep.cleanup import begun, company, guards, resume, sweep
+from lakesweep.cleanup import begun, company, guards, resume, sweep, waiting
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
@@ -173,14 +173,15 @@ class Cycle:
         before_listing = await self.table.load()
         run = self._note(run, location=before_listing.location.raw, head=before_listing.head)
         engine, choice = self.choose_engine(before_listing)
-        run = self._note(run, engine=choice, phase=Phase.DETECTING)
+        why_longer = waiting.sentence(self.policy, before_listing)
+        run = self._note(run, engine=choice, stream=why_longer, phase=Phase.DETECTING)
         marking = Marking(table=self.table, state=self.state, policy=self.policy, now=now)
         beside = await company.beside_head(self.storage, before_listing) if self.inventory else frozenset()
         job = OrphanJob(
             ref=self.table.ref,
             roots=before_listing.roots,
             layout=before_listing.layout,
-            cutoff=guards.cutoff(self.policy, before_listing.minimum_age, now, store_now),
+            cutoff=guards.cutoff(self.policy, waiting.span(self.policy, before_listing), now, store_now),
             mark=marking,
             rows_path=self.rows_path,
             inventory=self._inventory(now, store_now),

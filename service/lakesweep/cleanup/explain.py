@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from lakesweep.cleanup import addresses, guards, verdict
+from lakesweep.cleanup import addresses, guards, verdict, waiting
 from lakesweep.cleanup.ports import Clock, Engine, MatchBy, References, Table, TableState
 from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound, Refused
@@ -76,7 +76,8 @@ class Explainer:
         return await self._judge(stored, state, expiry, found)
 
     async def _judge(self, stored: StoredObject, state: TableState, expiry: ExpiryPlan, found: _Holders) -> Explanation:
-        cutoff = guards.cutoff(self.policy, state.minimum_age, self.clock.now(), await self.storage.now())
+        grace = waiting.span(self.policy, state)
+        cutoff = guards.cutoff(self.policy, grace, self.clock.now(), await self.storage.now())
         kind = state.layout.classify(stored.location.raw)
         judged = verdict.judge(
             kind,
@@ -85,7 +86,6 @@ class Explainer:
             modified_at=stored.modified_at,
             cutoff=cutoff,
         )
-        grace = max(self.policy.grace_period, state.minimum_age)
         sentences = [f"no retained snapshot, branch, tag or statistics entry refers to it (head {state.head})"]
         match judged:
             case Verdict.FOREIGN if found.elsewhere:
@@ -98,6 +98,7 @@ class Explainer:
                 sentences.append(
                     _age(stored, f"inside the grace period of {_hours(grace)}: a writer may be about to commit it")
                 )
+                sentences.extend(filter(None, (waiting.sentence(self.policy, state),)))
             case Verdict.ORPHAN if found.expired:
                 going = ", ".join(snapshot.id for snapshot in expiry.expire[:_HOLDERS_SHOWN])
                 sentences.append(f"only snapshots that the next run expires refer to it ({going})")

@@ -79,7 +79,7 @@ def check_stayed(listed: TableState, marked: TableState) -> Refusal | None:
     """What was listed is judged by what was read later: both must be of one table in one place."""
     if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:
         what = "moved or was replaced"
-    elif listed.minimum_age < marked.minimum_age:
+    elif listed.minimum_age < marked.minimum_age or (marked.stream and not listed.stream):
         what = "began to keep unreferenced files longer"
     else:
         return None

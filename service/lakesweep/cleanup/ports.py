@@ -171,6 +171,8 @@ class TableState:
     layout: Layout
     minimum_age: timedelta = timedelta(0)
     """The format's own retention of unreferenced files, where it has one; the longer of it and the grace rules."""
+    stream: str | None = None
+    """A stream that its history shows, if it shows one: unreferenced files then stay for `stream_state` as well."""
     counted_files: int | None = None
     """Distinct live files by the table's own exact count, where it keeps one: fewer references mean damage."""
     estimated_files: int | None = None

@@ -52,6 +52,7 @@ def run_document(run: CleanupRun) -> dict[str, Any]:
         "kept_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in _KEEPING},
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
+        "stream": run.stream,
     }
 
 
@@ -75,6 +76,7 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]
         },
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
+        "stream": run.stream,
         "engine": _engine(run),
         "refused": _refused(run),
     }

@@ -65,7 +65,8 @@ class Revalidator:
         state = await self._table.load()
         if state.table_uuid != self._planned.state.table_uuid:
             raise Refused("table_changed", "the table was dropped and created anew since the plan was made")
-        if state.minimum_age > self._planned.state.minimum_age:
+        planned = self._planned.state
+        if state.minimum_age > planned.minimum_age or (state.stream and not planned.stream):
             raise Refused("table_changed", "the table keeps unreferenced files longer than when the plan was made")
         references = await self._table.references(state, self._committed)
         try:

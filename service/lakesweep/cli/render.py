@@ -40,7 +40,7 @@ def show_plan(console: Console, run: CleanupRun, first: Sequence[Candidate]) -> 
     if run.expiry is not None:
         _expiry(console, run.expiry, _noun(run))
     if run.plan is not None:
-        _verdicts(console, run.plan)
+        _verdicts(console, run.plan, run.stream)
         _going(console, run.plan, run.expiry or ExpiryPlan(head=run.plan.head), _noun(run))
         _files(console, run.plan, first)
         _missing(console, run.plan)
@@ -51,7 +51,7 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
     """What a run did, or would have done."""
     _heading(console, run)
     if run.plan is not None:
-        _verdicts(console, run.plan)
+        _verdicts(console, run.plan, run.stream)
     words, style = _OUTCOMES[run.outcome] if run.outcome else ("not finished", "bold red")
     console.print(screen.text(words, style))
     if run.outcome is Outcome.DRY_RUN:
@@ -114,7 +114,7 @@ def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:
             _and_more(console, len(names) - LINES_SHOWN, "more")
 
 
-def _verdicts(console: Console, plan: OrphanPlan) -> None:
+def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
     shown = screen.table(console, "verdict", "files", "size", "meaning", numbers=("files", "size"))
     for verdict in Verdict:
         tally = plan.verdicts.get(verdict, Tally())
@@ -126,6 +126,8 @@ def _verdicts(console: Console, plan: OrphanPlan) -> None:
     if plan.unconfirmed.files:
         waiting = f"  {_tally(plan.unconfirmed)} of the young wait only for confirm_after_hours"
         console.print(screen.text(waiting, "dim"))
+    if stream is not None:
+        console.print(screen.text(f"  {stream}", "dim"))
 
 
 def _going(console: Console, plan: OrphanPlan, expiry: ExpiryPlan, noun: str) -> None:

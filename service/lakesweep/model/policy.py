@@ -43,6 +43,8 @@ class CleanupPolicy:
     max_snapshot_age: timedelta = timedelta(hours=720)
     min_snapshots_to_keep: int = 1
     confirm_after: timedelta = timedelta(0)
+    stream_state: timedelta = timedelta(hours=168)
+    """For so long a stream that stopped may come back for its newest commit and for files that only it knows."""
     on_missing: OnMissing = OnMissing.REFUSE
     max_clock_skew: timedelta = timedelta(minutes=15)
     batch_size: int = 1000
@@ -61,6 +63,7 @@ class CleanupPolicy:
                 (self.max_snapshot_age < timedelta(0), "max_snapshot_age_hours must not be negative"),
                 (self.min_snapshots_to_keep < 1, "min_snapshots_to_keep must be at least 1"),
                 (self.confirm_after < timedelta(0), "confirm_after_hours must not be negative"),
+                (self.stream_state < timedelta(0), "stream_state_hours must not be negative"),
                 (not 1 <= self.batch_size <= 10_000, "batch_size must be between 1 and 10000"),
                 (self.max_concurrent_deletions < 1, "max_concurrent_deletions must be at least 1"),
                 (not 0 < self.ceilings.share <= 1, "ceilings.share must be above 0 and at most 1"),

@@ -67,6 +67,8 @@ class CleanupRun:
     expired_partitions: tuple[str, ...] = ()
     plan: OrphanPlan | None = None
     engine: EngineChoice | None = None
+    stream: str | None = None
+    """Of a table that a stream writes to: why its unreferenced files stay longer than the grace period."""
     deletion: DeletionReport = field(default_factory=DeletionReport)
     spared: int = 0
     """Candidates taken out because something referenced them, or wrote them anew, after the plan was made."""

@@ -75,6 +75,7 @@ def policy_for(
         max_snapshot_age=timedelta(hours=effective.max_snapshot_age_hours),
         min_snapshots_to_keep=effective.min_snapshots_to_keep,
         confirm_after=timedelta(hours=effective.confirm_after_hours),
+        stream_state=timedelta(hours=effective.stream_state_hours),
         on_missing=effective.on_missing,
         max_clock_skew=timedelta(minutes=effective.max_clock_skew_minutes),
         batch_size=effective.batch_size,

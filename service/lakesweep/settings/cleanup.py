@@ -61,6 +61,10 @@ class OrphanCleanupSettings(Group):
     """Hours a file must have been seen unreferenced, from the cycle that first saw it so, before it may go.
     0 deletes in the cycle that finds it; 24 with a daily cycle asks for two sightings. Files of expired snapshots
     wait as well, from the cycle that expired them, so that readers of those snapshots can finish."""
+    stream_state_hours: Hours = 168.0
+    """Hours for which a stream that stopped (Flink, Kafka Connect, Spark) finds what it needs to go on: the newest
+    snapshot that it committed stays, and so does every unreferenced file of a table whose history shows a stream.
+    Longer than a job is ever down. Tables without streams have `grace_period_hours`; where that is longer, it rules."""
     approval_hours: Interval = 24.0
     """Hours for which `lakesweep approve` lets a plan above its ceilings go."""
     on_missing: OnMissing = OnMissing.REFUSE
@@ -97,6 +101,7 @@ class CleanupOverride(Group):
     max_concurrent_deletions: Count | None = None
     revalidate_before_delete: bool | None = None
     confirm_after_hours: Hours | None = None
+    stream_state_hours: Hours | None = None
     approval_hours: Interval | None = None
     on_missing: OnMissing | None = None
     max_clock_skew_minutes: Minutes | None = None

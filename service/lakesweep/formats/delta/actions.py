@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from lakesweep.formats import streams
 from lakesweep.formats.delta import files, paths
 from lakesweep.formats.delta.files import FileAction
 from lakesweep.formats.delta.malformed import Malformed
@@ -30,7 +31,7 @@ from lakesweep.model.location import Location
 
 _VECTOR = pa.struct([("storageType", pa.string()), ("pathOrInlineDv", pa.string()), ("offset", pa.int64())])
 _FILE = [pa.field("path", pa.string()), pa.field("deletionVector", _VECTOR)]
-_OTHERS = ("cdc", "protocol", "metaData", "sidecar", "commitInfo")
+_OTHERS = ("cdc", "protocol", "metaData", "sidecar", "commitInfo", "txn")
 """Actions that are few: that a line has one is all the columns say of it."""
 _SCHEMA = pa.schema(
     [
@@ -59,6 +60,8 @@ class Actions:
     sidecars: tuple[tuple[str, int | None], ...] = ()
     """Bare names and recorded lengths."""
     in_commit_ms: int | None = None
+    stream: str | None = None
+    """A stream that has committed, by the transactions it records."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,7 @@ class _Collected:
     change_data: list[str] = field(default_factory=list)
     sidecars: list[tuple[str, int | None]] = field(default_factory=list)
     in_commit_ms: int | None = None
+    stream: str | None = None
 
     def take(self, name: str, action: Mapping[str, Any]) -> None:
         """Only what cleanup needs; every other action leaves files alone."""
@@ -92,6 +96,9 @@ class _Collected:
             case "commitInfo":
                 committed_at = action.get("inCommitTimestamp")
                 self.in_commit_ms = None if committed_at is None else files.whole_ms(committed_at)
+                self.stream = self.stream or streams.of_operation(action.get("operation"))
+            case "txn":
+                self.stream = streams.of_application(action.get("appId"))
             case _:
                 pass
 
@@ -104,6 +111,7 @@ class _Collected:
             change_data=tuple(self.change_data),
             sidecars=tuple(self.sidecars),
             in_commit_ms=self.in_commit_ms,
+            stream=self.stream,
         )
 
 

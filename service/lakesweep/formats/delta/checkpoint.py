@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakesweep.formats import streams
 from lakesweep.formats.delta import actions, files
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.malformed import Malformed
@@ -38,6 +39,7 @@ _HEAD_COLUMNS = (
     "metaData.configuration",
     "sidecar.path",
     "sidecar.sizeInBytes",
+    "txn.appId",
 )
 
 
@@ -53,15 +55,19 @@ def read_head(data: bytes, root: Location, address: str) -> Actions:
     protocol: list[Protocol] = []
     metadata: list[Metadata] = []
     sidecars: list[tuple[str, int | None]] = []
+    stream: str | None = None
     with reading(address):
         for table in read_in_turns(data, _HEAD_COLUMNS):
             protocol += [Protocol.from_action(row) for row in _rows(table, "protocol")]
             metadata += [Metadata.from_action(row) for row in _rows(table, "metaData")]
             sidecars += [actions.sidecar(row) for row in _rows(table, "sidecar")]
+            for row in _rows(table, "txn"):
+                stream = streams.of_application(row["appId"])
     return Actions(
         protocol=protocol[-1] if protocol else None,
         metadata=metadata[-1] if metadata else None,
         sidecars=tuple(sidecars),
+        stream=stream,
     )
 
 

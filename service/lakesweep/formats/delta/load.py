@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats import irregular
+from lakesweep.formats import irregular, streams
 from lakesweep.formats.delta import actions, checkpoint, files, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
@@ -161,6 +161,8 @@ class LogReader:
             tail=await asyncio.to_thread(Tail.replay, parsed),
             protocol=newest_protocol,
             metadata=newest_metadata,
+            stream=next((one.stream for one in reversed(heads) if one.stream), None)
+            or streams.of_properties(newest_metadata.configuration),
         )
 
     async def _read_commits(self, commits: Sequence[LogFile]) -> AsyncIterator[Actions]:
@@ -223,6 +225,7 @@ class LogReader:
                 protocol=head.protocol or found.protocol,
                 metadata=head.metadata or found.metadata,
                 sidecars=(*found.sidecars, *head.sidecars),
+                stream=head.stream or found.stream,
             )
             if found.protocol and found.metadata:
                 break

@@ -42,6 +42,8 @@ class Segment:
     tail: Tail
     protocol: Protocol
     metadata: Metadata
+    stream: str | None = None
+    """A stream that commits to the table, if the log tells of one."""
 
     @property
     def files(self) -> tuple[LogFile, ...]:

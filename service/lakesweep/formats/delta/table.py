@@ -91,6 +91,7 @@ class DeltaTable:
                 keep_data=self._options.has_shallow_clones,
             ),
             minimum_age=native.properties.deleted_file_retention,
+            stream=native.segment.stream,
             counted_files=native.live_files,
             estimated_files=native.live_files,
             shortlist=self._shortlist,

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from lakesweep.cleanup.ports import FileKind, MatchBy
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
+from lakesweep.formats.streams import FLINK_MANIFESTS
 from lakesweep.model.location import Location
 
 VERSION_HINT = "version-hint.text"
@@ -184,6 +185,13 @@ def current_metadata_directories(metadata: TableMetadata) -> tuple[Location, ...
 def metadata_directory(metadata: TableMetadata) -> Location:
     """Where metadata goes by default, and where the version hint always is."""
     return Location.parse(metadata.location).join("metadata").as_directory()
+
+
+def pending_places(metadata: TableMetadata, tenant_root: Location) -> tuple[Location, ...]:
+    """Where writers put manifests before they commit them, as far as it is inside the tenant's root."""
+    named = (metadata.properties.get(name) for name in (_METADATA_PATH, FLINK_MANIFESTS))
+    found = [metadata_directory(metadata), *(place for text in named if text and (place := _parse(text)))]
+    return tuple(dict.fromkeys(place for place in found if tenant_root.contains(place)))
 
 
 def _places(location: str, properties: Mapping[str, str]) -> list[str]:

@@ -7,9 +7,10 @@
    first one that is neither ends the walk, even if an older-placed one is young: timestamps need not be monotonic.
 4. What no remaining branch leads to and no remaining tag names (staged, rolled back) stays while it is young.
 
-A ref's own settings win over the table's properties, and those over the service's policy. One rule is ours: a snapshot
-that was replaced less than a day ago stays, since a query may still be reading it. Its files go with it, at once: by
-Iceberg's rules those of a snapshot that was current for a month would go minutes after it was replaced.
+A ref's own settings win over the table's properties, and those over the service's policy. Two rules are ours. A
+snapshot that was replaced less than a day ago stays, since a query may still be reading it. Its files go with it, at
+once: by Iceberg's rules those of a snapshot that was current for a month would go minutes after it was replaced. And
+what a stream needs to recover stays (`lifelines`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from lakesweep.formats.iceberg import lifelines
+from lakesweep.formats.iceberg.lifelines import ancestors
 from lakesweep.formats.iceberg.metadata import EPOCH, MAIN, Ref, RefKind, SnapshotEntry, TableMetadata
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
@@ -38,6 +41,7 @@ class _Defaults:
     floor_ms: int
     """How long a snapshot stays at least after it was replaced: somebody may still be reading it. A property of the
     table that was left at zero does not change that."""
+    stream_ms: int
 
 
 def plan(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
@@ -45,7 +49,9 @@ def plan(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> Expir
     defaults = _defaults(metadata, policy, now)
     by_id = {entry.id: entry for entry in metadata.snapshots}
     refs = [ref for ref in metadata.refs if _ref_stays(ref, by_id, defaults)]
+    refs = lifelines.with_streams(metadata.refs, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms)
     reasons = _reasons(refs, by_id, defaults)
+    lifelines.add(reasons, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms, span=_hours(defaults.stream_ms))
     gone = [entry for entry in metadata.snapshots if entry.id not in reasons]
     return ExpiryPlan(
         head=metadata.address,
@@ -76,16 +82,6 @@ def has_outlived(ref: Ref, entry: SnapshotEntry, at_ms: int, table_limit_ms: int
     return ref.name != MAIN and limit is not None and at_ms - entry.timestamp_ms > limit
 
 
-def ancestors(head: int, by_id: dict[int, SnapshotEntry]) -> Iterator[SnapshotEntry]:
-    """From a snapshot back through its parents, as far as they are still there. A circle ends the walk."""
-    seen: set[int] = set()
-    entry = by_id.get(head)
-    while entry is not None and entry.id not in seen:
-        yield entry
-        seen.add(entry.id)
-        entry = by_id.get(entry.parent) if entry.parent is not None else None
-
-
 def _defaults(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> _Defaults:
     own = metadata.history
     return _Defaults(
@@ -94,6 +90,7 @@ def _defaults(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> 
         min_to_keep=policy.min_snapshots_to_keep if own.min_snapshots_to_keep is None else own.min_snapshots_to_keep,
         max_ref_age_ms=own.max_ref_age_ms,
         floor_ms=_floor(policy) // _MS,
+        stream_ms=policy.stream_state // _MS,
     )
 
 

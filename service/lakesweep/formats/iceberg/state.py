@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from lakesweep.cleanup.ports import TableState
-from lakesweep.formats.iceberg import layout, retention
+from lakesweep.formats import streams
+from lakesweep.formats.iceberg import layout, lifelines, retention
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.model.errors import Refused
@@ -25,6 +26,8 @@ class IcebergState:
     pointer: Pointer = field(repr=False)
     no_expiry: str | None = None
     """Why snapshots of this table cannot be expired through its catalog; None when they can."""
+    pending: str | None = None
+    """A stream that has left manifests which are not committed."""
 
 
 def build(ref: TableRef, native: IcebergState, tenant_root: Location) -> TableState:
@@ -47,9 +50,16 @@ def build(ref: TableRef, native: IcebergState, tenant_root: Location) -> TableSt
         roots=roots,
         snapshots=retention.describe(metadata, metadata.snapshots),
         layout=layout.layout_of(metadata, roots),
+        stream=_stream(native),
         estimated_files=_estimated_files(metadata),
         native=native,
     )
+
+
+def _stream(native: IcebergState) -> str | None:
+    """By its commits, by manifests that wait for one, or by the place that was given to those."""
+    placed = "a Flink job" if native.metadata.properties.get(streams.FLINK_MANIFESTS) else None
+    return lifelines.writer(native.metadata.snapshots) or native.pending or placed
 
 
 def _estimated_files(metadata: TableMetadata) -> int | None:

@@ -26,6 +26,7 @@ from lakesweep.formats.iceberg import (
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import TableMetadata
+from lakesweep.formats.iceberg.pending import PendingManifests
 from lakesweep.formats.iceberg.source import CatalogSource, Source
 from lakesweep.formats.iceberg.state import IcebergState
 from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
@@ -47,6 +48,7 @@ class IcebergTable:
         self._storage = storage
         self._tenant_root = tenant_root
         self._lists = ManifestLists(storage)
+        self._pending = PendingManifests(storage)
         self._no_expiry: tuple[int | None, str | None] = (None, None)
         """The answer, and the hash of the metadata file that it holds for: finding out means parsing all of it."""
         self._committed_away: frozenset[int] = frozenset()
@@ -67,7 +69,8 @@ class IcebergTable:
         refusals.refuse_outdated(parsed, pointer)
         if self._no_expiry[0] != hash(data):
             self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
-        native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1])
+        pending = await self._pending.find(parsed, self._tenant_root)
+        native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1], pending=pending)
         return state.build(self.ref, native, self._tenant_root)
 
     async def places(self) -> tuple[str, tuple[Location, ...]]:
@@ -121,7 +124,8 @@ class IcebergTable:
         current = _native(state).metadata
         earlier = await self._verified(current, _native(before).metadata) if before else None
         try:
-            return await references.collect(self._lists, current, _ids(expiring) - self._committed_away, earlier)
+            found = await references.collect(self._lists, current, _ids(expiring) - self._committed_away, earlier)
+            return replace(found, tolerated=(*found.tolerated, *await self._pending.named()))
         except NotFound as exc:
             if await self.head() != state.head:
                 raise CommitConflict(f"{self.ref} was committed to while its manifest lists were read") from exc
@@ -143,7 +147,8 @@ class IcebergTable:
 
     async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
         """Which snapshots and refs lead to a manifest or to a file named directly."""
-        return await explain.explain(self._lists, _native(state).metadata, source)
+        held = await explain.explain(self._lists, _native(state).metadata, source)
+        return (*held, *await self._pending.explain(source))
 
     async def _current(self) -> tuple[Pointer, str, bytes]:
         """The pointer, and the address and contents of the metadata file that it names."""

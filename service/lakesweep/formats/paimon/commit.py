@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from lakesweep.cleanup.storage_ports import Writer
+from lakesweep.formats import streams
 from lakesweep.formats.paimon import manifests, merge, reader, shapes
 from lakesweep.formats.paimon.draft import Draft
 from lakesweep.formats.paimon.files import TableFiles
@@ -38,7 +39,7 @@ from lakesweep.model.errors import (
 
 _log = structlog.get_logger(__name__)
 
-BATCH_IDENTIFIER = 2**63 - 1
+BATCH_IDENTIFIER = streams.NO_STREAM
 """The commit identifier of commits that belong to no stream."""
 
 _CARRIED = ("indexManifest", "watermark", "statistics", "nextRowId", "logOffsets")

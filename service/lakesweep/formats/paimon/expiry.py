@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from lakesweep.formats import streams
 from lakesweep.formats.paimon import partitions, retention
 from lakesweep.formats.paimon.partitions import Due
 from lakesweep.formats.paimon.retention import Decision, Rules
@@ -25,7 +26,12 @@ def plan_expiry(state: PaimonState, head: str, policy: CleanupPolicy, now: datet
         return ExpiryPlan(head=head)
     rules = retention.snapshot_rules(state.options, policy)
     snapshots = retention.decide(
-        state.snapshots, latest_id=latest.id, rules=rules, consumers=state.snapshot_consumers, now=now
+        state.snapshots,
+        latest_id=latest.id,
+        rules=rules,
+        consumers=state.snapshot_consumers,
+        now=now,
+        streams=_newest_of_streams(state.log.snapshots, policy, now),
     )
     changelogs = _changelogs(state, latest.id, rules, now)
     due = due_partitions(state, now)
@@ -42,6 +48,18 @@ def plan_expiry(state: PaimonState, head: str, policy: CleanupPolicy, now: datet
         partition_files=sum((partition.holds for partition in due.partitions), Tally()),
         skipped=due.problem,
     )
+
+
+def _newest_of_streams(snapshots: Sequence[PaimonSnapshot], policy: CleanupPolicy, now: datetime) -> dict[int, str]:
+    """By its id, why a stream may still need the newest snapshot that it committed: it asks for that one to know what
+    it has committed, from the latest down to the first that is there."""
+    newest = {stream: one for one in snapshots if (stream := streams.of_commit(one.document)) is not None}
+    span = f"{policy.stream_state / timedelta(hours=1):g} h"
+    return {
+        one.id: streams.newest_commit(stream, "", span)
+        for stream, one in newest.items()
+        if now - one.committed_at <= policy.stream_state
+    }
 
 
 def due_partitions(state: PaimonState, now: datetime) -> Due:

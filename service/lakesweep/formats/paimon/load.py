@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from lakesweep.cleanup.ports import TableState
+from lakesweep.formats import streams
 from lakesweep.formats.paimon import expiry, scan
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
@@ -54,10 +55,17 @@ async def table_state(
         roots=(files.location.as_directory(), *outside),
         snapshots=tuple(expiry.as_model(snapshot, native) for snapshot in native.snapshots),
         layout=_layout(native.log, native.options, files.location, outside),
+        stream=_stream(native.log),
         estimated_files=await _live_files(native, lists),
         history=tuple(snapshot.location.raw for snapshot in (*native.snapshots, *native.changelogs)),
         native=native,
     )
+
+
+def _stream(log: Log) -> str | None:
+    """A stream that anything retained was committed by, the main table's newest first."""
+    committed = (*reversed(log.snapshots), *log.branched, *log.tags, *log.changelogs)
+    return next((stream for one in committed if (stream := streams.of_commit(one.document)) is not None), None)
 
 
 def external_places(schemas: Iterable[TableSchema], location: Location, tenant_root: Location) -> tuple[Location, ...]:

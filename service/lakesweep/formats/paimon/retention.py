@@ -72,8 +72,10 @@ def decide(
     rules: Rules,
     consumers: Mapping[str, int],
     now: datetime,
+    streams: Mapping[int, str] | None = None,
 ) -> Decision:
-    """Walk from the oldest up and stop at the first that stays. Gaps in the ids are stepped over."""
+    """Walk from the oldest up and stop at the first that stays. Gaps in the ids are stepped over. `streams` says of
+    which streams a snapshot is the newest, by its id: it stays whatever its age."""
     cutoff_millis = int((now - rules.time).astimezone(UTC).timestamp() * 1000)
     expire: list[int] = []
     why: str | None = None
@@ -81,6 +83,7 @@ def decide(
         following = snapshots[index + 1] if index + 1 < len(snapshots) else None
         why = (
             _protected(snapshot.id, latest_id, rules, consumers)
+            or (streams or {}).get(snapshot.id)
             or _out_of_turn(len(expire), rules)
             or _young(snapshot, following, latest_id, rules, cutoff_millis)
         )
@@ -89,7 +92,11 @@ def decide(
         expire.append(snapshot.id)
     kept = [
         KeptSnapshot(
-            id=str(snapshot.id), why=_protected(snapshot.id, latest_id, rules, consumers) or why or "it is the newest"
+            id=str(snapshot.id),
+            why=_protected(snapshot.id, latest_id, rules, consumers)
+            or (streams or {}).get(snapshot.id)
+            or why
+            or "it is the newest",
         )
         for snapshot in snapshots[len(expire) :]
     ]
