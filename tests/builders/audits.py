@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from tests.builders.stores import StorageSpec
 
+from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup import planfile
@@ -24,6 +25,7 @@ from lakesweep.storage.registry import open_storage, open_writer
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 REF = TableRef(tenant=TenantId("acme"), dataset="prod", name="orders", format=FormatName.ICEBERG)
+KEY = b"the key of the tests' audit trails"
 ABOUT = Circumstances(
     trigger=Trigger(by=TriggeredBy.COMMAND, who="ada"),
     worker="host:1",
@@ -96,6 +98,7 @@ class Shelf:
     def __init__(self, artifacts: Location, spec: StorageSpec | None = None, state=None) -> None:
         self.artifacts = artifacts
         self.clock = TickingClock()
+        self.key = KEY
         self.state = state or MemoryStateStore(self.clock)
         self.storage = open_storage(spec or StorageSpec(attempts=1))
         self.writer = open_writer(spec or StorageSpec(attempts=1))
@@ -109,21 +112,22 @@ class Shelf:
         async def no_wait(seconds: float) -> None:
             self.pauses.append(seconds)
 
-        return Trail(
+        chain = ChainWriter(
             artifacts=self.artifacts,
             table=ref.label,
             run_id=run_id,
-            about=ABOUT,
+            key=self.key,
             storage=self.storage,
             writer=self.writer,
             state=self.state,
             clock=self.clock,
             sleep=no_wait,
         )
+        return Trail(chain=chain, about=ABOUT)
 
     @property
     def inspector(self) -> Inspector:
-        return Inspector(artifacts=self.artifacts, storage=self.storage, state=self.state)
+        return Inspector(artifacts=self.artifacts, key=self.key, storage=self.storage, state=self.state)
 
     async def record_run(self, run_id: str = "r1", ref: TableRef = REF) -> None:
         """A whole run: 2 deleted, 1 spared, 1 already gone, 1 failed."""

@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.builders.audits import ABOUT
+from tests.builders.audits import ABOUT, KEY
 from tests.builders.faults import Faults
 from tests.builders.stores import StorageSpec
 
+from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.deleter import GatedDeleter
@@ -104,15 +105,18 @@ class Bench:
             open_deleter=deleter,
             state=self.faults.state(self.store),
             audit=Trail(
-                artifacts=Location.parse(str(self.scratch)),
-                table=table.ref.label,
-                run_id=run_id,
+                chain=ChainWriter(
+                    artifacts=Location.parse(str(self.scratch)),
+                    table=table.ref.label,
+                    run_id=run_id,
+                    key=KEY,
+                    storage=self.faults.storage(open_storage(StorageSpec(attempts=1))),
+                    writer=self.writer,
+                    state=self.faults.state(self.store),
+                    clock=self.clock,
+                    sleep=lambda _: asyncio.sleep(0),
+                ),
                 about=ABOUT,
-                storage=self.faults.storage(open_storage(StorageSpec(attempts=1))),
-                writer=self.writer,
-                state=self.faults.state(self.store),
-                clock=self.clock,
-                sleep=lambda _: asyncio.sleep(0),
             ),
             clock=self.clock,
             fence=AlwaysOurs(),

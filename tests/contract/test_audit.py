@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from tests.builders.audits import REF, Shelf, a_run, batch, candidate, fates_of, rows_of
+from tests.builders.audits import KEY, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
 
 from lakesweep.cleanup import segments
 from lakesweep.cleanup.segments import Segment
@@ -122,7 +122,7 @@ async def test_two_writers_at_once_never_fork_the_chain(shelf):
     trails = [shelf.trail(f"r{number}") for number in range(4)]
     rows = rows_of(candidate("s3://b/t/1.parquet"))
     await asyncio.gather(*(trail.deleting(batch(0, 1), rows_of(), rows) for trail in trails))
-    await asyncio.gather(*(trail.end(a_run(trail.run_id, outcome=Outcome.DONE)) for trail in trails))
+    await asyncio.gather(*(trail.end(a_run(trail.chain.run_id, outcome=Outcome.DONE)) for trail in trails))
     (found,) = await shelf.findings()
     assert (found.segments, found.runs, found.faults, found.remarks) == (8, 4, [], [])
 
@@ -266,3 +266,54 @@ async def test_a_full_disk_fails_the_record_and_leaves_no_half_segment(local_she
             await local_shelf.trail().deleting(batch(0, 1), rows_of(candidate("s3://b/t/1")), rows_of())
     (found,) = await local_shelf.findings()
     assert (found.segments, found.faults) == (1, [])
+
+
+def planted(shelf, number, previous=None, key=None):
+    """A segment with a valid seal that says nothing was deleted."""
+    segment = Segment(
+        table=REF.label,
+        number=number,
+        previous=previous,
+        run_id="r9",
+        at=shelf.clock.now(),
+        records=({"record": "end"},),
+    )
+    return segment.encode(key)
+
+
+@pytest.mark.parametrize("key", [None, b"another installation's"])
+async def test_a_planted_segment_is_passed_over_and_reported(shelf, key):
+    await shelf.record_run("r1")
+    head = await shelf.state.audit_head(REF.label)
+    place = segments.segment_place(shelf.artifacts, REF.label, head.last + 1)
+    await shelf.writer.put(place, planted(shelf, head.last + 1, head.digest, key), create_only=True)
+    await shelf.record_run("r2")
+    next_one = await shelf.storage.read(segments.segment_place(shelf.artifacts, REF.label, head.last + 2))
+    assert (Segment.decode(next_one).previous, Segment.decode(next_one).passed_over) == (head.digest, 1)
+    (fault,) = await shelf.faults()
+    assert fault.startswith(f"segment {head.last + 1}: it is {'signed with another key' if key else 'not signed'}")
+
+
+async def test_a_trail_of_an_older_version_goes_on_with_signatures(shelf):
+    shelf.key = None
+    await shelf.record_run("r1")
+    shelf.key = KEY
+    await shelf.record_run("r2")
+    (found,) = await shelf.findings()
+    assert (found.segments, found.faults) == (14, [])
+
+
+async def test_a_whole_trail_made_anew_with_another_key_is_reported(shelf):
+    shelf.key = b"another installation's"
+    await shelf.record_run("r1")
+    shelf.key = KEY
+    assert len(await shelf.faults()) == 7
+
+
+async def test_a_segment_of_another_writer_with_our_key_is_taken_up(shelf):
+    await shelf.record_run("r1")
+    before = await shelf.state.audit_head(REF.label)
+    await shelf.record_run("r2")
+    shelf.state._audits = {"r1": before}  # the second run's header never arrived
+    await shelf.record_run("r3")
+    assert await shelf.faults() == []

@@ -39,6 +39,8 @@ class Inspector:
     """The trails of all tables in one store."""
 
     artifacts: Location
+    key: bytes
+    """The installation's, for the audit trail: segments are signed with it."""
     storage: Storage
     state: StateStore
 
@@ -71,7 +73,7 @@ class Inspector:
     async def _verify(self, table: str, stored: Sequence[int], head: AuditHeader | None) -> Findings:
         findings = Findings(table=table)
         last = max(stored[-1] if stored else 0, head.last if head else 0)
-        chain = _Chain(findings)
+        chain = _Chain(findings, self.key)
         async for number, data in self._read(table, range(1, last + 1)):
             chain.see(number, data)
             if head and number == head.last and data is not None and segments.digest(data) != head.digest:
@@ -127,11 +129,19 @@ class Inspector:
             return None
 
 
+_OTHER_KEY = "it is signed with another key: it was planted, or the state store or installation_key was replaced"
+_UNSIGNED = "it is not signed: this installation did not write it"
+_FOREIGN = frozenset({_OTHER_KEY, _UNSIGNED})
+
+
 class _Chain:
     """Follows one table's chain, segment by segment."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, key: bytes) -> None:
         self._findings = findings
+        self._key = key
+        self._ours = False
+        """Was there a segment with our signature? Older versions wrote none."""
         self._previous: str | None = None
         self._gap = False
         self._runs: dict[str, _Run] = {}
@@ -143,8 +153,10 @@ class _Chain:
             self._gap = True
             return
         self._findings.segments += 1
-        self._findings.faults += (f"segment {number}: {fault}" for fault in self._faults(number, data))
-        self._previous, self._gap = segments.digest(data), False
+        faults = list(self._faults(number, data))
+        self._findings.faults += (f"segment {number}: {fault}" for fault in faults)
+        if not (self._ours and _FOREIGN.intersection(faults)):  # the writer passes those over too
+            self._previous, self._gap = segments.digest(data), False
 
     def close(self) -> None:
         """The end of the chain: what did interrupted runs leave open?"""
@@ -162,6 +174,12 @@ class _Chain:
             yield f"it is segment {segment.number} in another's place"
         if segment.table != self._findings.table:
             yield f"it belongs to {segment.table}"
+        if segments.is_signed(data, self._key):
+            self._ours = True
+        elif segments.claims_signature(data):
+            yield _OTHER_KEY
+        elif self._ours:
+            yield _UNSIGNED
         if not self._gap and segment.previous != self._previous:
             yield "it does not follow the segment before it"
         self._runs.setdefault(segment.run_id, _Run()).see(segment.records)

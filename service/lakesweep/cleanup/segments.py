@@ -2,13 +2,14 @@
 
 A table has one chain of segments, numbered from 1 without a gap, since a table has one worker at a time. A segment
 is a small object of JSON lines: a head, records, a seal. The head holds the digest of the segment before, the seal
-that of the lines above it. So a changed, missing or exchanged segment shows; the state store remembers the newest
-digest of each table, so a cut end shows too.
+that of the lines above it and a signature with the installation's key. So a changed, missing, exchanged or planted
+segment shows; the state store remembers the newest digest of each table, so a cut end shows too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ class Link:
     """Digest of the segment before; None only for the first."""
     run_id: str
     at: datetime
+    passed_over: int = 0
+    """How many places before this one hold something that this installation did not write."""
 
-    def sealed(self, records: bytes) -> tuple[bytes, str]:
+    def sealed(self, records: bytes, key: bytes | None = None) -> tuple[bytes, str]:
         """A segment's bytes, for ever, from the lines of its records; and the digest of these bytes."""
         head = {
             "record": "segment",
@@ -52,9 +55,11 @@ class Link:
             "run_id": self.run_id,
             "at": iso_utc(self.at),
         }
+        if self.passed_over:
+            head["passed_over"] = self.passed_over
         body = _line(head) + records
         hashed = hashlib.sha256(body)
-        seal = _seal(hashed.hexdigest())
+        seal = _seal(hashed.hexdigest(), _signature(hashed.hexdigest(), key) if key else None)
         hashed.update(seal)
         return body + seal, hashed.hexdigest()
 
@@ -65,16 +70,15 @@ class Segment(Link):
 
     records: tuple[Record, ...]
 
-    def encode(self) -> bytes:
+    def encode(self, key: bytes | None = None) -> bytes:
         """Its bytes."""
-        return self.sealed(lines(self.records))[0]
+        return self.sealed(lines(self.records), key)[0]
 
     @classmethod
     def decode(cls, data: bytes) -> Segment:
         """Read a segment back, or raise Broken."""
-        cut = data.rfind(b"\n", 0, -1) + 1
-        body, seal = data[:cut], data[cut:]
-        if not body or seal != _seal(digest(body)):
+        body, seal = _parted(data)
+        if not body or seal != _seal(digest(body), _claimed(seal)):
             raise Broken("its seal does not match: it was changed or cut")
         try:
             head, *records = map(json.loads, body.splitlines())
@@ -86,6 +90,7 @@ class Segment(Link):
                 previous=head["previous"],
                 run_id=head["run_id"],
                 at=datetime.fromisoformat(head["at"]),
+                passed_over=int(head.get("passed_over", 0)),
                 records=tuple(records),
             )
         except (KeyError, TypeError, ValueError) as exc:
@@ -97,13 +102,44 @@ def digest(segment: bytes) -> str:
     return hashlib.sha256(segment).hexdigest()
 
 
+def is_signed(segment: bytes, key: bytes) -> bool:
+    """Was it written with this installation's key?"""
+    body, seal = _parted(segment)
+    return hmac.compare_digest(_claimed(seal) or "", _signature(digest(body), key))
+
+
+def claims_signature(segment: bytes) -> bool:
+    """Does it carry a signature, whoever's? Segments of older versions have none."""
+    return _claimed(_parted(segment)[1]) is not None
+
+
 def lines(records: Iterable[Record]) -> bytes:
     """Records, each on its line."""
     return b"".join(map(_line, records))
 
 
-def _seal(sha256: str) -> bytes:
-    return _line({"record": "seal", "sha256": sha256})
+def _seal(sha256: str, signature: str | None = None) -> bytes:
+    return _line({"record": "seal", "sha256": sha256} | ({"hmac": signature} if signature else {}))
+
+
+def _signature(sha256: str, key: bytes) -> str:
+    return hmac.digest(key, sha256.encode(), "sha256").hex()
+
+
+def _claimed(seal: bytes) -> str | None:
+    """The signature that a seal carries."""
+    try:
+        found = json.loads(seal)
+    except ValueError:
+        return None
+    signature = found.get("hmac") if isinstance(found, dict) else None
+    return signature if isinstance(signature, str) else None
+
+
+def _parted(segment: bytes) -> tuple[bytes, bytes]:
+    """What is above the seal, and the seal."""
+    cut = segment.rfind(b"\n", 0, -1) + 1
+    return segment[:cut], segment[cut:]
 
 
 def _line(record: Record) -> bytes:

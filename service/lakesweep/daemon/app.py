@@ -308,7 +308,12 @@ class App:
 
     def _open_trails(self) -> None:
         self.trails = Trails(
-            settings=self.settings, adapters=self._adapters, state=self.state, clock=self.clock, worker=self._owner
+            settings=self.settings,
+            adapters=self._adapters,
+            state=self.state,
+            clock=self.clock,
+            key=derived(self.key, "audit"),
+            worker=self._owner,
         )
 
     def _make_directories(self) -> None:

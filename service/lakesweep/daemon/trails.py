@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 
 from lakesweep import __version__
+from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.audit import Circumstances
@@ -30,15 +31,15 @@ class Trails:
     adapters: Adapters
     state: StateStore
     clock: Clock
+    key: bytes
+    """Signs what is written; see `state.installation_key`."""
     worker: str
     """Who writes: host, process and a random part."""
 
     def open(self, run_id: str, table: TableRef, fencing_token: int, trigger: Trigger | None) -> Trail:
         """One run's part of its table's trail. Without a trigger it is this user's command."""
         return Trail(
-            artifacts=self.settings.artifacts,
-            table=table.label,
-            run_id=run_id,
+            chain=self._chain(table.label, run_id),
             about=Circumstances(
                 trigger=trigger or this_user(),
                 worker=self.worker,
@@ -46,16 +47,27 @@ class Trails:
                 settings_digest=digest(self.settings),
                 version=__version__,
             ),
-            storage=self.adapters.storage(_OWN_STORES),
-            writer=self.adapters.writer(_OWN_STORES),
-            state=self.state,
-            clock=self.clock,
         )
 
     def inspector(self) -> Inspector:
         """Reads and checks them."""
         return Inspector(
-            artifacts=self.settings.artifacts, storage=self.adapters.storage(_OWN_STORES), state=self.state
+            artifacts=self.settings.artifacts,
+            key=self.key,
+            storage=self.adapters.storage(_OWN_STORES),
+            state=self.state,
+        )
+
+    def _chain(self, table: str, run_id: str) -> ChainWriter:
+        return ChainWriter(
+            artifacts=self.settings.artifacts,
+            table=table,
+            run_id=run_id,
+            key=self.key,
+            storage=self.adapters.storage(_OWN_STORES),
+            writer=self.adapters.writer(_OWN_STORES),
+            state=self.state,
+            clock=self.clock,
         )
 
 

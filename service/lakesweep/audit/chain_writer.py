@@ -1,0 +1,155 @@
+"""Append segments to one chain of the audit trail. Creates segments, never overwrites or deletes one.
+
+The state store says where the chain ends; what stands behind that is taken up if it carries the installation's
+signature and continues the chain (a crash came between a segment and its header, or another process wrote it). What
+does not was planted: it is passed over, logged, and shown by `lakesweep audit verify`. A segment's place is taken by a
+create-only write, so of two writers one goes behind the other and the chain never forks. A lost answer does no harm: a
+place that holds our own bytes is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import structlog
+
+from lakesweep.cleanup import segments
+from lakesweep.cleanup.ports import Clock
+from lakesweep.cleanup.records import AuditHeader, StateStore
+from lakesweep.cleanup.segments import Broken, Link, Segment
+from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError, Unavailable
+from lakesweep.model.location import Location
+
+log = structlog.get_logger()
+
+_ATTEMPTS = 3
+"""Tries of one write. A batch waits meanwhile, so a store that is away is soon reported."""
+_PAUSE_SECONDS = 0.5
+_MOST_PASSED_OVER = 1000
+"""Planted segments in a row that are passed over. More are a flood, and a person has to look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The last segment of a chain; number 0 of an empty one."""
+
+    number: int
+    digest: str | None
+
+
+@dataclass(kw_only=True)
+class ChainWriter:
+    """One chain, for one run or one event. Used by one task at a time."""
+
+    artifacts: Location
+    table: str
+    run_id: str
+    key: bytes
+    """Signs every segment; see `state.installation_key`."""
+    storage: Storage
+    writer: Writer
+    state: StateStore
+    clock: Clock
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    end: End | None = field(init=False, default=None)
+    """The last segment written."""
+    _first: int = field(init=False, default=0)
+    """Number of the run's first segment; 0 until there is one."""
+
+    async def append(self, lines: bytes) -> AuditHeader:
+        """One more segment. Raises AuditFailed if it is not safely stored. The header is for `remember`."""
+        try:
+            self.end = written = await self._write(lines)
+        except StorageError as exc:
+            raise AuditFailed(f"{exc.address}: the audit trail cannot be written ({exc.why}): {_LAW}") from exc
+        self._first = self._first or written.number
+        return AuditHeader(
+            run_id=self.run_id,
+            table=self.table,
+            first=self._first,
+            last=written.number,
+            digest=written.digest or "",
+        )
+
+    async def remember(self, header: AuditHeader) -> None:
+        """Tell the state store how far the chain goes. Of two headers it keeps the one that goes further."""
+        await self.state.set_audit(header)
+
+    async def _write(self, lines: bytes) -> End:
+        end = self.end or await self._find_end()
+        passed_over = 0
+        while True:
+            link = Link(
+                table=self.table,
+                number=end.number + passed_over + 1,
+                previous=end.digest,
+                run_id=self.run_id,
+                at=self.clock.now(),
+                passed_over=passed_over,
+            )
+            # Many lines take longer to hash than the event loop may be held.
+            data, digest = await asyncio.to_thread(link.sealed, lines, self.key)
+            taken_by = await self._take(link.number, data)
+            if taken_by is None:
+                return End(number=link.number, digest=digest)
+            if self._continues(taken_by, link):
+                end, passed_over = End(number=link.number, digest=segments.digest(taken_by)), 0
+            else:
+                passed_over = self._pass_over(link.number, passed_over)
+
+    def _continues(self, data: bytes, link: Link) -> bool:
+        """Is it another writer's segment of this very chain, as this installation writes them?"""
+        if not segments.is_signed(data, self.key):
+            return False
+        try:
+            found = Segment.decode(data)
+        except Broken:
+            return False
+        return (found.table, found.number, found.previous) == (self.table, link.number, link.previous)
+
+    def _pass_over(self, number: int, passed_over: int) -> int:
+        place = segments.segment_place(self.artifacts, self.table, number).raw
+        log.error("audit_segment_rejected", address=place, reason="not written by this installation")
+        if passed_over >= _MOST_PASSED_OVER:
+            raise StorageError(place, f"{passed_over} segments that this installation did not write are in its way")
+        return passed_over + 1
+
+    async def _take(self, number: int, data: bytes) -> bytes | None:
+        """Create a segment; what stands in its place instead, if it is another's."""
+        place = segments.segment_place(self.artifacts, self.table, number)
+        failures = 0
+        while True:
+            try:
+                await self.writer.put(place, data, create_only=True)
+            except AlreadyThere:
+                found = await self.storage.read(place)
+                return None if found == data else found
+            except Unavailable:
+                failures += 1
+                if failures >= _ATTEMPTS:
+                    raise
+                await self.sleep(_PAUSE_SECONDS * failures)
+            else:
+                return None
+
+    async def _find_end(self) -> End:
+        """Where the chain ends as far as the state store knows, or, if it knows nothing, the store itself."""
+        header = await self.state.audit_head(self.table)
+        if header is not None:
+            return End(number=header.last, digest=header.digest)
+        number = 0
+        async with aclosing(self.storage.list(segments.directory(self.artifacts, self.table))) as batches:
+            async for batch in batches:
+                names = (path.rpartition("/")[2] for path in batch.column("path").to_pylist())
+                number = max([number, *(segments.segment_number(name) or 0 for name in names)])
+        if not number:
+            return End(number=0, digest=None)
+        newest = await self.storage.read(segments.segment_place(self.artifacts, self.table, number))
+        return End(number=number, digest=segments.digest(newest))
+
+
+_LAW = "nothing is deleted without its record"
