@@ -155,3 +155,18 @@ def test_an_encrypted_table_is_refused(changes: dict[str, Any]):
 
 def test_a_plain_table_may_be_cleaned():
     assert refusals.refuse_uncleanable(metadata.parse(ADDRESS, document(properties={"gc.enabled": "TRUE"}))) is None
+
+
+@pytest.mark.parametrize("name", ["max-snapshot-age-ms", "min-snapshots-to-keep", "max-ref-age-ms"])
+def test_a_negative_retention_refuses_the_table_and_is_named(name: str):
+    """People mean "never" by it; a rule that compares ages would expire everything."""
+    own = {"snapshots": [SNAPSHOT], "current-snapshot-id": SNAPSHOT["snapshot-id"]}
+    main = {"snapshot-id": SNAPSHOT["snapshot-id"], "type": "branch"}
+    by_table = document(**own | {"refs": {"main": main}, "properties": {f"history.expire.{name}": "-1"}})
+    by_ref = document(**own | {"refs": {"main": main, "v1": main | {"type": "tag", name: -1}}})
+    for data, said in ((by_table, f"history.expire.{name} is -1"), (by_ref, f"{name} of tag v1 is -1")):
+        with pytest.raises(Refused, match=said) as caught:
+            refusals.refuse_uncleanable(metadata.parse(ADDRESS, data))
+        assert caught.value.code == "unreadable_property"
+    zero = document(**own | {"refs": {"main": main}, "properties": {f"history.expire.{name}": "0"}})
+    refusals.refuse_uncleanable(metadata.parse(ADDRESS, zero))

@@ -27,8 +27,30 @@ def refuse_uncleanable(metadata: TableMetadata, told: Mapping[str, str] | None =
             "gc_disabled",
             "the table says gc.enabled=false: other tables may share its files, so nothing of it may be deleted",
         )
+    _refuse_negative(metadata)
     if metadata.encrypted:
         raise Refused("encrypted", "the table is encrypted: its manifests cannot be read without its keys")
+
+
+def _refuse_negative(metadata: TableMetadata) -> None:
+    """People write -1 for "never"; a rule that compares ages reads it as "everything"."""
+    own = metadata.history
+    said = {
+        f"{HISTORY_PROPERTIES}max-snapshot-age-ms": own.max_snapshot_age_ms,
+        f"{HISTORY_PROPERTIES}min-snapshots-to-keep": own.min_snapshots_to_keep,
+        f"{HISTORY_PROPERTIES}max-ref-age-ms": own.max_ref_age_ms,
+    }
+    for ref in metadata.refs:
+        said[f"max-snapshot-age-ms of {ref}"] = ref.max_snapshot_age_ms
+        said[f"min-snapshots-to-keep of {ref}"] = ref.min_snapshots_to_keep
+        said[f"max-ref-age-ms of {ref}"] = ref.max_ref_age_ms
+    for name, value in said.items():
+        if value is not None and value < 0:
+            raise Refused(
+                "unreadable_property",
+                f"{name} is {value}: a negative retention may mean never or at once. Set a large number to keep for "
+                "ever, or remove it",
+            )
 
 
 def refuse_outdated(metadata: TableMetadata, pointer: Pointer) -> None:

@@ -148,16 +148,17 @@ def read_options(options: Mapping[str, str]) -> TableOptions:
         time=get.optional("snapshot.time-retained", parse_duration),
         limit=get("snapshot.expire.limit", int, DEFAULT_LIMIT),
     )
-    _check_retention(retention)
+    changelog = ChangelogRetention(
+        num_min=get.optional("changelog.num-retained.min", int),
+        num_max=get.optional("changelog.num-retained.max", int),
+        time=get.optional("changelog.time-retained", parse_duration),
+        producer=get("changelog-producer", str, "none").strip().lower(),
+    )
     max_num = get("partition.expiration-max-num", int, 100)
+    _check_retention(retention, changelog, max_num)
     return TableOptions(
         retention=retention,
-        changelog=ChangelogRetention(
-            num_min=get.optional("changelog.num-retained.min", int),
-            num_max=get.optional("changelog.num-retained.max", int),
-            time=get.optional("changelog.time-retained", parse_duration),
-            producer=get("changelog-producer", str, "none").strip().lower(),
-        ),
+        changelog=changelog,
         partitions=PartitionExpiry(
             time=get.optional("partition.expiration-time", parse_duration),
             strategy=get("partition.expiration-strategy", str, "values-time").strip().lower(),
@@ -193,7 +194,8 @@ def external_roots(options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(root.strip() for text in texts for root in text.split(",") if root.strip())
 
 
-def _check_retention(retention: Retention) -> None:
+def _check_retention(retention: Retention, changelog: ChangelogRetention, max_num: int) -> None:
+    """People write -1 for "never" or "no limit"; a rule that counts reads it as "everything"."""
     faults = []
     if retention.num_min is not None and retention.num_min < 1:
         faults.append(f"snapshot.num-retained.min is {retention.num_min}, it must be at least 1")
@@ -201,6 +203,12 @@ def _check_retention(retention: Retention) -> None:
         faults.append(f"snapshot.num-retained.max is {retention.num_max}, below snapshot.num-retained.min")
     if retention.limit < 0:
         faults.append(f"snapshot.expire.limit is {retention.limit}, it must not be negative")
+    if changelog.num_min is not None and changelog.num_min < 1:
+        faults.append(f"changelog.num-retained.min is {changelog.num_min}, it must be at least 1")
+    if changelog.num_max is not None and changelog.num_max < (changelog.num_min or 1):
+        faults.append(f"changelog.num-retained.max is {changelog.num_max}, below changelog.num-retained.min")
+    if max_num < 0:
+        faults.append(f"partition.expiration-max-num is {max_num}, it must not be negative")
     if faults:
         raise Refused("bad_table_options", "; ".join(faults))
 
