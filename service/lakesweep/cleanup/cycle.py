@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from lakesweep.cleanup import begun, company, guards, resume, sweep, waiting
+from lakesweep.cleanup import begun, company, guards, resume, sweep, unlisted, waiting
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
@@ -324,6 +324,8 @@ class Cycle:
                 metadata = [path for path in metadata if path not in looked_at]
                 foreign_owner = await self.table.foreign_owner(state, metadata)
         refusal = guards.check_plan(plan, state, self.policy, foreign_owner)
+        if refusal and refusal.code == guards.MISSING:
+            refusal = replace(refusal, reason=refusal.reason + await unlisted.explain(plan.missing, state.roots))
         if refusal is None or not refusal.code.startswith(guards.CEILING):
             return refusal
         approvals = Approvals(state=self.state, artifacts=self._kept)

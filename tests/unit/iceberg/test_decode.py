@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -235,3 +236,32 @@ def test_the_fast_reader_and_fastavro_see_the_same(entries, version, codec, part
     assert slow["path"].to_pylist() == [entry.path for entry in entries]
     assert slow["status"].to_pylist() == [entry.status for entry in entries]
     assert fast == slow
+
+
+@pytest.mark.parametrize(("more_bytes", "more_entries"), [(7, 0), (-7, 0), (0, 3), (0, -3)])
+def test_a_whole_manifest_is_believed_if_its_length_or_its_count_fits(more_bytes, more_entries):
+    """Some writers record one of the two wrongly. A cut then still contradicts the other."""
+    entries = some(10)
+    data = build.manifest_bytes(entries, rows_per_block=2)
+    recorded = replace(source(entries=10 + more_entries), size_bytes=len(data) + more_bytes)
+    assert set(decode.decode(recorded, data).column("path").to_pylist()) == live(entries)
+    for block in avro.walk(data).blocks[:-1]:
+        with pytest.raises(Unreadable, match="records"):
+            decode.decode(recorded, data[: block.end + 16])
+
+
+def test_a_manifest_of_another_length_and_another_count_is_damaged():
+    data = build.manifest_bytes(some(10))
+    with pytest.raises(Unreadable, match=r"bytes.*entries"):
+        decode.decode(replace(source(entries=11), size_bytes=len(data) + 1), data)
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("claimed", [1, 3])
+def test_a_block_that_claims_other_rows_than_it_has_is_found_although_the_length_fits(codec, claimed):
+    data = bytearray(build.manifest_bytes(some(10), rows_per_block=2, codec=codec))
+    body = avro.walk(bytes(data)).body
+    assert data[body] == 4
+    data[body] = claimed * 2
+    with pytest.raises(Unreadable):
+        decode.decode(source(bytes(data), 10), bytes(data))

@@ -1,13 +1,15 @@
 """Bytes of manifests and manifest lists to what they name. Pure, picklable, the same in threads, processes and Spark.
 
-A row that is not seen is a live file that gets deleted, so nothing is taken on trust: the container must be whole,
-a manifest must have the length and the number of entries that its manifest list records, and a manifest list, whose
-own length nothing records, must not fall short of what the snapshot's summary counts. Anything else is Unreadable.
+A row that is not seen is a live file that gets deleted, so nothing is taken on trust. Of a container every block must
+be consumed to its last byte by the rows that it claims, and the sync markers must lead to the very end. A cut right
+behind a block is left: so a manifest must have the length or the number of entries that its manifest list records
+(some writers record one of the two wrongly, but a cut changes both), and a manifest list, whose own length nothing
+records, must not fall short of what the snapshot's summary counts. Anything else is Unreadable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -82,23 +84,63 @@ class ManifestRow(NamedTuple):
 
 def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
     """The distinct files that a manifest's live entries name: data, deletes, and Puffin files of deletion vectors."""
+    return pa.RecordBatch.from_arrays([_live(source, data).unique()], schema=REFERENCE_SCHEMA)
+
+
+def count_live(source: ReferenceSource, data: bytes) -> int:
+    """How many references a manifest has, by its own entries."""
+    return len(_live(source, data))
+
+
+def _live(source: ReferenceSource, data: bytes) -> pa.ChunkedArray:
     address = source.location.raw
-    if source.size_bytes is not None and len(data) != source.size_bytes:
-        raise Unreadable(address, f"it has {len(data)} bytes, its manifest list records {source.size_bytes}")
     entries = _read(address, data, _ENTRY_FIELDS)
-    if source.entries is not None and entries.num_rows != source.entries:
-        raise Unreadable(address, f"it has {entries.num_rows} entries, its manifest list records {source.entries}")
+    _check_whole(source, len(data), entries.num_rows)
     status, live = entries.column("status"), entries.column("path")
     statuses = set(status.unique().to_pylist())
     if not statuses <= _STATUSES:
         raise Unreadable(address, "an entry has a status other than existing, added or deleted")
     if _DELETED in statuses:
         live = live.filter(pc.not_equal(status, pa.scalar(_DELETED, status.type)))
-    return pa.RecordBatch.from_arrays([live.unique()], schema=REFERENCE_SCHEMA)
+    return live
+
+
+def _check_whole(source: ReferenceSource, length: int, rows: int) -> None:
+    """Rewritten and some other writers' manifests have one of the two recorded wrongly."""
+    wrong = [
+        f"it has {found} {noun}, its manifest list records {recorded}"
+        for found, noun, recorded in ((length, "bytes", source.size_bytes), (rows, "entries", source.entries))
+        if recorded is not None and found != recorded
+    ]
+    fits = source.size_bytes == length or source.entries == rows
+    if wrong and not fits:
+        raise Unreadable(source.location.raw, "; ".join(wrong))
+
+
+class Shortfall(NamedTuple):
+    """A manifest list that counts fewer live files than the totals of its snapshot's summary."""
+
+    content: Content
+    found: int
+    promised: int
+
+    def why(self) -> str:
+        """The sentence."""
+        return f"it counts {self.found} {self.content.noun} files, its snapshot's summary counts {self.promised}"
 
 
 def decode_list(address: str, data: bytes, summary: Mapping[str, str]) -> tuple[ManifestRow, ...]:
     """Every manifest that a manifest list names, checked against the summary of its snapshot."""
+    rows, short = decode_counted(address, data, summary)
+    if short:
+        raise Unreadable(address, short[0].why())
+    return rows
+
+
+def decode_counted(
+    address: str, data: bytes, summary: Mapping[str, str]
+) -> tuple[tuple[ManifestRow, ...], tuple[Shortfall, ...]]:
+    """The same, with what the totals of the summary promise beyond it: those are carried on from commit to commit."""
     table = _read(address, data, _LIST_FIELDS)
     table = table.set_column(2, "content", pc.fill_null(table.column("content"), 0))
     table = table.set_column(6, "encrypted", pc.is_valid(table.column("key_metadata")))
@@ -106,8 +148,7 @@ def decode_list(address: str, data: bytes, summary: Mapping[str, str]) -> tuple[
     for row in rows:
         if row.content not in (0, 1):
             raise Unreadable(address, f"manifest {row.path} has the unknown content {row.content}")
-    _check_complete(address, rows, summary)
-    return rows
+    return rows, tuple(_shortfalls(address, rows, summary))
 
 
 def _read(address: str, data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
@@ -117,30 +158,32 @@ def _read(address: str, data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table
         raise Unreadable(address, str(exc)) from exc
 
 
-def _check_complete(address: str, rows: tuple[ManifestRow, ...], summary: Mapping[str, str]) -> None:
+def _shortfalls(address: str, rows: tuple[ManifestRow, ...], summary: Mapping[str, str]) -> Iterator[Shortfall]:
     """A list cut behind a block looks whole, so it is held against its snapshot's summary.
 
-    Fewer files or manifests than the summary counts: cut off, or a writer that miscounts. We cannot tell, so the
-    list is not believed. More: no damage adds rows, while writers do undercount (pyiceberg and iceberg-rust have
-    started totals anew in the middle of a history, and totals are summed up from commit to commit), so it is fine.
-    Newer Java writers also count manifests; where that number is met exactly, the list is whole whatever the totals
-    say (a path that was added twice and deleted once leaves them too high for ever). Java's rewrite of manifests has
-    counted those of data only, with the delete manifests behind them in the list.
+    Fewer manifests than the summary counts: cut off. Fewer files: cut off, or a writer that miscounts; the list alone
+    cannot tell. More: no damage adds rows, while writers do undercount (pyiceberg and iceberg-rust have started totals
+    anew in the middle of a history, and totals are summed up from commit to commit), so it is fine. Newer Java writers
+    also count manifests; where that number is met exactly, the list is whole whatever the totals say (a path that was
+    added twice and deleted once leaves them too high for ever). Java's rewrite of manifests has counted those of data
+    only, with the delete manifests behind them in the list.
     """
     manifests = _sum_of(summary, "manifests-created", "manifests-kept")
     if manifests is not None and len(rows) < manifests:
         raise Unreadable(address, f"it names {len(rows)} manifests, its snapshot's summary counts {manifests}")
-    unchecked = [content for content in CONTENTS if manifests != len(rows) or _is_uncounted(content, summary)]
-    for content in unchecked:
+    for content in (one for one in CONTENTS if manifests != len(rows) or _is_uncounted(one, summary)):
         found = [row.live for row in rows if row.content == content.code]
         if any(live is None for live in found):
             continue
         live = sum(live or 0 for live in found)
         promised = max(_number(summary, content.total) or 0, _number(summary, content.added) or 0)
         if live < promised:
-            raise Unreadable(
-                address, f"it counts {live} {content.noun} files, its snapshot's summary counts {promised}"
-            )
+            yield Shortfall(content, live, promised)
+
+
+def added(content: Content, summary: Mapping[str, str]) -> int:
+    """What a snapshot itself added. No commit carries this on to the next."""
+    return _number(summary, content.added) or 0
 
 
 def _is_uncounted(content: Content, summary: Mapping[str, str]) -> bool:

@@ -11,13 +11,12 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from lakesweep.cleanup.ports import References, ReferenceSource
-from lakesweep.formats.iceberg import decode, layout
+from lakesweep.cleanup.ports import References
+from lakesweep.formats.iceberg import layout, totals
 from lakesweep.formats.iceberg.decode import ManifestRow
-from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address
+from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address, source_of
 from lakesweep.formats.iceberg.metadata import SnapshotEntry, StatisticsEntry, TableMetadata
 from lakesweep.model.errors import StorageError, Unreadable
-from lakesweep.model.table import FormatName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +43,11 @@ async def collect(
         if row.encrypted:
             raise Unreadable(row.path, "the manifest is encrypted")
     readable, expired = await _expired(lists, split.expired)
+    doubtful = totals.doubtful(lists, (*split.retained, *readable))
+    for entry in split.retained:
+        if entry.id in doubtful:
+            raise Unreadable(entry.manifest_list or "", doubtful[entry.id])
+    readable = [entry for entry in readable if entry.id not in doubtful]
     expired = {key: row for key, row in expired.items() if key not in retained}
     hint = layout.metadata_directory(metadata).join(layout.VERSION_HINT).raw
     return References(
@@ -60,8 +64,8 @@ async def collect(
             *(entry.path for entry in split.expired_statistics),
         ),
         sources=(
-            *(_source(row, retained=True) for row in retained.values()),
-            *(_source(row, retained=False) for row in expired.values()),
+            *(source_of(row, retained=True) for row in retained.values()),
+            *(source_of(row, retained=False) for row in expired.values()),
         ),
     )
 
@@ -134,18 +138,6 @@ def _merged(known: ManifestRow, other: ManifestRow) -> ManifestRow:
         existing=other.existing if known.existing is None else known.existing,
         deleted=other.deleted if known.deleted is None else known.deleted,
         encrypted=known.encrypted or other.encrypted,
-    )
-
-
-def _source(row: ManifestRow, *, retained: bool) -> ReferenceSource:
-    return ReferenceSource(
-        location=address(row.path),
-        format=FormatName.ICEBERG,
-        kind=decode.MANIFEST,
-        retained=retained,
-        size_bytes=row.length,
-        entries=row.entries,
-        at_least=min(row.live, 1) if row.live is not None else None,  # deletion vectors share their files
     )
 
 
