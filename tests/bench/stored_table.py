@@ -58,7 +58,7 @@ class StoredTable:
         """None."""
         return ()
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         """A manifest."""
         return await asyncio.to_thread((self._directory / "manifests" / location.name).read_bytes)
 

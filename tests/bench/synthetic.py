@@ -170,7 +170,7 @@ class SyntheticStorage:
     def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         return self.list(part.root)
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         data = self._manifests.get(location.raw)
         return data or self._table.manifest_bytes(self._numbers[location.raw], self._rows)
 

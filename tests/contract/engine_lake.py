@@ -220,9 +220,9 @@ class Stuck(MemoryStorage):
                 yield page
                 await self._hang("list")
 
-    async def read(self, location):
+    async def read(self, location, limit=None):
         await self._hang("read")
-        return await super().read(location)
+        return await super().read(location, limit)
 
     async def stat(self, location):
         await self._hang("stat")

@@ -69,10 +69,10 @@ class _Overtaken:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    async def read(self, place: Location) -> bytes:
+    async def read(self, place: Location, limit: int | None = None) -> bytes:
         if place.raw.endswith(self._suffix):
             self._happens()
-        return await self._storage.read(place)
+        return await self._storage.read(place, limit)
 
 
 @pytest.mark.parametrize("suffix", [".metadata.json", ".avro"])

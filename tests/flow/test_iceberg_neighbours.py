@@ -21,10 +21,10 @@ class Blind(LocalStorage):
         super().__init__()
         self._error = error
 
-    async def read(self, location):
+    async def read(self, location, limit=None):
         if "/db/b/metadata/" in location.raw:
             raise self._error(location.raw, "not now")
-        return await super().read(location)
+        return await super().read(location, limit)
 
 
 @pytest.mark.parametrize("error", [Unavailable, Denied])
@@ -42,7 +42,7 @@ class Moving(LocalStorage):
         super().__init__()
         self._table = table
 
-    async def read(self, location):
+    async def read(self, location, limit=None):
         self._table.append(1)
         raise NotFound(location.raw, "gone")
 

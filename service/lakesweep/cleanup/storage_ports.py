@@ -46,7 +46,7 @@ class Part:
 class Storage(Protocol):
     """Reading. Deliberately without any way to delete or overwrite.
 
-    Errors: NotFound, Denied, Unavailable. Paths are raw; keys are never URL-parsed.
+    Errors: NotFound, Denied, Unavailable, TooLarge. Paths are raw; keys are never URL-parsed.
     """
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -81,8 +81,8 @@ class Storage(Protocol):
         pipes and the like, in order. An object store has none. Any error raises."""
         ...
 
-    async def read(self, location: Location) -> bytes:
-        """The whole object."""
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
+        """The whole object; TooLarge if it has more than `limit` bytes, of which not more are then fetched."""
         ...
 
     async def stat(self, location: Location) -> StoredObject:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
-from lakesweep.cleanup.ports import Clock, Engine, Table, TableFormat, TableState
+from lakesweep.cleanup.ports import Clock, Decode, Engine, Table, TableFormat, TableState
 from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.engines import sizing
+from lakesweep.engines.inventory import lists as inventories
+from lakesweep.formats import bounded
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.location import Location
@@ -25,7 +28,7 @@ from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
 from lakesweep.storage.pace import Gate, delete_gate
-from lakesweep.storage.spec import LocalOptions, S3Options, StorageSpec
+from lakesweep.storage.spec import Confine, LocalOptions, S3Options, StorageSpec
 
 
 class Adapters:
@@ -34,12 +37,13 @@ class Adapters:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        bounded.allow(settings.storage.max_metadata_bytes)
         self._closing = AsyncExitStack()
-        self._storages: dict[str, Storage] = {}
-        self._writers: dict[str, Writer] = {}
+        self._storages: dict[StorageSpec, Storage] = {}
+        self._writers: dict[StorageSpec, Writer] = {}
         self._paces: dict[str, Gate] = {}
-        self._engines: dict[str, Engine] = {}
-        self._spark_engines: dict[str, Engine] = {}
+        self._engines: dict[tuple[str, Location | None], Engine] = {}
+        self._spark_engines: dict[tuple[str, Location | None], Engine] = {}
         spark = settings.engine.spark
         self._spark_config = engines.spark_config(spark.master, spark.remote, spark.conf)
         self._formats: dict[tuple[str, str], TableFormat] = {}
@@ -71,8 +75,9 @@ class Adapters:
                 spec,
                 self.storage(tenant.id),
                 self._clock,
-                self.writer(tenant.id),
+                self.writer(tenant.id, spec.tenant_root),
                 self._tidy(tenant.id, spec.tenant_root),
+                survey=self._survey(tenant.id),
             )
         return self._formats[key]
 
@@ -89,23 +94,54 @@ class Adapters:
                 compare_etags=s3.compare_etags,
             ),
             call_timeout_seconds=self._settings.storage.call_timeout_seconds,
+            max_bytes=self._settings.storage.max_metadata_bytes,
         )
 
-    def storage(self, tenant: str) -> Storage:
-        """Reading, with one tenant's way to S3."""
-        if tenant not in self._storages:
-            storage = storages.open_storage(self._storage_spec(tenant))
-            self._closing.push_async_callback(storage.aclose)
-            self._storages[tenant] = storage
-        return self._storages[tenant]
+    def own_storage(self) -> Storage:
+        """Reading where the service keeps its own files."""
+        return self._opened_storage(self._storage_spec(""))
 
-    def writer(self, tenant: str) -> Writer:
-        """Writing whole objects, with one tenant's way to S3."""
-        if tenant not in self._writers:
-            writer = storages.open_writer(self._storage_spec(tenant))
+    def own_writer(self) -> Writer:
+        """Writing where the service keeps its own files."""
+        return self._opened_writer(self._storage_spec(""))
+
+    def storage(self, tenant: str, root: Location | None = None) -> Storage:
+        """Reading for one tenant, or for a bare location with that root: there, and where the operator allowed it."""
+        return self._opened_storage(self._reading(tenant, root))
+
+    def writer(self, tenant: str, root: Location) -> Writer:
+        """Writing whole objects below one root, with one tenant's way to S3."""
+        return self._opened_writer(replace(self._storage_spec(tenant), confine=Confine(places=(root,))))
+
+    def _survey(self, tenant: str) -> Storage:
+        """The same as `storage`, and metadata files of a catalog's other tables, wherever the tenant's keys reach."""
+        spec = self._reading(tenant)
+        if spec.confine is None:
+            return self._opened_storage(spec)
+        return self._opened_storage(replace(spec, confine=replace(spec.confine, survey=formats.SURVEYED)))
+
+    def _reading(self, tenant: str, root: Location | None = None) -> StorageSpec:
+        settings = self._settings.tenant(tenant)
+        places = [] if root is None else [root]
+        if settings is not None:
+            places += [Location.parse(text) for text in (settings.root, *settings.allow_read)]
+            lists = [Location.parse(one.inventory) for one in settings.datasets if one.inventory]
+            places += [place for address in lists for place in inventories.places(address)]
+        return replace(self._storage_spec(tenant), confine=Confine(places=tuple(dict.fromkeys(places))))
+
+    def _opened_storage(self, spec: StorageSpec) -> Storage:
+        if spec not in self._storages:
+            storage = storages.open_storage(spec)
+            self._closing.push_async_callback(storage.aclose)
+            self._storages[spec] = storage
+        return self._storages[spec]
+
+    def _opened_writer(self, spec: StorageSpec) -> Writer:
+        if spec not in self._writers:
+            writer = storages.open_writer(spec)
             self._closing.push_async_callback(writer.aclose)
-            self._writers[tenant] = writer
-        return self._writers[tenant]
+            self._writers[spec] = writer
+        return self._writers[spec]
 
     def _tidy(self, tenant: str, tenant_root: Location) -> GatedTidy:
         spec = self._storage_spec(tenant)
@@ -130,44 +166,49 @@ class Adapters:
             self._paces[tenant] = delete_gate(most)
         return self._paces[tenant]
 
-    def inprocess(self, tenant: str) -> Engine:
-        """The engine inside this process."""
-        if tenant not in self._engines:
+    def inprocess(self, tenant: str, root: Location | None = None) -> Engine:
+        """The engine inside this process. `root` is a bare location's."""
+        if (tenant, root) not in self._engines:
             engine = engines.open_inprocess(
-                storage=self.storage(tenant),
-                decoder=formats.decoder,
+                storage=self.storage(tenant, root),
+                decoder=self._decoder,
                 data_dir=self._settings.service.data_dir,
                 memory_limit=self._settings.engine.memory_limit,
                 cache_scope=self._cache_scope(tenant),
                 cache_key=self.cache_key,
             )
             self._closing.push_async_callback(engine.aclose)
-            self._engines[tenant] = engine
-        return self._engines[tenant]
+            self._engines[tenant, root] = engine
+        return self._engines[tenant, root]
 
-    def spark(self, tenant: str) -> Engine:
-        """The engine on Spark. All tenants share its session."""
-        if tenant not in self._spark_engines:
+    def spark(self, tenant: str, root: Location | None = None) -> Engine:
+        """The engine on Spark. All tenants share its session; its executors are confined like this process."""
+        if (tenant, root) not in self._spark_engines:
             engine = engines.open_spark(
-                storage=self.storage(tenant),
-                spec=self._storage_spec(tenant),
-                decoder=formats.decoder,
+                storage=self.storage(tenant, root),
+                spec=self._reading(tenant, root),
+                decoder=self._decoder,
                 data_dir=self._settings.service.data_dir,
                 config=self._spark_config,
                 cache_scope=self._cache_scope(tenant),
                 cache_key=self.cache_key,
             )
             self._closing.push_async_callback(engine.aclose)
-            self._spark_engines[tenant] = engine
-        return self._spark_engines[tenant]
+            self._spark_engines[tenant, root] = engine
+        return self._spark_engines[tenant, root]
+
+    @property
+    def _decoder(self) -> Callable[[FormatName], Decode]:
+        return partial(formats.decoder, max_bytes=self._settings.storage.max_metadata_bytes)
 
     def _cache_scope(self, tenant: str) -> str:
         return f"{tenant}|{s3_for(self._settings, tenant).endpoint_url}"
 
     def choose_engine(
-        self, tenant: str, state: TableState, runs: Sequence[dict[str, Any]]
+        self, tenant: str, state: TableState, runs: Sequence[dict[str, Any]], root: Location | None = None
     ) -> tuple[Engine, EngineChoice]:
-        """Which engine plans a table, and why that one. `runs` are the table's latest, newest first."""
+        """Which engine plans a table, and why that one. `runs` are the table's latest, newest first; `root` is a bare
+        location's."""
         kind = self._settings.engine.kind
         choice = engines.choose(
             kind=kind,
@@ -175,7 +216,8 @@ class Adapters:
             estimate=sizing.estimate(state, runs),
             available=engines.available(self._spark_config) if kind == "auto" else engines.ALL,
         )
-        return self.spark(tenant) if choice.kind == engines.SPARK else self.inprocess(tenant), choice
+        engine = self.spark(tenant, root) if choice.kind == engines.SPARK else self.inprocess(tenant, root)
+        return engine, choice
 
     def artifacts(self) -> Artifacts:
         """Where plans and ledgers are kept: a directory, or a working directory with copies in an object store."""
@@ -184,16 +226,16 @@ class Adapters:
             return Artifacts(Path(place.path))
         working = self._settings.service.data_dir / "artifacts"
         discard = GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard
-        return Artifacts(working, shared=place, storage=self.storage(""), writer=self.writer(""), discard=discard)
+        return Artifacts(working, shared=place, storage=self.own_storage(), writer=self.own_writer(), discard=discard)
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         """A table given as a location only."""
         return await formats.open_location(
             location,
             format,
-            self.storage(tenant),
+            self.storage(tenant, root),
             self._clock,
             root,
-            writer=self.writer(tenant),
+            writer=self.writer(tenant, root),
             tidy=self._tidy(tenant, root),
         )

@@ -212,8 +212,8 @@ class App:
             raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
         explainer = Explainer(
             table=work.table,
-            storage=self._adapters.storage(work.tenant),
-            engine=self._adapters.inprocess(work.tenant),
+            storage=self._adapters.storage(work.tenant, work.read_root),
+            engine=self._adapters.inprocess(work.tenant, work.read_root),
             policy=self._policy(work, execute=False),
             clock=self.clock,
         )
@@ -235,8 +235,8 @@ class App:
             tenant_root=work.tenant_root,
             policy=policy,
             execute=not policy.dry_run,
-            storage=self._adapters.storage(work.tenant),
-            choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state, runs),
+            storage=self._adapters.storage(work.tenant, work.read_root),
+            choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state, runs, work.read_root),
             open_deleter=lambda state: self._adapters.deleter(
                 work.tenant,
                 work.tenant_root,

@@ -36,6 +36,11 @@ class Work:
         return self.bare_tenant if self.bare else self.ref.tenant
 
     @property
+    def read_root(self) -> Location | None:
+        """Of a bare location, where it may be read besides its tenant's places."""
+        return self.tenant_root if self.bare else None
+
+    @property
     def names(self) -> tuple[str, ...]:
         """What a hold may cover it by: its label, and a bare location also as one of its tenant's."""
         label = self.ref.label

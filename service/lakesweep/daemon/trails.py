@@ -19,9 +19,6 @@ from lakesweep.model.table import TableRef
 from lakesweep.settings.digest import digest
 from lakesweep.settings.schema import Settings
 
-_OWN_STORES = ""
-"""No tenant's: artifacts are reached the way `[storage]` says."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trails:
@@ -54,7 +51,7 @@ class Trails:
         return Inspector(
             artifacts=self.settings.artifacts,
             key=self.key,
-            storage=self.adapters.storage(_OWN_STORES),
+            storage=self.adapters.own_storage(),
             state=self.state,
         )
 
@@ -64,8 +61,8 @@ class Trails:
             table=table,
             run_id=run_id,
             key=self.key,
-            storage=self.adapters.storage(_OWN_STORES),
-            writer=self.adapters.writer(_OWN_STORES),
+            storage=self.adapters.own_storage(),
+            writer=self.adapters.own_writer(),
             state=self.state,
             clock=self.clock,
         )

@@ -137,7 +137,7 @@ class InventoryShard:
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         """Fetch and decode it. Decoding runs in a thread."""
         try:
-            data = await storage.read(self.file.location)
+            data = await storage.read(self.file.location, self.file.size_bytes)
         except NotFound as exc:
             raise Unreadable(self.file.location.raw, "the inventory names it and it is not there") from exc
         batches = rows.read(self.source, self.file, data, self.roots)

@@ -93,7 +93,7 @@ class SourceReader:
 
     async def _fetch(self, source: ReferenceSource, decode: Callable[[ReferenceSource, bytes], T | None]) -> T | None:
         try:
-            data = await self.storage.read(source.location)
+            data = await self.storage.read(source.location, source.size_bytes)
         except StorageError as exc:
             _check_skippable(source, exc)
             return None

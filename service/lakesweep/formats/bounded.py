@@ -1,4 +1,9 @@
-"""Ask a store for many things at once, but not for all of them."""
+"""Bounds that hold for every format: how much is asked of a store at once, and how large metadata may become.
+
+What a table's metadata inflates to is the tenant's choice, so nothing is uncompressed, decoded or parsed without an
+allowance. It grows with what is stored, by more than any real metadata compresses, and ends at
+storage.max_metadata_bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_FREE = 64 * 1024 * 1024
+"""Bytes that any object may become."""
+_RATIO = 100
+"""How many times its own size a larger one may become. Manifests compress to a tenth, log files to a twentieth."""
+_most = 2 * 1024**3
 
 CONCURRENT_READS = 16
 """Small reads in flight for one table."""
@@ -35,3 +46,21 @@ async def gather_bounded(
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def allow(most: int) -> None:
+    """Set storage.max_metadata_bytes for this process."""
+    global _most  # noqa: PLW0603 - one setting of one process, which decoders in threads and workers share
+    _most = most
+
+
+def allowance(stored: int) -> int:
+    """How many bytes an object of this size may become."""
+    return min(max(_FREE, _RATIO * stored), _most)
+
+
+class TooMuch(ValueError):
+    """More than the allowance. A ValueError, as other damage is."""
+
+    def __init__(self, allowed: int) -> None:
+        super().__init__(f"it becomes larger than the {allowed} bytes that metadata of its size may have")

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from lakesweep.cleanup.ports import Clock, Decode, Table, TableFormat
 from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.formats import bounded
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
 from lakesweep.formats.spec import DatasetSpec
@@ -23,15 +24,26 @@ BARE_TENANT = TenantId("location")
 """The tenant of tables that are given as a location only."""
 
 
+SURVEYED = METADATA_SUFFIXES
+"""How the names of files end that tell where other tables of a catalog are."""
+
+
 def open_format(
-    spec: DatasetSpec, storage: Storage, clock: Clock, writer: Writer | None = None, tidy: Tidy | None = None
+    spec: DatasetSpec,
+    storage: Storage,
+    clock: Clock,
+    writer: Writer | None = None,
+    tidy: Tidy | None = None,
+    *,
+    survey: Storage | None = None,
 ) -> TableFormat:
-    """The way to one dataset's tables. Without a writer nothing can be committed by this process itself."""
+    """The way to one dataset's tables. Without a writer nothing can be committed by this process itself. `survey` reads
+    where a catalog's other tables are, which may be outside of what `storage` reads."""
     match spec.format:
         case FormatName.ICEBERG:
             from lakesweep.formats.iceberg.format import IcebergFormat  # noqa: PLC0415 - see above
 
-            return IcebergFormat(spec, storage, writer)
+            return IcebergFormat(spec, storage, writer, survey)
         case FormatName.DELTA:
             from lakesweep.formats.delta.format import DeltaFormat  # noqa: PLC0415 - see above
 
@@ -45,8 +57,11 @@ def open_format(
             assert_never(spec.format)
 
 
-def decoder(format: FormatName) -> Decode:
-    """Bytes to references, for one format."""
+def decoder(format: FormatName, *, max_bytes: int | None = None) -> Decode:
+    """Bytes to references, for one format. `max_bytes` is storage.max_metadata_bytes, which workers elsewhere are told
+    this way."""
+    if max_bytes is not None:
+        bounded.allow(max_bytes)
     match format:
         case FormatName.ICEBERG:
             from lakesweep.formats.iceberg import decode as iceberg  # noqa: PLC0415 - see above

@@ -119,6 +119,28 @@ class Denied(StorageError):
     """The credentials do not allow this."""
 
 
+class OutsideRoot(Denied):
+    """Neither inside the tenant's root nor where the operator allowed to look. It says nothing of what is there: the
+    store was not asked."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            address,
+            "it is not in the tenant's root, so it is not opened; a place that the table needs is for the operator to "
+            "name in `allow_read` of the tenant, or with --root for a bare location",
+        )
+
+
+class TooLarge(StorageError):
+    """More bytes than a table's metadata may have."""
+
+    def __init__(self, address: str, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            address, f"it has more than {limit} bytes: more than is recorded of it, or than storage.max_metadata_bytes"
+        )
+
+
 class AlreadyThere(StorageError):
     """A create-only write found the name taken."""
 

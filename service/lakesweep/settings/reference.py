@@ -90,6 +90,8 @@ def _kind(whole: Schema, about: Schema) -> str:
         return _FORMATS[form]
     if found["type"] == "object":
         return "table of texts"
+    if found["type"] == "array":
+        return f"list of {_kind(whole, found['items'])}"
     return _KINDS[found["type"]] + ", ".join(("", *_limits(found)))
 
 

@@ -71,6 +71,9 @@ class StateSettings(Group):
 class StorageSettings(Group):
     """`[storage]`: how the stores are reached."""
 
+    max_metadata_bytes: Annotated[Count, Field(ge=1024 * 1024)] = 2 * 1024**3
+    """Bytes that one object of a table's metadata may have, as it is stored and as it is uncompressed. A table with a
+    larger one is left alone as `indeterminate`."""
     local: LocalSettings = LocalSettings()
     """Local disks and mounts."""
     s3: S3Settings = S3Settings()

@@ -122,6 +122,9 @@ class TenantSettings(Group):
     """Name of the tenant in targets, reports and metrics."""
     root: Address
     """The place that holds all of the tenant's tables. Nothing outside is ever touched; no two roots overlap."""
+    allow_read: tuple[Address, ...] = ()
+    """Places outside the root where metadata of the tenant's tables may be read, never written or deleted. Without an
+    entry here a table whose metadata names a manifest or log outside of the root is left alone as `indeterminate`."""
     storage: TenantStorage = TenantStorage()
     """What is different for this tenant's stores."""
     orphan_cleanup: CleanupOverride = CleanupOverride()

@@ -15,8 +15,8 @@ import threading
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 import aiofiles
 import aiofiles.os
@@ -27,6 +27,7 @@ from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.files import AgeBy, StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.local_parts import divided, walk_of
+from lakesweep.storage.local_reach import Reach
 from lakesweep.storage.local_walk import Walk, directories, irregular, modified_at, translated
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
@@ -40,40 +41,53 @@ _LEAVE_SECONDS = 10.0
 _AHEAD_PER_THREAD = 2
 """Batches that may lie ready: enough to go on while the consumer is busy, few enough to bound the memory."""
 
-_read_bytes = aiofiles.os.wrap(Path.read_bytes)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_read_bytes = aiofiles.os.wrap(Reach.read)
 """Opened, read and closed in one visit to a thread: manifests are small and many, and going there costs the most."""
 
 
 class LocalStorage:
     """Reads files. Has no way to delete or overwrite one."""
 
-    def __init__(self, age_by: AgeBy = AgeBy.CHANGE) -> None:
+    def __init__(self, age_by: AgeBy = AgeBy.CHANGE, places: Sequence[Location] = ()) -> None:
+        """With places, only what is reached below them without a link; see `local_reach`."""
         self._age_by = age_by
+        self._reach = Reach(places)
 
-    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All regular files below `root`, walked by a few threads that are a few batches ahead of the consumer."""
-        return _walked(Walk(root.path.rstrip("/") or "/", age_by=self._age_by))
+        top, below = await asyncio.to_thread(self._reach.top_and_below, root)
+        async with aclosing(_walked(Walk(top, below, age_by=self._age_by))) as batches:
+            async for batch in batches:
+                yield batch
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
         """Directories, from as many levels as give enough of them."""
+        await asyncio.to_thread(self._reach.top_and_below, root)
         return await asyncio.to_thread(divided, root, wanted)
 
-    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         """One directory, with or without what is below it. Only the root itself may be a link."""
-        return _walked(walk_of(part, self._age_by))
+        await asyncio.to_thread(self._reach.top_and_below, part.root)
+        async with aclosing(_walked(walk_of(part, self._age_by))) as batches:
+            async for batch in batches:
+                yield batch
 
     async def directories(self, root: Location) -> Sequence[str]:
         """Directories right below `root`; links are not followed."""
-        return await asyncio.to_thread(directories, root.path.rstrip("/") or "/")
+        top, below = await asyncio.to_thread(self._reach.top_and_below, root)
+        return await asyncio.to_thread(directories, top, below)
 
     async def irregular(self, root: Location) -> Sequence[str]:
         """Whatever is neither a regular file nor a directory. Only the root itself may be a link."""
+        await asyncio.to_thread(self._reach.top_and_below, root)
         return await asyncio.to_thread(irregular, root.path.rstrip("/") or "/")
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole file."""
         try:
-            return await _read_bytes(Path(location.path))
+            return await _read_bytes(self._reach, location, limit)
         except _ABSENT as exc:
             raise NotFound(location.raw, "no such file") from exc
         except OSError as exc:
@@ -82,7 +96,7 @@ class LocalStorage:
     async def stat(self, location: Location) -> StoredObject:
         """Size and time; a file has no etag."""
         try:
-            found = await asyncio.to_thread(os.stat, location.path)
+            found = await asyncio.to_thread(self._reach.stat, location)
         except _ABSENT as exc:
             raise NotFound(location.raw, "no such file") from exc
         except OSError as exc:
@@ -157,47 +171,42 @@ def _look_at(reading: asyncio.Future[None]) -> None:
 class LocalWriter:
     """Writes whole files: complete beside their place first, then moved into it."""
 
+    def __init__(self, places: Sequence[Location] = ()) -> None:
+        """With places, only below them and through no link."""
+        self._reach = Reach(places)
+
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
         """Write atomically. A create-only write goes in by hard link, which fails if the name is taken."""
         try:
-            await asyncio.to_thread(_write, location, data, create_only=create_only)
+            await asyncio.to_thread(self._write, location, data, create_only=create_only)
         except OSError as exc:
             raise translated(exc, location.raw) from exc
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""
 
+    def _write(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """All in one directory that stays open: if a link takes its place meanwhile, nothing is written there."""
+        with self._reach.new_parent(location) as (directory, name):
+            # A leading dot: if the process dies here, what is left is a hidden name that no table reads.
+            beside = f".{uuid.uuid4().hex}.writing"
+            try:
+                with os.fdopen(os.open(beside, _NEW, 0o666, dir_fd=directory), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if create_only:
+                    _link(directory, beside, name, location)
+                else:
+                    os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(beside, dir_fd=directory)
+            os.fsync(directory)  # so that the new name itself survives a power cut
 
-def _write(location: Location, data: bytes, *, create_only: bool) -> None:
-    target = Path(location.path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # A leading dot: if the process dies here, what is left is a hidden name that no table reads.
-    beside = target.parent / f".{uuid.uuid4().hex}.writing"
+
+def _link(directory: int, beside: str, name: str, location: Location) -> None:
     try:
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if create_only:
-            _link(beside, target, location)
-        else:
-            beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
-    _sync_directory(target.parent)
-
-
-def _link(beside: Path, target: Path, location: Location) -> None:
-    try:
-        os.link(beside, target)
+        os.link(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
     except FileExistsError as exc:
         raise AlreadyThere(location.raw, "the file exists") from exc
-
-
-def _sync_directory(path: Path) -> None:
-    """Make the new name itself survive a power cut."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakesweep.cleanup.deleter import ANOTHER_OBJECT, Conditions, Deleted, Fate, not_sent
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
-from lakesweep.model.errors import AlreadyThere, NotFound, StorageError
+from lakesweep.model.errors import AlreadyThere, NotFound, StorageError, TooLarge
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 
@@ -138,9 +138,12 @@ class MemoryStorage:
         self._bucket(root)
         return ()
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole object."""
-        return self._held("read", location).data
+        data = self._held("read", location).data
+        if limit is not None and len(data) > limit:
+            raise TooLarge(location.raw, limit)
+        return data
 
     async def stat(self, location: Location) -> StoredObject:
         """Size, time and etag."""

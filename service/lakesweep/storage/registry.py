@@ -1,7 +1,7 @@
 """The one list of stores, and the way to open them: by scheme, on first use, wrapped in a fixed order.
 
-Storage: retry( limit( deadline( meter( store )))). Writer: retry( meter( store )). Deleter: meter( store ); it
-repeats and limits itself, key by key.
+Storage: confine( retry( limit( deadline( meter( store ))))). Writer: confine( retry( meter( store ))). Deleter:
+meter( store ); it repeats and limits itself, key by key, and has its own gate.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lakesweep.storage.local_delete import LocalDeleter
 from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
 from lakesweep.storage.pace import Gate
 from lakesweep.storage.spec import StorageSpec
+from lakesweep.storage.wrappers.confine import ConfinedStorage, ConfinedWriter
 from lakesweep.storage.wrappers.deadline import DeadlineStorage
 from lakesweep.storage.wrappers.limit import LimitedStorage
 from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
@@ -58,12 +59,20 @@ def _s3_writer(spec: StorageSpec) -> Writer:
     return S3Writer(spec.s3)
 
 
+def _places(spec: StorageSpec) -> tuple[Location, ...]:
+    """Below which no link is followed. What is surveyed may be anywhere, so there the top is a place too."""
+    if spec.confine is None:
+        return ()
+    top = (Location("file", "", "/"),) if spec.confine.survey else ()
+    return (*spec.confine.places, *top)
+
+
 BACKENDS: tuple[Backend, ...] = (
     Backend(
         scheme="file",
-        storage=lambda spec: LocalStorage(spec.local.age_by),
+        storage=lambda spec: LocalStorage(spec.local.age_by, _places(spec)),
         deleter=lambda _spec, _gate: LocalDeleter(),
-        writer=lambda _: LocalWriter(),
+        writer=lambda spec: LocalWriter(_places(spec)),
     ),
     Backend(
         scheme="s3",
@@ -85,7 +94,8 @@ def open_storage(spec: StorageSpec, stats: Stats | None = None) -> Storage:
     router = _RoutedStorage(_Open(spec, {backend.scheme: backend.storage for backend in BACKENDS}))
     metered = MeteredStorage(router, stats or Stats())
     timed = DeadlineStorage(metered, spec.call_timeout_seconds)
-    return RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
+    retrying = RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
+    return ConfinedStorage(retrying, spec.confine, spec.max_bytes)
 
 
 def open_deleter(spec: StorageSpec, stats: Stats | None = None, gate: Gate | None = None) -> Deleter:
@@ -101,7 +111,8 @@ def open_deleter(spec: StorageSpec, stats: Stats | None = None, gate: Gate | Non
 def open_writer(spec: StorageSpec, stats: Stats | None = None) -> Writer:
     """The power to write, by address. Nothing is connected yet."""
     router = _RoutedWriter(_Open(spec, {backend.scheme: backend.writer for backend in BACKENDS}))
-    return RetryingWriter(MeteredWriter(router, stats or Stats()), Backoff(spec.attempts))
+    writer = RetryingWriter(MeteredWriter(router, stats or Stats()), Backoff(spec.attempts))
+    return ConfinedWriter(writer, spec.confine) if spec.confine else writer
 
 
 class _Closes(Protocol):
@@ -163,8 +174,8 @@ class _RoutedStorage:
     async def irregular(self, root: Location) -> Sequence[str]:
         return await self._stores.at(root).irregular(root)
 
-    async def read(self, location: Location) -> bytes:
-        return await self._stores.at(location).read(location)
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
+        return await self._stores.at(location).read(location, limit)
 
     async def stat(self, location: Location) -> StoredObject:
         return await self._stores.at(location).stat(location)

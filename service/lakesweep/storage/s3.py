@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from botocore.exceptions import ClientError
 
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
-from lakesweep.model.errors import AlreadyThere, NotFound, Unavailable
+from lakesweep.model.errors import AlreadyThere, NotFound, TooLarge, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.storage.s3_client import PAGE, S3Connection
@@ -91,13 +91,15 @@ class S3Storage:
         """Every object is listed."""
         return ()
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole object; a large one in ranges side by side, all of them of one version of it."""
         client = await self._objects.client()
         with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
             answer = await client.get_object(Bucket=location.authority, Key=location.path)
             async with answer["Body"] as body:
                 size, etag = int(answer["ContentLength"]), answer.get("ETag")
+                if limit is not None and size > limit:
+                    raise TooLarge(location.raw, limit)
                 if size <= _RANGE_BYTES or not etag:
                     data: bytes = await body.read()
                     return data

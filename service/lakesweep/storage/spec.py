@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakesweep.model.files import AgeBy
+from lakesweep.model.location import Location
+
+MAX_METADATA_BYTES = 2 * 1024**3
+"""The default of storage.max_metadata_bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,28 @@ class S3Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Confine:
+    """What may be read and written at all, whatever a table's metadata names."""
+
+    places: tuple[Location, ...]
+    """The tenant's root and what the operator allowed beside it."""
+    survey: tuple[str, ...] = ()
+    """Objects whose names end so may be read anywhere in the stores that the places are in: a catalog's other tables,
+    for which it has to be known where they keep files."""
+
+    def allows(self, location: Location) -> bool:
+        """Is it one of the places, or inside one?"""
+        return any(place.as_directory() == location.as_directory() or place.contains(location) for place in self.places)
+
+    def allows_reading(self, location: Location) -> bool:
+        """The same, or a name that is surveyed."""
+        if self.allows(location):
+            return True
+        surveyed = bool(self.survey) and location.name.endswith(self.survey)
+        return surveyed and location.scheme in {place.scheme for place in self.places}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
     """How files on local disks are judged."""
 
@@ -58,3 +84,7 @@ class StorageSpec:
     """For one call, or one batch of a listing, to be answered."""
     attempts: int = 2
     """Tries of a read whose store was unavailable even after the client's own retries."""
+    max_bytes: int = MAX_METADATA_BYTES
+    """No object with more bytes is read."""
+    confine: Confine | None = None
+    """None: everything that the credentials allow, for places that only the operator names."""

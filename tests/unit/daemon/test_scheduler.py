@@ -78,8 +78,8 @@ def _with_clock(open_storage, clock):
     async def now():
         return clock.now()
 
-    def opened(tenant):
-        storage = open_storage(tenant)
+    def opened(tenant, root=None):
+        storage = open_storage(tenant, root)
         storage.now = now
         return storage
 

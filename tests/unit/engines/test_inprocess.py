@@ -97,11 +97,11 @@ class Counting(MemoryStorage):
         super().__init__()
         self.now = self.most = 0
 
-    async def read(self, location):
+    async def read(self, location, limit=None):
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0)
-        data = await super().read(location)
+        data = await super().read(location, limit)
         self.now -= 1
         return data
 

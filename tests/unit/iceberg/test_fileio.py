@@ -14,6 +14,7 @@ from lakesweep.formats.iceberg.catalog import IcebergCatalog
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, PointerFound
 from lakesweep.formats.iceberg.source import CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
+from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.storage.local import LocalWriter
@@ -27,11 +28,12 @@ def bridge(*, writes: bool = True) -> Bridge:
 
 @pytest.mark.parametrize("name", ["plain", "a#b", "a?b=c", "a%20b", "a b+c", "ü"])
 async def test_keys_are_never_parsed(tmp_path: Path, name: str):
-    files = load_file_io({"py-io-impl": IMPLEMENTATION, BRIDGE_PROPERTY: bridge()})
+    made = bridge()
+    files = load_file_io({"py-io-impl": IMPLEMENTATION, BRIDGE_PROPERTY: made})
     location = f"file://{tmp_path}/{name}"
 
     def work() -> bytes:
-        with files.new_output(location).create() as out:
+        with made.writing_below([Location.parse(str(tmp_path))]), files.new_output(location).create() as out:
             out.write(b"hello")
         assert files.new_output(location).exists()
         assert len(files.new_input(location)) == 5
@@ -42,11 +44,15 @@ async def test_keys_are_never_parsed(tmp_path: Path, name: str):
 
 
 async def test_nothing_is_overwritten_unless_asked_and_nothing_is_ever_deleted(tmp_path: Path):
-    files = load_file_io({"py-io-impl": IMPLEMENTATION, BRIDGE_PROPERTY: bridge()})
+    made = bridge()
+    files = load_file_io({"py-io-impl": IMPLEMENTATION, BRIDGE_PROPERTY: made})
     location = f"file://{tmp_path}/x"
 
     def write(*, overwrite: bool) -> None:
-        with files.new_output(location).create(overwrite=overwrite) as out:
+        with (
+            made.writing_below([Location.parse(str(tmp_path))]),
+            files.new_output(location).create(overwrite=overwrite) as out,
+        ):
             out.write(b"x")
 
     await asyncio.to_thread(write, overwrite=False)
@@ -95,3 +101,18 @@ async def test_a_process_that_only_reads_skips_the_expiry_of_a_client_side_catal
     assert "only reads" in (plan.skipped or "")
     with pytest.raises(PermissionError):
         bridge(writes=False).write(f"file://{tmp_path}/x", b"", overwrite=False)
+
+
+@pytest.mark.parametrize("roots", [(), ("acme",), ("acme", "umbrella/other")])
+async def test_a_commit_writes_only_inside_the_roots_of_its_table(tmp_path: Path, roots: tuple[str, ...]):
+    made = bridge()
+    files = load_file_io({"py-io-impl": IMPLEMENTATION, BRIDGE_PROPERTY: made})
+
+    def write() -> None:
+        places = [Location.parse(f"{tmp_path}/{root}") for root in roots]
+        with made.writing_below(places), files.new_output(f"file://{tmp_path}/umbrella/t/x").create() as out:
+            out.write(b"x")
+
+    with pytest.raises(Refused, match="outside the table's roots"):
+        await asyncio.to_thread(write)
+    assert list(tmp_path.iterdir()) == []

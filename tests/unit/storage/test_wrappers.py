@@ -148,7 +148,7 @@ class Slow(MemoryStorage):
 
     running = most = 0
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(0.001)
@@ -178,7 +178,7 @@ class Hanging(MemoryStorage):
                 yield batch
         await asyncio.sleep(3600)
 
-    async def read(self, location):
+    async def read(self, location, limit=None):
         await asyncio.sleep(3600)
 
     stat = directories = read

@@ -71,6 +71,17 @@ async def find(storage: Storage, inventory: Inventory, roots: Sequence[Location]
     return found
 
 
+def places(address: Location) -> tuple[Location, ...]:
+    """Where an inventory that is named so may keep its files: S3 puts them beside the dated directory of a manifest."""
+    directory = address if address.name != _MANIFEST else _above(address)
+    is_dated = bool(_DATED.match(directory.path.rstrip("/").rpartition("/")[2]))
+    return (address, _above(directory)) if is_dated or address.name == _MANIFEST else (address,)
+
+
+def _above(place: Location) -> Location:
+    return Location(place.scheme, place.authority, place.path.rstrip("/").rpartition("/")[0])
+
+
 def _check_age(found: FileList, inventory: Inventory) -> None:
     made = f"{found.address} was made at {found.created_at:%Y-%m-%d %H:%M} UTC"
     if found.created_at < inventory.not_before:

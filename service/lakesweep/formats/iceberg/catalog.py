@@ -32,6 +32,7 @@ from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
 from lakesweep.formats.iceberg.staging import Stager
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, SettingsError, UnknownTable
+from lakesweep.model.location import Location
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -139,8 +140,10 @@ class IcebergCatalog:
         pointer: Pointer,
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
+        roots: Sequence[Location],
     ) -> CommitTableResponse:
-        """Send a commit. Raises pyiceberg's own errors, or TimeoutError: only `expire` can tell what they mean."""
+        """Send a commit, for which files may be written inside the table's roots. Raises pyiceberg's own errors, or
+        TimeoutError: only `expire` can tell what they mean."""
         catalog = await self._catalog()
         table = Table(
             identifier=identifier,
@@ -150,7 +153,12 @@ class IcebergCatalog:
             catalog=catalog,
             config=dict(pointer.config),
         )
-        return await self._in_thread(catalog.commit_table, table, tuple(requirements), tuple(updates))
+
+        def send() -> CommitTableResponse:
+            with self._bridge.writing_below(roots):
+                return catalog.commit_table(table, tuple(requirements), tuple(updates))
+
+        return await self._in_thread(send)
 
     def explain(self, exc: BaseException) -> str:
         """An error in one sentence without secrets."""

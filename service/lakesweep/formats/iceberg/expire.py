@@ -139,7 +139,10 @@ class ExpiryCommit:
                 native.pointer,
                 requirements(native.metadata, plan, style),
                 updates(native.metadata, plan),
+                state.roots,
             )
+        except Refused:  # it wanted to write outside of the table: nothing was committed
+            raise
         except CommitFailedException as exc:
             return CommitConflict(f"another commit came first: {catalog.explain(exc)}")
         except NoSuchTableError as exc:

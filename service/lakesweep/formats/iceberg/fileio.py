@@ -1,8 +1,9 @@
 """pyiceberg's way to files, led through our own stores: one set of credentials, keys never parsed as URLs.
 
 pyiceberg calls this from worker threads; the work is handed to the event loop that owns the stores. Nothing can be
-deleted through it. While `pointer_only` is on, the first file that a catalog wants to read is not read: its address
-is the answer, so that asking a catalog for a table costs no file and no parsing.
+deleted through it, and written only inside the roots of the table that is being committed to. While `pointer_only` is
+on, the first file that a catalog wants to read is not read: its address is the answer, so that asking a catalog for a
+table costs no file and no parsing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,6 +19,7 @@ from typing import Any, Self, TypeVar
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.cleanup.writing import check_inside
 from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.location import Location
 
@@ -58,6 +60,15 @@ class Bridge:
         finally:
             self._thread.pointer_only = False
 
+    @contextmanager
+    def writing_below(self, roots: Sequence[Location]) -> Iterator[None]:
+        """In this thread, let files be written inside these places. Nowhere else and at no other time."""
+        self._thread.roots = tuple(roots)
+        try:
+            yield
+        finally:
+            self._thread.roots = ()
+
     def announce(self, location: str) -> None:
         """Raise PointerFound if that is all the caller wants."""
         if getattr(self._thread, "pointer_only", False):
@@ -82,8 +93,10 @@ class Bridge:
         """The whole file, at once."""
         if self._writer is None:
             raise PermissionError(f"{location}: this process only reads")
+        place = Location.parse(location)
+        check_inside(place, getattr(self._thread, "roots", ()))
         try:
-            self._await(self._writer.put(Location.parse(location), data, create_only=not overwrite))
+            self._await(self._writer.put(place, data, create_only=not overwrite))
         except AlreadyThere as exc:
             raise FileExistsError(location) from exc
 

@@ -33,11 +33,15 @@ class IcebergFormat:
 
     name = FormatName.ICEBERG
 
-    def __init__(self, spec: DatasetSpec, storage: Storage, writer: Writer | None) -> None:
+    def __init__(
+        self, spec: DatasetSpec, storage: Storage, writer: Writer | None, survey: Storage | None = None
+    ) -> None:
+        """`survey` reads the metadata files of the catalog's other tables; by default `storage` does."""
         if not spec.catalog:
             raise SettingsError(f"dataset {spec.tenant}/{spec.dataset}: an Iceberg dataset needs a catalog")
         self._spec = spec
         self._storage = storage
+        self._survey = survey or storage
         self._namespace = split_name(spec.namespace) if spec.namespace else ()
         self._catalog = IcebergCatalog(spec.dataset, spec.catalog, storage, writer)
         self._places: dict[TableRef, tuple[str | None, tuple[Location, ...]]] = {}
@@ -58,7 +62,7 @@ class IcebergFormat:
         async def places(ref: TableRef, identifier: Identifier) -> tuple[TableRef, tuple[Location, ...]] | None:
             async with slots:
                 try:
-                    return ref, await self._places_of(self._table(ref, identifier))
+                    return ref, await self._places_of(self._table(ref, identifier, self._survey))
                 except UnknownTable:
                     return None
 
@@ -93,9 +97,9 @@ class IcebergFormat:
         """Catalogs are shared by tenants that cannot read each other's files."""
         return isinstance(exc, Denied) and not self._spec.tenant_root.overlaps(Location.parse(exc.address))
 
-    def _table(self, ref: TableRef, identifier: Identifier) -> IcebergTable:
-        source = CatalogSource(catalog=self._catalog, identifier=identifier)
-        return IcebergTable(ref, source, self._storage, self._spec.tenant_root)
+    def _table(self, ref: TableRef, identifier: Identifier, storage: Storage | None = None) -> IcebergTable:
+        source = CatalogSource(catalog=self._catalog, identifier=identifier, tenant_root=self._spec.tenant_root)
+        return IcebergTable(ref, source, storage or self._storage, self._spec.tenant_root)
 
     def _ref(self, identifier: Identifier) -> TableRef:
         """A table of another namespace than ours gets a name that no table of ours can have."""

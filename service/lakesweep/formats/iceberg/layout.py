@@ -149,6 +149,14 @@ def roots_of(metadata: TableMetadata, tenant_root: Location) -> tuple[tuple[Loca
     return tuple(roots), tuple(left_out)
 
 
+def writes_inside(metadata: TableMetadata, tenant_root: Location | None) -> bool:
+    """Would a client's commit put its metadata file inside the tenant's root?"""
+    place = _parse(metadata.properties.get(_METADATA_PATH) or metadata.location)
+    return tenant_root is None or (
+        place is not None and (place == tenant_root.as_directory() or tenant_root.contains(place))
+    )
+
+
 def places_of(location: str, properties: Mapping[str, str], named: Iterable[str] = ()) -> tuple[Location, ...]:
     """Every place a table keeps files in, whoever owns it: for comparing tables with each other.
 

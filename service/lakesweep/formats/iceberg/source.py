@@ -10,7 +10,7 @@ from typing import Protocol
 
 from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats import irregular
-from lakesweep.formats.iceberg import rewrite
+from lakesweep.formats.iceberg import layout, rewrite
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog, Identifier, Pointer
 from lakesweep.formats.iceberg.layout import VERSION_HINT
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
@@ -43,6 +43,8 @@ class CatalogSource:
 
     catalog: IcebergCatalog
     identifier: Identifier
+    tenant_root: Location | None = None
+    """Outside of it no metadata file is written."""
     executable: bool = True
 
     async def pointer(self) -> Pointer:
@@ -64,6 +66,8 @@ class CatalogSource:
     async def _no_client_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
         if not self.catalog.can_write:
             return "this catalog needs us to write the metadata file, and this process only reads"
+        if not layout.writes_inside(metadata, self.tenant_root):
+            return "its write.metadata.path is outside the tenant's root, where nothing is written"
         if unproven := await self.catalog.no_swap():
             return unproven
         dangling = [str(ref) for ref in metadata.refs if metadata.snapshot(ref.snapshot_id) is None]

@@ -19,6 +19,7 @@ import structlog
 
 from lakesweep.cleanup.ports import Fence, References, TableState
 from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.cleanup.writing import GatedWriter
 from lakesweep.formats.paimon import directories, drop, expiry, load, reader
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
@@ -59,6 +60,8 @@ class PaimonTable:
     executable: bool = True
 
     def __post_init__(self) -> None:
+        if self.writer is not None:
+            self.writer = GatedWriter(self.writer, (self.location,))
         self._files = TableFiles(storage=self.storage, location=self.location)
         self._lists = ListReader(self._files)
         self._references = ReferenceReader(self._files, self._lists)

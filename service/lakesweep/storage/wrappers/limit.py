@@ -57,10 +57,10 @@ class LimitedStorage:
         async with self._places:
             return await self._inner.irregular(root)
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole object."""
         async with self._places:
-            return await self._inner.read(location)
+            return await self._inner.read(location, limit)
 
     async def stat(self, location: Location) -> StoredObject:
         """One object's size, time and etag."""

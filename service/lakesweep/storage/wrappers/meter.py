@@ -67,10 +67,10 @@ class MeteredStorage:
         self._stats.calls["irregular"] += 1
         return await self._inner.irregular(root)
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         """Count bytes."""
         self._stats.calls["read"] += 1
-        data = await self._inner.read(location)
+        data = await self._inner.read(location, limit)
         self._stats.bytes_read += len(data)
         return data
 

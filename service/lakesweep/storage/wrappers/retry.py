@@ -98,9 +98,9 @@ class RetryingStorage:
         """Again while the store is unavailable."""
         return await self._backoff.call(lambda: self._inner.irregular(root))
 
-    async def read(self, location: Location) -> bytes:
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole object."""
-        return await self._backoff.call(lambda: self._inner.read(location))
+        return await self._backoff.call(lambda: self._inner.read(location, limit))
 
     async def stat(self, location: Location) -> StoredObject:
         """One object's size, time and etag."""

@@ -1,0 +1,94 @@
+"""Look only where the tenant may look, and write only there. Outermost, so that nothing outside is ever asked for.
+
+What a table's metadata, a catalog or a hint names is text that a tenant has chosen. Every such address comes through
+here: one outside is refused in words that are the same whether something is there or not, and no object is read that is
+larger than metadata may be. The local store itself follows no link below the same places; see `local_reach`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+
+from lakesweep.cleanup.storage_ports import Part, Storage, Writer
+from lakesweep.model.errors import OutsideRoot, Refused
+from lakesweep.model.files import StoredObject
+from lakesweep.model.location import Location
+from lakesweep.storage.spec import Confine
+
+
+class ConfinedStorage:
+    """A Storage that ends at the borders of some places. Without `confine` only sizes are bounded."""
+
+    def __init__(self, inner: Storage, confine: Confine | None, max_bytes: int) -> None:
+        self._inner = inner
+        self._confine = confine
+        self._max_bytes = max_bytes
+
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Only inside."""
+        self._check(root)
+        return self._inner.list(root)
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """Only inside."""
+        self._check(root)
+        return await self._inner.parts(root, wanted)
+
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Only inside."""
+        self._check(part.root)
+        return self._inner.list_part(part)
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """Only inside."""
+        self._check(root)
+        return await self._inner.directories(root)
+
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """Only inside."""
+        self._check(root)
+        return await self._inner.irregular(root)
+
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
+        """Only inside, and never more than metadata may have."""
+        if self._confine is not None and not self._confine.allows_reading(location):
+            raise OutsideRoot(location.raw)
+        return await self._inner.read(location, self._max_bytes if limit is None else min(limit, self._max_bytes))
+
+    async def stat(self, location: Location) -> StoredObject:
+        """Only inside."""
+        self._check(location)
+        return await self._inner.stat(location)
+
+    async def now(self) -> datetime:
+        """The store's clock."""
+        return await self._inner.now()
+
+    async def aclose(self) -> None:
+        """Close the wrapped store."""
+        await self._inner.aclose()
+
+    def _check(self, location: Location) -> None:
+        if self._confine is not None and not self._confine.allows(location):
+            raise OutsideRoot(location.raw)
+
+
+class ConfinedWriter:
+    """A Writer that ends at the same borders."""
+
+    def __init__(self, inner: Writer, confine: Confine) -> None:
+        self._inner = inner
+        self._confine = confine
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """Refused outside, before anything is written."""
+        if not self._confine.allows(location):
+            raise Refused("outside_root", f"{location} is outside the tenant's root; nothing was written")
+        await self._inner.put(location, data, create_only=create_only)
+
+    async def aclose(self) -> None:
+        """Close the wrapped store."""
+        await self._inner.aclose()
