@@ -26,6 +26,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, EngineChoice
 from lakesweep.state.memory import MemoryStateStore
+from lakesweep.storage.local_places import identify
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
 
 CACHE_KEY = b"k" * 32
@@ -124,6 +125,7 @@ class Bench:
             rows_path=str(self.scratch / "plans" / f"{run_id}.parquet"),
             neighbours=self.neighbours,
             neighbours_problem=self.neighbours_problem,
+            identify=identify,
             inventory=self.inventory,
         )
         try:

@@ -40,3 +40,11 @@ def _mounted(*arguments: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", arguments[-1]], check=True)
+
+
+@contextmanager
+def second_name(directory: Path, other: Path) -> Iterator[None]:
+    """The same directory under another name, by a bind mount."""
+    other.mkdir(parents=True, exist_ok=True)
+    with _mounted("--bind", str(directory), str(other)):
+        yield

@@ -191,8 +191,10 @@ def test_placed_addresses_say_whether_storage_should_show_them():
     assert set(placed.column("role").to_pylist()) == {"read"}
 
 
-def test_with_roots_in_two_buckets_every_reference_guards_its_name():
-    roots = [Location.parse("s3://a/t"), Location.parse("s3://b/t")]
+@pytest.mark.parametrize("second", ["s3://b/t", "s3://a/u"])
+def test_with_several_roots_every_reference_guards_its_name(second):
+    """One bucket, or one directory, may have two names."""
+    roots = [Location.parse("s3://a/t"), Location.parse(second)]
     placed = addresses.place(column(["s3://a/t/x"]), Role.READ, MatchBy.ADDRESS, roots)
     assert placed.column("guarded_name").to_pylist() == ["x"]
 

@@ -78,3 +78,22 @@ def test_what_begins_like_its_store_is_in_it_and_spelled_plainly(text, key):
     assert (other.scheme, other.authority) == (place.scheme, place.authority)
     assert other.raw == place.store + key
     assert place.raw.startswith(place.store)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("s3://lake-abc123-s3alias/t", True),
+        ("s3://lake-abc123-s3alias/t/data", True),
+        ("s3://lake-abc123-s3alias/u", False),
+        ("s3://arn:aws:s3:eu-central-1:111122223333:accesspoint/ap/t", True),
+        ("s3://arn:aws:s3:eu-central-1:111122223333:accesspoint/t", True),
+        ("s3://arn:aws:s3:eu-central-1:111122223333:accesspoint:ap/t", True),
+        ("s3://arn:aws:s3:eu-central-1:111122223333:accesspoint/ap/u", False),
+        ("s3://other/t", False),
+    ],
+)
+def test_an_access_point_may_lead_into_any_bucket_so_the_key_decides(other, same):
+    bucket, point = Location.parse("s3://lake/t"), Location.parse(other)
+    assert (bucket.overlaps(point), point.overlaps(bucket)) == (same, same)
+    assert not bucket.contains(point)

@@ -259,14 +259,10 @@ def _inside(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
 
 
 def _guarded_names(keys: pa.Array, inside: pa.Array, roots: Sequence[Location]) -> pa.Array:
-    """File names of references that storage cannot confirm where we look: outside the roots, or, with roots in
-    several buckets, anywhere. Such a reference keeps every listed object of that name: the table may have been
-    copied or renamed, or one bucket may have two names. File names are unique, so this keeps next to nothing else."""
-    doubtful = (
-        pc.invert(inside)
-        if len({(root.scheme, root.authority) for root in roots}) == 1
-        else pc.true_unless_null(inside)
-    )
+    """File names of references that storage cannot confirm where we look: outside the roots, or, with several roots,
+    anywhere. Such a reference keeps every listed object of that name: the table may have been copied or renamed, or
+    one bucket or directory may have two names. File names are unique, so this keeps next to nothing else."""
+    doubtful = pc.invert(inside) if len(roots) == 1 else pc.true_unless_null(inside)
     if not pc.any(doubtful).as_py():
         return pa.nulls(len(keys), pa.string())
     return pc.if_else(doubtful, _last_segments(keys), pa.scalar(None, pa.string()))

@@ -10,7 +10,7 @@ damaged table or a plan above its ceiling also keeps its snapshots. Between plan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -64,6 +64,11 @@ async def _nothing_new(_: TableState) -> None:
     """Nobody objects."""
 
 
+async def _no_standings(_: Iterable[Location]) -> guards.Standings:
+    """Nobody looks at the disk."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
     """What the changing half of a cycle takes over from the planning half."""
@@ -104,6 +109,8 @@ class Cycle:
     """Refuses while this machine's clock is not to be believed; given what `max_clock_skew_minutes` allows."""
     ask_owners: Callable[[], Awaitable[None]] = nobody_objects
     """Asked before every request of a sweep: raises Refused if a person holds the table back by now."""
+    identify: Callable[[Iterable[Location]], Awaitable[guards.Standings]] = _no_standings
+    """Tells which local places are one directory under several names."""
     inventory: Location | None = None
     """A ready file list to read instead of listing."""
     artifacts: Artifacts | None = None
@@ -193,12 +200,14 @@ class Cycle:
         plan = await self._ledger.hold_back(plan, expiry, now, self.clock.now())
         run = self._note(run, plan=plan, expiry=expiry, head=marked.state.head, phase=Phase.CHECKING)
         self._planned = _Planned(engine=engine, marked=marked, expiry=expiry, at=now)
+        places = (place for where in self.neighbours.values() for place in where)
+        standings = await self.identify((*marked.state.roots, *places))
         refusal = (
             untimely
             or guards.check_clock(self.policy, now, store_now)
             or guards.check_tenant_root(marked.state, self.tenant_root)
             or guards.check_neighbours(self.neighbours_problem)
-            or guards.check_overlap(marked.state, self.neighbours)
+            or guards.check_overlap(marked.state, self.neighbours, standings)
             or guards.check_stayed(before_listing, marked.state)
             or await self._check_plan(plan, marked, beside)
         )

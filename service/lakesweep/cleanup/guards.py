@@ -7,6 +7,7 @@ is saved and printed in full all the same, so that a person can look at what was
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakesweep.cleanup.ports import TableState
@@ -20,6 +21,38 @@ CEILING = "ceiling_"
 """Begins the codes of refusals that a person may lift by approving the plan."""
 MISSING = "missing_live_files"
 NOTHING = Tally()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Which directory a local place really is."""
+
+    inode: tuple[int, int]
+    """With its device."""
+    path: str
+    """Its file system and its path there, with a slash at the end: it begins with that of every place around it."""
+    mounted: tuple[str, ...] = ()
+    """The same of what is mounted inside it."""
+
+    def overlaps(self, other: Standing) -> bool:
+        """Is one of the two the other, or inside it?"""
+        theirs = (other.path, *other.mounted)
+        return self.inode == other.inode or any(
+            _nested(mine, one) for mine in (self.path, *self.mounted) for one in theirs
+        )
+
+    @property
+    def repeats_itself(self) -> bool:
+        """Is a part of it mounted inside it once more?"""
+        return any(_nested(self.path, one) for one in self.mounted)
+
+
+def _nested(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+Standings = Mapping[Location, Standing]
+_NO_STANDINGS: Standings = {}
 
 
 def cutoff(policy: CleanupPolicy, minimum_age: timedelta, now: datetime, store_now: datetime) -> datetime:
@@ -60,20 +93,42 @@ def check_neighbours(problem: str | None) -> Refusal | None:
     )
 
 
-def check_overlap(state: TableState, neighbours: Mapping[TableRef, Iterable[Location]]) -> Refusal | None:
-    """Two tables in one place: what is an orphan to one may be live in the other."""
+def check_overlap(
+    state: TableState, neighbours: Mapping[TableRef, Iterable[Location]], standings: Standings = _NO_STANDINGS
+) -> Refusal | None:
+    """Two tables in one place: what is an orphan to one may be live in the other. `standings` tells which local places
+    are one directory under two names."""
     for other, locations in neighbours.items():
         if other == state.ref:
             continue
         for theirs in locations:
             for mine in state.roots:
-                if mine.overlaps(theirs):
+                if mine.overlaps(theirs) or _are_one(mine, theirs, standings):
                     return Refusal(
                         code="overlap",
                         reason=f"{state.ref} ({mine}) and {other} ({theirs}) share a place in storage: "
                         "move one of them, files there may belong to either",
                     )
+    return _check_own_roots(state, standings)
+
+
+def _check_own_roots(state: TableState, standings: Standings) -> Refusal | None:
+    """One directory under two names is listed twice, and what is live under one name looks dead under the other."""
+    for number, one in enumerate(state.roots):
+        found = standings.get(one)
+        for other in (*state.roots[:number], *([one] if found and found.repeats_itself else [])):
+            if _are_one(one, other, standings):
+                return Refusal(
+                    code="overlap",
+                    reason=f"{other} and {one} are one directory under two names (a link or a mount): spell the "
+                    f"places of {state.ref} in one way, or its live files look like orphans under the other name",
+                )
     return None
+
+
+def _are_one(one: Location, other: Location, standings: Standings) -> bool:
+    mine, theirs = standings.get(one), standings.get(other)
+    return mine is not None and theirs is not None and mine.overlaps(theirs)
 
 
 def check_stayed(listed: TableState, marked: TableState) -> Refusal | None:

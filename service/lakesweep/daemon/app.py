@@ -31,7 +31,7 @@ from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import ClockWatch, SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.limits import Limits
-from lakesweep.daemon.neighbours import Neighbours, without_itself
+from lakesweep.daemon.neighbours import Neighbours, other_roots, without_itself
 from lakesweep.daemon.status import TableStatus
 from lakesweep.daemon.targets import Work
 from lakesweep.daemon.tenant_threads import working_for
@@ -49,6 +49,7 @@ from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
 from lakesweep.state.installation_key import derived, installation_key
 from lakesweep.state.registry import open_state
+from lakesweep.storage.local_places import identify
 from lakesweep.telemetry import logs
 from lakesweep.telemetry.metrics import Metrics
 
@@ -255,6 +256,7 @@ class App:
             ask_again=partial(self._ask_again, work, policy.max_clock_skew),
             ask_owners=partial(holds.refuse_held, self.state, *work.names),
             check_time=ClockWatch(self.clock, self.state).check,
+            identify=identify,
             inventory=self._inventory_of(work),
             artifacts=self.artifacts,
             listings=self._limits.listings.of(work.tenant),
@@ -268,7 +270,8 @@ class App:
         await holds.refuse_held(self.state, *work.names)
         neighbours = await self._neighbours_of(work)
         problem = self.neighbours.problem(work.tenant, work.ref.dataset)
-        refusal = guards.check_neighbours(problem) or guards.check_overlap(state, neighbours)
+        standings = await identify((*state.roots, *(place for where in neighbours.values() for place in where)))
+        refusal = guards.check_neighbours(problem) or guards.check_overlap(state, neighbours, standings)
         if refusal:
             raise Refused(refusal.code, refusal.reason)
 
@@ -290,7 +293,9 @@ class App:
         if tenant is None:
             return {}
         places = await self.neighbours.of(tenant)
-        return without_itself(places, work.ref) if work.bare else places
+        if work.bare:
+            places = without_itself(places, work.ref)
+        return {**places, **other_roots(self.settings.tenants, tenant.id)}
 
     def _inventory_of(self, work: Work) -> Location | None:
         """The ready file list of a configured table's dataset, if it has one."""

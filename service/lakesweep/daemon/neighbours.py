@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import structlog
@@ -17,7 +17,7 @@ from lakesweep.cleanup.ports import CatalogTables, Clock
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
-from lakesweep.model.table import TableRef
+from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
@@ -97,6 +97,17 @@ def without_itself(places: Places, bare: TableRef) -> Places:
         ref: where
         for ref, where in places.items()
         if not (is_of_no_dataset(ref) and ref.format is bare.format and own in {one.raw.rstrip("/") for one in where})
+    }
+
+
+def other_roots(tenants: Iterable[TenantSettings], tenant: str) -> Places:
+    """The roots of all other tenants. By name none overlaps another, but a link or a mount may lead into one."""
+    return {
+        TableRef(tenant=TenantId(other.id), dataset="", name=_OUTSIDE, format=FormatName.ICEBERG): (
+            Location.parse(other.root),
+        )
+        for other in tenants
+        if other.id != tenant
     }
 
 

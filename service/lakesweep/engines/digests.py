@@ -68,7 +68,8 @@ class Digests:
         self._numbers = {source: number for number, source in enumerate(sources)}
         self._fingerprints = fingerprints.shared()
         places = sorted(root.match_key.rstrip("/") for root in roots)
-        self._scope = "|".join([self._fingerprints.identity, match_by, *places])
+        guarded = ["names are guarded"] if len(places) > 1 else []
+        self._scope = "|".join([self._fingerprints.identity, match_by, *guarded, *places])
         self._released = frozenset(released.to_pylist())
         self._known: set[str] = set()
         """Cache keys of sources that are stood in for."""

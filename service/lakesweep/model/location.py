@@ -14,6 +14,8 @@ from typing import Self
 SCHEME_ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Other spellings of one store. Both sides of every comparison go through this table."""
 
+_ACCESS_POINT_ALIASES = ("-s3alias", "--ol-s3", "-ext-s3alias")
+
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(.*)$", re.DOTALL)
 _SLASHES = re.compile(r"/{2,}")
 
@@ -96,11 +98,27 @@ class Location:
 
     def overlaps(self, other: Location) -> bool:
         """Is one of the two the other, or inside it? Compared normalised: doubt means yes."""
-        if (self.scheme, self.authority) != (other.scheme, other.authority):
+        if self.scheme != other.scheme:
             return False
-        mine = self.match_key.rstrip("/") + "/"
-        theirs = other.match_key.rstrip("/") + "/"
+        mine, theirs = self.match_key.rstrip("/") + "/", other.match_key.rstrip("/") + "/"
+        if self.authority != other.authority:
+            if not (self.may_be_any_bucket or other.may_be_any_bucket):
+                return False
+            mine, theirs = self._key_in_bucket(), other._key_in_bucket()
         return mine.startswith(theirs) or theirs.startswith(mine)
+
+    @property
+    def may_be_any_bucket(self) -> bool:
+        """Is this an S3 access point, by its ARN or its alias? Then nothing here tells which bucket is behind it."""
+        name = self.authority
+        return self.scheme == "s3" and (name.startswith("arn:") or name.endswith(_ACCESS_POINT_ALIASES))
+
+    def _key_in_bucket(self) -> str:
+        """The key with which a bucket and its access points call the same place; empty for all of it."""
+        key = _SLASHES.sub("/", self.path).strip("/")
+        if self.authority.endswith(":accesspoint"):  # arn:…:accesspoint/NAME/key
+            key = key.partition("/")[2]
+        return f"{key}/" if key else ""
 
     def __str__(self) -> str:
         return self.raw

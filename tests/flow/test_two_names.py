@@ -1,0 +1,83 @@
+"""One directory under two names: a link or a bind mount. What is live under one name is live under the other."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+from tests.builders.small_lake import LocalLake
+from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+from tests.servers.mounts import second_name
+
+from lakesweep.daemon.app import App
+from lakesweep.model.run import Outcome
+from lakesweep.settings.schema import Settings
+
+
+@contextmanager
+def link(real, other):
+    other.symlink_to(real)
+    yield
+
+
+@pytest.mark.parametrize("also_called", [link, second_name])
+async def test_a_data_path_that_is_the_tables_own_directory_loses_nothing(lake, bench, also_called):
+    table = lake.create()
+    table.append(1)
+    orphan = plant(table, "data/orphan.parquet")
+    alias = lake.root / "alias"
+    with also_called(directory(table) / "data", alias):
+        with table.table.transaction() as change:
+            change.set_properties({"write.data.path": f"file://{alias}"})
+        table.append(2)
+        run = await clean(bench, table)
+        assert len(table.rows()) == 2
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "overlap")
+    assert "one directory under two names" in run.refusal.reason
+    assert orphan.exists()
+
+
+async def test_a_directory_that_is_mounted_inside_its_own_table_loses_nothing(lake, bench):
+    table = lake.create()
+    table.append(1)
+    orphan = plant(table, "data/orphan.parquet")
+    alias = directory(table) / "alias"
+    with second_name(directory(table) / "data", alias):
+        with table.table.transaction() as change:
+            change.set_properties({"write.data.path": f"file://{alias}"})
+        table.append(2)
+        run = await clean(bench, table)
+        assert len(table.rows()) == 2
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "overlap")
+    assert orphan.exists()
+
+
+@pytest.mark.parametrize("also_called", [link, second_name])
+async def test_two_tables_whose_roots_are_one_place_overlap(tmp_path, also_called):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one"])
+    place = tmp_path / "lake" / "acme" / "tables"
+    settings = lake.settings()
+    with also_called(place, tmp_path / "lake" / "acme" / "again"):
+        again = {"id": "again", "format": "delta", "location": str(tmp_path / "lake" / "acme" / "again")}
+        settings["tenants"][0]["datasets"].append(again)
+        async with App.open(Settings.model_validate(settings)) as app:
+            runs = [await app.run(work, execute=True) for work in await app.resolve("acme/d/one")]
+    assert [run.refusal.code for run in runs] == ["overlap"]
+    assert len(lake.orphans_left("acme/d/one")) == 3
+
+
+async def test_a_table_that_lies_in_another_tenants_root_by_a_mount_is_refused(tmp_path):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one"])
+    lake.add("umbrella", [])
+    tables = tmp_path / "lake" / "umbrella" / "tables"
+    settings = lake.settings()
+    with second_name(tmp_path / "lake" / "acme" / "tables", tables):
+        async with App.open(Settings.model_validate(settings)) as app:
+            runs = {work.ref.label: await app.run(work, execute=True) for work in await app.resolve(None)}
+    assert {label: run.refusal.code for label, run in runs.items()} == {
+        "acme/d/one": "overlap",
+        "umbrella/d/one": "overlap",
+    }
+    assert len(lake.orphans_left("acme/d/one")) == 3
