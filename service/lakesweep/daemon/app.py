@@ -19,7 +19,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from lakesweep.cleanup import guards, planfile
+from lakesweep.cleanup import guards, own_files, planfile
 from lakesweep.cleanup.approval import Approvals
 from lakesweep.cleanup.confirming import Confirming
 from lakesweep.cleanup.cycle import Cycle
@@ -322,9 +322,10 @@ class App:
         )
 
     def _make_directories(self) -> None:
-        for directory in (self.settings.service.data_dir, self.artifacts.file("plans", "")):
+        plans = self.artifacts.file("plans", "")
+        for directory in (self.settings.service.data_dir, plans.parent, plans):
             try:
-                directory.mkdir(parents=True, exist_ok=True)
+                own_files.make_directory(directory)
             except OSError as exc:
                 raise SettingsError(f"service.data_dir: cannot create {directory}: {exc.strerror}") from exc
 

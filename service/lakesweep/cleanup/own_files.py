@@ -1,0 +1,30 @@
+"""Directories and files of the service itself. Plans, journals and the audit trail name every file of every tenant, so
+nobody else on the machine may read or change them. Never used for a table's own files: other programs read those."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger()
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory that only this user may enter. One that is there keeps its mode; if anybody may write to it, the
+    log says so."""
+    try:
+        path.mkdir(parents=True, mode=DIRECTORY_MODE)
+    except FileExistsError:
+        if path.is_dir() and stat.S_IMODE(path.stat().st_mode) & 0o002:
+            log.warning("directory_open_to_others", path=str(path), hint=f"chmod 700 {path}")
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file that only this user may read, unless it is there."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
