@@ -155,6 +155,10 @@ class SmallService:
     async def pause(self, scope, *, who, reason):
         await self.state.set_hold(Hold(scope=scope, since=self.clock.now(), by=who, reason=reason))
 
+    async def stop(self, scope, *, who, reason):
+        self.asked.append(("stop", scope, who))
+        await self.pause(scope, who=who, reason=reason)
+
     async def resume(self, scope, *, who):
         await self.state.clear_hold(scope)
 

@@ -72,6 +72,10 @@ class AdminBackend(Protocol):
         """Start nothing inside the scope: `*`, a tenant, a dataset or a table."""
         ...
 
+    async def stop(self, scope: str, *, who: str, reason: str | None) -> None:
+        """The same, and runs under way inside it end before their next request, on all replicas."""
+        ...
+
     async def resume(self, scope: str, *, who: str) -> None:
         """Take back what `pause` said of the same scope."""
         ...

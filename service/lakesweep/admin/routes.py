@@ -160,15 +160,23 @@ async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONRe
 
 @router.post("/pause", response_model=documents.Pauses, responses=documented(404))
 async def pause(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
-    """Start nothing more, in the whole service or in a part of it. What runs, runs on."""
+    """Start nothing more, in the whole service or in a part of it. A run that deletes ends before its next request."""
     for scope in _scopes(principal, wanted):
         await backend.pause(scope, who=principal.name, reason=wanted.reason if wanted else None)
     return await _pauses(backend, principal)
 
 
+@router.post("/stop", response_model=documents.Pauses, responses=documented(404))
+async def stop(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
+    """Emergency stop: end what runs, on all replicas, before its next request, and start nothing more until resumed."""
+    for scope in _scopes(principal, wanted):
+        await backend.stop(scope, who=principal.name, reason=wanted.reason if wanted else None)
+    return await _pauses(backend, principal)
+
+
 @router.post("/resume", response_model=documents.Pauses, responses=documented(404))
 async def resume(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
-    """Go on with what was paused."""
+    """Go on with what was paused or stopped."""
     for scope in _scopes(principal, wanted):
         await backend.resume(scope, who=principal.name)
     return await _pauses(backend, principal)

@@ -1,4 +1,4 @@
-"""`lakesweep pause` and `lakesweep resume`: hold tables back, and let them go again."""
+"""`lakesweep stop`, `lakesweep pause` and `lakesweep resume`: hold tables back, and let them go again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def pause(
 ) -> None:
     """Execute nothing on some tables until they are resumed.
 
-    Holds for the service and for the command line, on all replicas. Plans still work, and what runs, runs on.
+    Holds for the service and for the command line, on all replicas. Plans still work; a run that deletes ends before
+    its next request.
 
     Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
     """
@@ -44,6 +45,44 @@ def pause(
         hold = Hold(scope=scope, since=app.clock.now(), by=this_user().who, reason=reason)
         await holds.pause(app.state, app.settings, hold)
         screen.output().print(screen.text(f"{scope}: held"))
+        return ExitCode.DONE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+def stop(
+    scope: Annotated[
+        str | None,
+        typer.Argument(metavar="TARGET", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed."),
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Stop everything.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Told wherever the hold is shown.")
+    ] = None,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Emergency stop: end runs under way before their next request, on all replicas.
+
+    Needs TARGET or --all. What is stopped stays paused until `lakesweep resume` is given the same target, '*' for all.
+
+    Exit codes: 0 stopped, 2 bad usage or settings or no such target, 4 the state store cannot be used.
+    """
+
+    async def body(opened: Session) -> ExitCode:
+        from lakesweep.cleanup.records import Hold  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+
+        if everything == (scope is not None) or scope == "":
+            raise SettingsError("give either a target or --all")
+        app = opened.app
+        wanted = scope or holds.EVERYTHING
+        hold = Hold(scope=wanted, since=app.clock.now(), by=this_user().who, reason=reason)
+        reached = await holds.stop(app.state, app.settings, hold)
+        under_way = f"; under way: {', '.join(reached)}" if reached else "; nothing is under way"
+        screen.output().print(screen.text(f"{wanted}: stopped and held{under_way}"))
         return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))

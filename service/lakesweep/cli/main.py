@@ -15,7 +15,7 @@ from lakesweep.cli.approve import approve
 from lakesweep.cli.compact import compact_manifests
 from lakesweep.cli.demo import demo
 from lakesweep.cli.explain import explain
-from lakesweep.cli.hold import pause, resume
+from lakesweep.cli.hold import pause, resume, stop
 from lakesweep.cli.plan import plan
 from lakesweep.cli.run import run
 from lakesweep.cli.runs import runs
@@ -32,7 +32,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (plan, run, serve, tables, settings, runs, explain, approve, pause, resume, compact_manifests, demo):
+_WORK = (plan, run, serve, tables, settings, runs, explain, approve)
+_HOLDS = (pause, stop, resume)
+for command in (*_WORK, *_HOLDS, compact_manifests, demo):
     app.command()(command)
 for group in (audit.app, token.app):
     app.add_typer(group)

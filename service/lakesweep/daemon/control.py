@@ -111,6 +111,14 @@ class Control:
         log.info("paused", scope=scope, by=who, reason=reason)
         self._scheduler.forget_refresh()
 
+    async def stop(self, scope: str, *, who: str, reason: str | None) -> None:
+        """For all replicas. Those of this one end at once; others ask before each request."""
+        hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason)
+        reached = await holds.stop(self._app.state, self._app.settings, hold)
+        self._scheduler.end_covered(hold)
+        log.warning("stopped", scope=scope, by=who, reason=reason, runs=reached)
+        self._scheduler.forget_refresh()
+
     async def resume(self, scope: str, *, who: str) -> None:
         """For all replicas."""
         if await self._app.state.clear_hold(scope):

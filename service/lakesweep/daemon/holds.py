@@ -22,14 +22,24 @@ LASTING = frozenset({"ref_lost", "ref_unverified"})
 """Refusals that only a person can lift."""
 
 OURSELVES = "lakesweep"
+EVERYTHING = "*"
+_RUNS_LOOKED_AT = 500
+"""To tell which runs a stop reaches; it reaches all of them."""
+
+
+async def stop(state: StateStore, settings: Settings, hold: Hold) -> list[str]:
+    """Hold tables back in an emergency, however many holds there are: every sweep under way asks for holds before each
+    request, wherever it runs. The runs that this reaches, by id."""
+    _check_known(settings, hold.scope)
+    await state.set_hold(hold)
+    held = HoldIndex([hold])
+    recent = await state.list_runs(limit=_RUNS_LOOKED_AT)
+    return [run["run_id"] for run in recent if run["outcome"] is None and held.covering(run["table"])]
 
 
 async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
     """Hold tables back. A slip in a name must not look like a pause: raises UnknownTable."""
-    known = [(tenant.id, dataset.id) for tenant in settings.tenants for dataset in tenant.datasets]
-    bare = fnmatchcase(BARE_TENANT, hold.scope.partition("/")[0])
-    if not bare and not any(targets.may_match(hold.scope, *names) for names in known):
-        raise UnknownTable(f"nothing to hold back: no tenant or dataset is configured that {hold.scope!r} names")
+    _check_known(settings, hold.scope)
     held = HoldIndex(await state.holds())
     tenant = hold.scope.partition("/")[0]
     if held.count(tenant) >= MAX_HOLDS and hold.scope not in {one.scope for one in held.holds}:
@@ -37,6 +47,13 @@ async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
             "too_many_holds", f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant"
         )
     await state.set_hold(hold)
+
+
+def _check_known(settings: Settings, scope: str) -> None:
+    known = [(tenant.id, dataset.id) for tenant in settings.tenants for dataset in tenant.datasets]
+    bare = fnmatchcase(BARE_TENANT, scope.partition("/")[0])
+    if not bare and not any(targets.may_match(scope, *names) for names in known):
+        raise UnknownTable(f"nothing to hold back: no tenant or dataset is configured that {scope!r} names")
 
 
 async def refuse_held(state: StateStore, label: str, *other_names: str) -> None:

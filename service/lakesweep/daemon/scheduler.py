@@ -16,13 +16,13 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lakesweep.cleanup.records import DueTime
-from lakesweep.daemon import timing
+from lakesweep.cleanup.records import DueTime, Hold
+from lakesweep.daemon import targets, timing
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.hold_index import HoldIndex
 from lakesweep.daemon.limits import share
 from lakesweep.daemon.roster import Entry, Roster
-from lakesweep.daemon.tending import Turn, tend
+from lakesweep.daemon.tending import Turn, overruled, tend
 from lakesweep.daemon.timing import Stopped
 from lakesweep.daemon.turns import Due, Turns
 from lakesweep.model.access import Trigger
@@ -88,8 +88,19 @@ class Scheduler:
         for app in (*self._retiring, self.app):
             await app.retire()
 
+    def end_covered(self, hold: Hold) -> None:
+        """End every run of this process that a hold covers."""
+        for label, turn in self.running.items():
+            if targets.covers(hold.scope, label):
+                turn.end(Stopped.SHUTDOWN)
+
     def adopt(self, app: App) -> None:
-        """Go on under new settings. What is running ends under the old ones."""
+        """Go on under new settings. A run that changes things under rules that hold no more ends before its next
+        request; what only plans ends under the old ones."""
+        for turn in self.running.values():
+            if overruled(turn, app.settings):
+                log.info("run_overruled", table=turn.entry.label, run=turn.run_id)
+                turn.end(Stopped.SHUTDOWN)
         self._retiring.append(self.app)
         self.roster.adopt(app)
         self._moments.clear()

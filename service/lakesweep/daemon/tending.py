@@ -22,6 +22,8 @@ from lakesweep.daemon.worker import HeldLease
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError, LeaseLost, Refused, StateError
 from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.settings.cascade import cleanup_for, policy_for
+from lakesweep.settings.schema import Settings
 from lakesweep.telemetry import logs
 
 log = structlog.get_logger()
@@ -49,6 +51,22 @@ class Turn:
         if self.stopped is Stopped.NO:
             self.stopped = why
         self.stop.set()
+
+
+def overruled(turn: Turn, settings: Settings) -> bool:
+    """Do new settings forbid or change what a run under way does? One that only plans changes nothing."""
+    ref, before = turn.entry.work.ref, turn.entry.app.settings
+    rules = policy_for(before, ref.tenant, ref.dataset, ref.name, execute=turn.execute)
+    if rules.dry_run:
+        return False
+    tenant, old_tenant = settings.tenant(ref.tenant), before.tenant(ref.tenant)
+    dataset = tenant.dataset(ref.dataset) if tenant else None
+    if tenant is None or dataset is None or old_tenant is None:
+        return True
+    if (tenant.root, dataset) != (old_tenant.root, old_tenant.dataset(ref.dataset)):
+        return True
+    was, stays = (cleanup_for(one, ref.tenant, ref.dataset, ref.name).enabled for one in (before, settings))
+    return (was and not stays) or policy_for(settings, ref.tenant, ref.dataset, ref.name, execute=turn.execute) != rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

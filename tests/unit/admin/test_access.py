@@ -18,6 +18,7 @@ CHANGES = [
     (f"/api/v1/runs/{RUN_ID}/approve", None),
     (f"/api/v1/runs/{RUN_ID}/cancel", None),
     ("/api/v1/pause", None),
+    ("/api/v1/stop", None),
     ("/api/v1/resume", None),
 ]
 

@@ -151,6 +151,17 @@ async def test_a_run_under_way_is_cancelled_and_one_that_ended_is_not(client, se
     assert service.asked[-1] == ("cancel", run_id, "local")
 
 
+async def test_what_is_stopped_stays_paused_until_resumed(client, service):
+    stopped = await client.post("/api/v1/stop", json={"scope": "acme", "reason": "wrong files"})
+    assert [(hold["scope"], hold["reason"]) for hold in stopped.json()["paused"]] == [("acme", "wrong files")]
+    assert ("stop", "acme", "local") in service.asked
+    everything = await client.post("/api/v1/stop")
+    assert [hold["scope"] for hold in everything.json()["paused"]] == ["*", "acme"]
+    for scope in ("*", "acme"):
+        await client.post("/api/v1/resume", json={"scope": scope})
+    assert (await client.post("/api/v1/resume", json={"scope": "acme"})).json() == {"paused": []}
+
+
 async def test_what_is_paused_goes_on_when_resumed(client):
     paused = await client.post("/api/v1/pause", json={"scope": "acme/prod", "reason": "migration"})
     (hold,) = paused.json()["paused"]
@@ -238,7 +249,7 @@ async def test_the_openapi_document_names_every_route_and_problem(client):
     assert set(document["paths"]) == {
         "/healthz", "/readyz", "/metrics", "/api/v1/tables", "/api/v1/runs", "/api/v1/runs/{run_id}",
         "/api/v1/runs/{run_id}/plan", "/api/v1/runs/{run_id}/approve", "/api/v1/runs/{run_id}/cancel",
-        "/api/v1/pause", "/api/v1/resume",
+        "/api/v1/pause", "/api/v1/resume", "/api/v1/stop",
     }  # fmt: skip
     problems = document["paths"]["/api/v1/runs"]["post"]["responses"]["404"]["content"]
     assert problems == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}

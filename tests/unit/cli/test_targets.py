@@ -98,6 +98,16 @@ def test_a_dataset_without_tables_is_told(lake, call, tmp_path):
     assert error == f"lakesweep: acme/slip: no tables found in {slip['location']}\n"
 
 
+def test_a_stop_needs_a_target_or_all_and_holds_until_it_is_resumed(call):
+    assert call("stop")[0] == 2
+    assert call("stop", "acme", "--all")[0] == 2
+    assert call("stop", "nobody")[0] == 2
+    assert "nothing is under way" in call("stop", "acme/d/one", "--reason", "wrong files")[1]
+    assert call("stop", "--all")[0] == 0
+    assert call("resume", "*")[0] == 0
+    assert call("resume", "acme/d/one")[0] == 0
+
+
 def test_what_is_paused_is_seen_and_a_wrong_scope_is_told_with_the_right_one(call):
     assert call("pause", "acme/d/one")[0] == 0
     paused = {table["table"]: table["paused"] for table in json.loads(call("tables", "--json")[1])["tables"]}

@@ -16,6 +16,7 @@ from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import Refused, StateError, UnknownTable
 from lakesweep.settings.schema import Settings
+from lakesweep.storage.local_delete import LocalDeleter
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -460,6 +461,48 @@ async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_close
         assert await stand.outcomes() == [("acme/d/one", "done"), ("globex/d/two", "done")]
         assert closed == [True]
         await new.retire()
+
+
+@pytest.mark.parametrize(
+    ("tenant", "deleted"),
+    [({"dry_run": True}, 0), ({"enabled": False}, 0), ({"grace_period_hours": 48}, 0), (None, 0), ({}, 3)],
+)
+async def test_a_sweep_under_way_ends_when_a_reload_takes_away_its_rules(lake, monkeypatch, tenant, deleted):
+    lake.add("acme", ["one"])
+    lake.add("globex", [])
+    real, reloads = LocalDeleter.delete, []
+    async with standing(lake) as stand:
+
+        async def reload_then_delete(deleter, paths, conditions=None):
+            if not reloads:
+                if tenant is None:
+                    del lake.tenants["acme"]
+                else:
+                    lake.tenants["acme"]["orphan_cleanup"] = tenant
+                reloads.append(stand.app.successor(Settings.model_validate(lake.settings())))
+                stand.scheduler.adopt(reloads[0])
+            return await real(deleter, paths, conditions)
+
+        monkeypatch.setattr(LocalDeleter, "delete", reload_then_delete)
+        await stand.round(times=2)
+        assert len(reloads) == 1
+        assert 3 - len(lake.orphans_left("acme/d/one")) == deleted
+        assert ("acme/d/one", "done" if deleted else "failed") in await stand.outcomes()
+        lake.check_live()
+
+
+async def test_a_hold_that_a_stop_sets_ends_the_runs_of_this_process(lake, monkeypatch):
+    lake.add("acme", ["one", "two"])
+    real = LocalDeleter.delete
+    async with standing(lake) as stand:
+
+        async def stop_then_delete(deleter, paths, conditions=None):
+            stand.scheduler.end_covered(Hold(scope="acme/d/one", since=NOON, by="somebody"))
+            return await real(deleter, paths, conditions)
+
+        monkeypatch.setattr(LocalDeleter, "delete", stop_then_delete)
+        await stand.round(times=2)
+        assert [len(lake.orphans_left(f"acme/d/{name}")) for name in ("one", "two")] == [3, 0]
 
 
 async def test_a_request_that_waited_while_the_settings_changed_runs_under_the_new_ones(lake):

@@ -1,13 +1,14 @@
 "use strict";
-// Shows what the API tells and changes nothing. Text from outside goes in as text, never as markup.
+// Shows what the API tells; the stop button is all that changes anything. Text from outside goes in as text, never as
+// markup.
 
 const REFRESH_SECONDS = 15;
 const at = (id) => document.getElementById(id);
 const state = { runs: [], older: null };
 
-async function ask(path) {
+async function ask(path, method = "GET") {
   const token = sessionStorage.getItem("token");
-  const answer = await fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+  const answer = await fetch(path, { method, headers: token ? { Authorization: `Bearer ${token}` } : {} });
   const document = await answer.json();
   if (!answer.ok && document.title) throw new Error(document.detail);
   return document;
@@ -176,6 +177,11 @@ at("login").onsubmit = (event) => {
   sessionStorage.setItem("token", at("token").value.trim());
   at("token").value = "";
   refresh();
+};
+at("stop").onclick = () => {
+  if (confirm("End all runs before their next request, and start nothing until somebody resumes?")) {
+    ask("/api/v1/stop", "POST").then(refresh).catch(tell);
+  }
 };
 at("older").onclick = () => older().catch(tell);
 addEventListener("hashchange", showNamed);
