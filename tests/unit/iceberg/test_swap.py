@@ -32,7 +32,6 @@ def named(module: str, name: str) -> Any:
     [
         (named("sql", "SqlCatalog"), None),
         (named("memory", "InMemoryCatalog"), None),
-        (named("glue", "GlueCatalog"), None),
         (named("dynamodb", "DynamoDbCatalog"), "cannot commit to a DynamoDB"),
         (named("bigquery_metastore", "BigQueryMetastoreCatalog"), "cannot commit to a BigQuery"),
         (named("noop", "NoopCatalog"), "nothing is known"),
@@ -43,10 +42,29 @@ def test_each_catalog_is_judged_by_what_its_swap_compares(catalog: Any, reason: 
     assert found is None if reason is None else reason in str(found)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "word", "proven"),
+    [
+        ("https://glue.eu-west-1.amazonaws.com", "", True),
+        ("https://glue.cn-north-1.amazonaws.com.cn", "", True),
+        ("https://vpce-1.glue.eu-west-1.vpce.amazonaws.com", "", True),
+        ("https://glue.eu-west-1.api.aws", "", True),
+        ("http://127.0.0.1:5000", "", False),
+        ("https://amazonaws.com.evil.example", "", False),
+        ("http://127.0.0.1:5000", "true", True),
+    ],
+)
+def test_only_amazons_glue_or_the_operator_proves_that_the_version_is_compared(endpoint: str, word: str, proven: bool):
+    catalog = named("glue", "GlueCatalog")
+    catalog.properties = {swap.CHECKS_VERSION_ID: word}
+    catalog.glue = SimpleNamespace(meta=SimpleNamespace(endpoint_url=endpoint))
+    assert (swap.why_unconditional(catalog) is None) == proven
+
+
 def test_the_names_are_those_of_pyicebergs_classes():
     assert swap.is_known(InMemoryCatalog("x"))
     source = Path(__import__("pyiceberg.catalog", fromlist=["x"]).__file__).parent
-    for full in (*swap._CONDITIONAL, swap._HIVE, *swap._READ_ONLY):
+    for full in (*swap._CONDITIONAL, swap._HIVE, swap._GLUE, *swap._READ_ONLY):
         module, _, name = full.removeprefix("pyiceberg.catalog.").rpartition(".")
         assert f"class {name}(" in (source / f"{module}.py").read_text()
 
