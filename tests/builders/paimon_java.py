@@ -267,3 +267,9 @@ ZOO: dict[str, Callable[[Peer, Path], JavaTable]] = {
     "decoupled input": lambda peer, at: decoupled(peer, at, "input"),
     "decoupled none": lambda peer, at: decoupled(peer, at, "none"),
 }
+
+
+def unanswered(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Questions that Java answered before and not, or otherwise, afterwards. See the peer's `everything`."""
+    answered = {question: rows for question, rows in before.items() if isinstance(rows, list)}
+    return {question: after.get(question) for question, rows in answered.items() if after.get(question) != rows}

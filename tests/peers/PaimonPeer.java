@@ -15,6 +15,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
@@ -44,12 +45,16 @@ import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.Obje
 import org.apache.paimon.stats.Statistics;
 import org.apache.paimon.table.ExpireChangelogImpl;
 import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.Table;
 import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.source.ReadBuilder;
+import org.apache.paimon.table.source.StreamTableScan;
+import org.apache.paimon.table.source.TableScan;
+import org.apache.paimon.table.system.SystemTableLoader;
 import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
@@ -94,6 +99,7 @@ public class PaimonPeer {
             case "create": return create(c);
             case "write": return write(c);
             case "read": return read(c);
+            case "everything": return everything(c);
             case "alter": return alter(c);
             case "tag": table(c).createTag(c.get("name").asText(), c.get("snapshot").asLong()); return null;
             case "delete_tag": table(c).deleteTag(c.get("name").asText()); return null;
@@ -254,6 +260,99 @@ public class PaimonPeer {
         }
         Collections.sort(rows);
         return rows;
+    }
+
+    /** Whatever can be asked of the table, by question: rows, or what went wrong. */
+    private static Object everything(JsonNode c) throws Exception {
+        FileStoreTable table = table(c);
+        TreeSet<Long> ids = new TreeSet<>();
+        table.snapshotManager().snapshots().forEachRemaining(one -> ids.add(one.id()));
+        TreeSet<Long> starts = new TreeSet<>(ids);
+        table.changelogManager().changelogs().forEachRemaining(one -> starts.add(one.id()));
+        Map<String, Object> answers = new TreeMap<>();
+        for (long id : ids) {
+            ask(answers, "snapshot " + id, () -> batch(table, Map.of("scan.snapshot-id", "" + id)));
+        }
+        for (String tag : table.tagManager().allTagNames()) {
+            ask(answers, "tag " + tag, () -> batch(table, Map.of("scan.tag-name", tag)));
+        }
+        for (long id : starts) {
+            for (String view : Arrays.asList("", "audit_log", "binlog")) {
+                ask(answers, "stream " + view + " from " + id, () -> stream(table, view, id));
+            }
+            for (String mode : Arrays.asList("delta", "changelog", "diff")) {
+                for (long end : new long[] {id + 1, starts.last()}) {
+                    Map<String, String> between = new HashMap<>();
+                    between.put("incremental-between", id + "," + end);
+                    between.put("incremental-between-scan-mode", mode);
+                    ask(answers, mode + " between " + id + " and " + end, () -> batch(table, between));
+                }
+            }
+        }
+        return answers;
+    }
+
+    private interface Question {
+        Object ask() throws Exception;
+    }
+
+    private static void ask(Map<String, Object> answers, String name, Question question) {
+        try {
+            answers.put(name, question.ask());
+        } catch (Throwable e) {
+            Throwable cause = e;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            answers.put(name, "error " + cause.getClass().getSimpleName() + " " + cause.getMessage());
+        }
+    }
+
+    private static List<String> batch(FileStoreTable table, Map<String, String> dynamic) throws Exception {
+        ReadBuilder builder = table.copy(dynamic).newReadBuilder();
+        List<String> rows = new ArrayList<>();
+        rows(builder, builder.newScan().plan(), table.rowType(), rows);
+        Collections.sort(rows);
+        return rows;
+    }
+
+    private static List<String> stream(FileStoreTable table, String view, long from) throws Exception {
+        Map<String, String> dynamic = new HashMap<>();
+        dynamic.put("scan.mode", "from-snapshot");
+        dynamic.put("scan.snapshot-id", "" + from);
+        dynamic.put("streaming-read-overwrite", "true");
+        Table source = table.copy(dynamic);
+        if (!view.isEmpty()) {
+            source = SystemTableLoader.load(view, (FileStoreTable) source);
+        }
+        ReadBuilder builder = source.newReadBuilder();
+        StreamTableScan scan = builder.newStreamScan();
+        List<String> rows = new ArrayList<>();
+        long latest = table.snapshotManager().latestSnapshotId();
+        while (scan.checkpoint() == null || scan.checkpoint() <= latest) {
+            rows(builder, scan.plan(), source.rowType(), rows);
+        }
+        Collections.sort(rows);
+        return rows;
+    }
+
+    private static void rows(ReadBuilder builder, TableScan.Plan plan, RowType type, List<String> rows)
+            throws Exception {
+        List<InternalRow.FieldGetter> getters = new ArrayList<>();
+        for (int i = 0; i < type.getFieldCount(); i++) {
+            getters.add(InternalRow.createFieldGetter(type.getTypeAt(i), i));
+        }
+        try (RecordReader<InternalRow> reader = builder.newRead().createReader(plan)) {
+            reader.forEachRemaining(
+                    row -> {
+                        List<String> cells = new ArrayList<>();
+                        cells.add(row.getRowKind().shortString());
+                        for (int i = 0; i < getters.size(); i++) {
+                            cells.add(text(getters.get(i).getFieldOrNull(row), type.getTypeAt(i)));
+                        }
+                        rows.add(String.join("|", cells));
+                    });
+        }
     }
 
     /** The value itself, also where the class says nothing but its address. */

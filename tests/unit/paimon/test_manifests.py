@@ -142,14 +142,13 @@ def test_added_names_and_their_extra_files_are_what_a_manifest_keeps() -> None:
     assert sorted(names(decode.decode(source(data), data))) == ["data-1.orc", "data-1.orc.index"]
 
 
-def test_a_changelog_without_a_producer_keeps_what_was_appended_and_tolerates_its_absence() -> None:
-    appended, compacted = DataFile(name="a", partition="a"), DataFile(name="c", partition="a", source=1)
-    unknown = DataFile(name="u", partition="a").entry(0)
-    unknown["_FILE"]["_FILE_SOURCE"] = None
-    data = as_avro([appended.entry(0), compacted.entry(0), unknown])
-    batch = decode.decode(source(data, decode.APPENDED), data)
-    assert names(batch) == ["a", "u"]
-    assert batch.column("tolerated").to_pylist() == [True, True]
+def test_a_delta_that_streams_read_keeps_what_it_adds_and_deletes_if_it_is_there() -> None:
+    added, compacted = DataFile(name="a", partition="a"), DataFile(name="c", partition="a", source=1)
+    deleted = DataFile(name="d", partition="a", extras=("d.index",))
+    data = as_avro([added.entry(0), compacted.entry(0), deleted.entry(1)])
+    batch = decode.decode(source(data, decode.DIFF), data)
+    assert sorted(names(batch)) == ["a", "c", "d", "d.index"]
+    assert batch.column("tolerated").to_pylist() == [True] * 4
 
 
 def test_files_on_external_paths_are_given_by_address_with_their_extra_files_beside_them() -> None:
@@ -296,10 +295,16 @@ def test_a_snapshot_that_does_not_extend_the_one_before_is_walked_anew() -> None
 
 def test_changelogs_keep_what_they_add_whatever_happened_later() -> None:
     known = {"m1": changes((0, F)), "m2": changes((1, F))}
-    adds = liveness.KeptAdds(manifests=("m1",), appended_only=True)
+    adds = liveness.Kept(manifests=("m1",), deletes=False)
     assert liveness.live_names([["m1", "m2"]], [adds], known) == {"f", "f.index"}
-    compacted = {"m1": changes((0, DataFile(name="f", partition="a", source=1)))}
-    assert liveness.live_names([], [adds], compacted) == set()
+    later = liveness.Kept(manifests=("m2",), deletes=False)
+    assert liveness.live_names([["m1", "m2"]], [later], known) == set()
+
+
+def test_what_a_delta_deletes_that_streams_read_is_kept() -> None:
+    known = {"m1": changes((0, F)), "m2": changes((1, F))}
+    diff = liveness.Kept(manifests=("m2",), deletes=True)
+    assert liveness.live_names([["m1", "m2"]], [diff], known) == {"f", "f.index"}
 
 
 def test_an_entry_concerns_a_suspect_by_its_extra_files_too() -> None:

@@ -15,19 +15,18 @@ MANIFEST = "manifest"
 """A source of which every added file counts."""
 IF_THERE = "if_there"
 """The same, but nobody minds if a file is gone: other tools do not keep the changelogs of branches."""
-APPENDED = "appended"
-"""A source of which only files that writers appended count, if they are there: the delta of a changelog whose
-table has no changelog producer."""
+DIFF = "diff"
+"""A source of which every file counts, added or deleted, if it is there: a delta that streams read because the table
+has no changelog producer. What an overwrite deleted, they read as rows that went."""
 INDEX = "index"
 """An index manifest."""
 
 _ADD = pa.scalar(manifests.ADD, pa.int32())
 _NO_NAMES = pa.array([], pa.string())
-_APPENDED = pa.scalar(manifests.APPENDED, pa.int32())
 
 
 def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
-    """The names of the files that one source adds. What is taken back elsewhere is the liveness module's business.
+    """The names of the files that one source keeps. What is taken back elsewhere is the liveness module's business.
 
     A file on an external path is given by its address: it may lie outside of everything that is listed.
     """
@@ -35,12 +34,12 @@ def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
     if source.size_bytes is not None and len(data) != source.size_bytes:
         raise Unreadable(address, f"it has {len(data)} bytes, but {source.size_bytes} are recorded")
     try:
-        found = _index_names(data) if source.kind == INDEX else _added_names(source, data)
+        found = _index_names(data) if source.kind == INDEX else _file_names(source, data)
     except Refused as exc:
         raise Unreadable(address, exc.reason) from exc
     except (ValueError, KeyError, TypeError, pa.ArrowException) as exc:
         raise Unreadable(address, str(exc)) from exc
-    if source.kind in (IF_THERE, APPENDED):
+    if source.kind in (IF_THERE, DIFF):
         tolerated = pa.repeat(pa.scalar(value=True), len(found))
         return pa.RecordBatch.from_arrays([found, tolerated], schema=REFERENCE_SCHEMA.append(TOLERATED))
     return pa.RecordBatch.from_arrays([found], schema=REFERENCE_SCHEMA)
@@ -51,16 +50,12 @@ def _index_names(data: bytes) -> pa.Array:
     return pa.array([entry.document.get("_EXTERNAL_PATH") or entry.name for entry in entries], pa.string())
 
 
-def _added_names(source: ReferenceSource, data: bytes) -> pa.Array:
-    columns = ["kind", "name", "extra", "external", *(["source"] if source.kind == APPENDED else [])]
-    table = manifests.read_columns(data, columns, expected=source.entries)
-    counted = pc.equal(table.column("kind"), _ADD)
-    if source.kind == APPENDED:
-        # Writers before 0.9 do not say where a file came from: it counts.
-        appended = pc.equal(table.column("source"), _APPENDED)
-        counted = pc.and_(counted, pc.fill_null(appended, pa.scalar(value=True)))
-    if not pc.all(counted, min_count=0).as_py():
-        table = table.filter(counted)
+def _file_names(source: ReferenceSource, data: bytes) -> pa.Array:
+    table = manifests.read_columns(data, ["kind", "name", "extra", "external"], expected=source.entries)
+    if source.kind != DIFF:
+        added = pc.equal(table.column("kind"), _ADD)
+        if not pc.all(added, min_count=0).as_py():
+            table = table.filter(added)
     if table.column("name").null_count:
         raise ValueError("an entry without a file name")
     if table.column("external").null_count < table.num_rows:

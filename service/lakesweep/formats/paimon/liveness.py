@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakesweep.formats.paimon import manifests, names
 
-COLUMNS = ("kind", *manifests.IDENTITY, "source")
+COLUMNS = ("kind", *manifests.IDENTITY)
 """What must be read of a manifest for the functions below."""
 
 
@@ -29,16 +29,15 @@ class Change:
     identity: tuple[Any, ...]
     names: tuple[str, ...]
     """The data file and its extra files."""
-    appended: bool
-    """Written by a writer rather than by a compaction, or nothing says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptAdds:
-    """Manifests of a changelog: what they add is kept, whatever happened to it later."""
+class Kept:
+    """Manifests of a changelog: what they name is kept, whatever happened to it later."""
 
     manifests: tuple[str, ...]
-    appended_only: bool
+    deletes: bool
+    """Also what they delete: streams read it."""
 
 
 def mentioned_in_deletes(table: pa.Table) -> set[str]:
@@ -58,7 +57,7 @@ def concerning(table: pa.Table, suspects: pa.Array) -> tuple[Change, ...]:
 
 
 def live_names(
-    snapshots: Iterable[Sequence[str]], kept: Iterable[KeptAdds], changes: Mapping[str, Sequence[Change]]
+    snapshots: Iterable[Sequence[str]], kept: Iterable[Kept], changes: Mapping[str, Sequence[Change]]
 ) -> set[str]:
     """Suspects that are live somewhere. Each snapshot is the names of its manifests, base before delta, in order.
 
@@ -78,10 +77,10 @@ def live_names(
                     standing.pop(change.identity, None)
         walked = order
         found.update(name for spelled in standing.values() for name in spelled)
-    for adds in kept:
-        for manifest in adds.manifests:
+    for one in kept:
+        for manifest in one.manifests:
             for change in changes.get(manifest, ()):
-                if change.added and (change.appended or not adds.appended_only):
+                if change.added or one.deletes:
                     found.update(change.names)
     return found
 
@@ -102,7 +101,6 @@ def _change(row: dict[str, Any]) -> Change:
         added=row["kind"] == manifests.ADD,
         identity=manifests.identity(row),
         names=tuple(_names(row)),
-        appended=row["source"] in (None, manifests.APPENDED),
     )
 
 

@@ -21,8 +21,6 @@ from lakesweep.formats.avro_columns import is_alike
 from lakesweep.model.errors import Refused
 
 ADD, DELETE = 0, 1
-APPENDED = 0
-"""`_FILE_SOURCE` of files that a writer appended, as opposed to a compaction's."""
 
 MANIFEST_VERSION = 2
 INDEX_VERSION = 1

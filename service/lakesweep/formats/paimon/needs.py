@@ -2,7 +2,11 @@
 
 What other tools may already have taken is kept if it is there and not missed if it is not: a tag keeps no
 changelog, nor does what came back from one; nobody but us keeps a branch's changelogs; a long-lived changelog keeps
-its changelog files or, where the table has no changelog producer, the files that were appended with it.
+its changelog files.
+
+Where a table has no changelog producer and changelogs outlive their snapshots, streams read the deltas instead: what
+one adds and, after an overwrite or a compaction, what it deletes. So both stay as long as the changelog or the snapshot
+does.
 """
 
 from __future__ import annotations
@@ -29,8 +33,8 @@ class Need:
 
     data: Presence
     changelog: Presence
-    appended: bool = False
-    """The delta serves as the changelog."""
+    diff: bool = False
+    """The delta serves as the changelog: what it adds and what it deletes."""
     itself: bool = False
     """Its own file can be a candidate, so it has to be named. Tags and branches are reserved anyway."""
 
@@ -61,13 +65,13 @@ def _need(snapshot: PaimonSnapshot, role: Role, state: PaimonState, copied: froz
     # It may have come back from there, by a rollback or a fast-forward, and then without its changelog.
     changelog = Presence.IF_THERE if snapshot.delta_list in copied else Presence.REQUIRED
     itself = snapshot.branch is None and snapshot.role is role
+    # A branch has schemas of its own: its deltas are kept in any case.
+    without_producer = snapshot.branch is not None or "none" in state.producers_of(snapshot)
+    diff = without_producer and snapshot.changelog_list is None
     match role:
         case Role.SNAPSHOT:
-            return Need(data=Presence.REQUIRED, changelog=changelog, itself=itself)
+            return Need(data=Presence.REQUIRED, changelog=changelog, diff=diff and state.changelogs_last, itself=itself)
         case Role.TAG:
             return Need(data=Presence.REQUIRED, changelog=Presence.UNUSED)
         case Role.CHANGELOG:
-            # A branch has schemas of its own: what it appended is kept in any case.
-            without_producer = snapshot.branch is not None or "none" in state.producers_of(snapshot)
-            appended = without_producer and snapshot.changelog_list is None
-            return Need(data=Presence.UNUSED, changelog=changelog, appended=appended, itself=itself)
+            return Need(data=Presence.UNUSED, changelog=changelog, diff=diff, itself=itself)

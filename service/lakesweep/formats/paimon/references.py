@@ -42,7 +42,8 @@ class _Parts:
     """Base, then delta, in order."""
     changelog: Metas = ()
     optional_changelog: Metas = ()
-    appended: Metas = ()
+    diff: Metas = ()
+    """A delta that streams read: what it adds and what it deletes."""
     shadow: Metas = ()
     """The base of a changelog: kept if there, its files are not."""
     lists: tuple[str, ...] = ()
@@ -92,7 +93,7 @@ class ReferenceReader:
     async def leads(self, root: Root, source: Location) -> bool:
         """Does this root need a manifest, a list or another file that it names directly?"""
         parts, name = await self._kept_parts(root), source.name
-        metas = (*parts.data, *parts.changelog, *parts.optional_changelog, *parts.appended, *parts.shadow)
+        metas = (*parts.data, *parts.changelog, *parts.optional_changelog, *parts.diff, *parts.shadow)
         direct = {*parts.lists, *parts.optional_lists, *(meta.name for meta in metas)}
         if parts.whole:
             direct |= {root.snapshot.index_manifest or "", root.snapshot.statistics or ""}
@@ -117,7 +118,7 @@ class ReferenceReader:
             required.append(snapshot.changelog_list)
         loose = snapshot.changelog_list if need.changelog is Presence.IF_THERE else None
         optional += [loose] if loose else []
-        optional += [snapshot.delta_list, snapshot.base_list] if need.appended else []
+        optional += [snapshot.delta_list, snapshot.base_list] if need.diff else []
         return _Parts(
             snapshot=snapshot,
             itself=need.itself,
@@ -125,10 +126,10 @@ class ReferenceReader:
             data=data,
             changelog=changelog,
             optional_changelog=await self._lists.there(await self._lists.list_if_there(snapshot, loose)),
-            appended=await self._lists.there(
-                await self._lists.list_if_there(snapshot, snapshot.delta_list if need.appended else None)
+            diff=await self._lists.there(
+                await self._lists.list_if_there(snapshot, snapshot.delta_list if need.diff else None)
             ),
-            shadow=await self._lists.list_if_there(snapshot, snapshot.base_list if need.appended else None),
+            shadow=await self._lists.list_if_there(snapshot, snapshot.base_list if need.diff else None),
             lists=tuple(required),
             optional_lists=tuple(optional),
         )
@@ -154,11 +155,11 @@ class ReferenceReader:
     def _add_retained(self, gathered: _Gathered, parts: _Parts) -> None:
         self._add_direct(gathered, parts, gathered.retained, retained=True)
         gathered.tolerated.update(dict.fromkeys(self._files.manifest(name).raw for name in parts.optional_lists))
-        optional = ((parts.optional_changelog, decode.IF_THERE), (parts.appended, decode.APPENDED))
+        optional = ((parts.optional_changelog, decode.IF_THERE), (parts.diff, decode.DIFF))
         for metas, kind in optional:
             for meta in metas:
                 self._add_source(gathered, meta, kind, retained=True)
-        for meta in (*parts.optional_changelog, *parts.appended, *parts.shadow):
+        for meta in (*parts.optional_changelog, *parts.diff, *parts.shadow):
             gathered.tolerated.update(dict.fromkeys(self._own_names(meta)))
 
     def _add_expired(self, gathered: _Gathered, parts: _Parts) -> None:
@@ -188,13 +189,13 @@ class ReferenceReader:
         return [self._files.manifest(name).raw for name in (meta.name, *meta.sidecars)]
 
     def _add_source(self, gathered: _Gathered, meta: ManifestMeta, kind: str, *, retained: bool) -> None:
-        """Each manifest once for each reason to read it. Retained roots come first, and in full covers in part."""
+        """Each manifest once for each reason to read it. Retained roots come first, and in full covers additions."""
         full = gathered.sources.get((meta.name, decode.MANIFEST))
-        if full is not None and full.retained:
+        covered = kind != decode.DIFF or not meta.deleted
+        if full is not None and full.retained and covered:
             return
         if kind == decode.MANIFEST and retained:
-            for part in (decode.IF_THERE, decode.APPENDED):
-                gathered.sources.pop((meta.name, part), None)
+            gathered.sources.pop((meta.name, decode.IF_THERE), None)
         source = _source(self._files.manifest(meta.name), kind, retained=retained, meta=meta)
         gathered.sources.setdefault((meta.name, kind), source)
 
@@ -203,7 +204,7 @@ class ReferenceReader:
         metas = {
             meta.name: meta
             for parts in kept
-            for meta in (*parts.data, *parts.changelog, *parts.optional_changelog, *parts.appended)
+            for meta in (*parts.data, *parts.changelog, *parts.optional_changelog, *parts.diff)
         }
         bearing = {meta.name: meta for parts in _first_of_runs(kept) for meta in parts.data if meta.deleted}
         tables = dict(
@@ -225,7 +226,7 @@ class ReferenceReader:
         self._changes.update(zip((meta.name for meta in unread), found, strict=True))
         live = liveness.live_names(
             ([meta.name for meta in parts.data] for parts in kept if parts.data),
-            (adds for parts in kept for adds in _kept_adds(parts)),
+            (one for parts in kept for one in _kept(parts)),
             self._changes,
         )
         return liveness.spelled_names((meta.name for parts in kept for meta in parts.data), self._changes) - live
@@ -242,7 +243,7 @@ def _source(location: Location, kind: str, *, retained: bool, meta: ManifestMeta
         retained=retained,
         size_bytes=meta.size_bytes if meta else None,
         entries=meta.entries if meta else None,
-        at_least=meta.added if meta and kind != decode.APPENDED else None,
+        at_least=meta.added if meta and kind != decode.DIFF else None,
     )
 
 
@@ -263,9 +264,9 @@ def _first_of_runs(kept: Sequence[_Parts]) -> Iterator[_Parts]:
         before = snapshot
 
 
-def _kept_adds(parts: _Parts) -> Iterator[liveness.KeptAdds]:
+def _kept(parts: _Parts) -> Iterator[liveness.Kept]:
     changelog = (*parts.changelog, *parts.optional_changelog)
     if changelog:
-        yield liveness.KeptAdds(manifests=tuple(meta.name for meta in changelog), appended_only=False)
-    if parts.appended:
-        yield liveness.KeptAdds(manifests=tuple(meta.name for meta in parts.appended), appended_only=True)
+        yield liveness.Kept(manifests=tuple(meta.name for meta in changelog), deletes=False)
+    if parts.diff:
+        yield liveness.Kept(manifests=tuple(meta.name for meta in parts.diff), deletes=True)

@@ -45,6 +45,12 @@ class PaimonState:
         return (_producer(then), self.options.changelog.producer)
 
     @property
+    def changelogs_last(self) -> bool:
+        """Do changelogs outlive their snapshots, or did some?"""
+        branched = any(one.role is Role.CHANGELOG for one in self.log.branched)
+        return self.options.decoupled or branched or bool(self.log.changelogs)
+
+    @property
     def snapshot_consumers(self) -> Mapping[str, int]:
         """Consumers that keep snapshots. Where they only need changelogs, those outlive the snapshots."""
         if self.options.consumer_changelog_only and self.options.decoupled:
