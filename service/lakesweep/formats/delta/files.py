@@ -33,6 +33,8 @@ FILES = pa.schema(
 """What one file of actions says about data files."""
 
 _INT64 = 2**63
+_DOTS = r"(^|/)\.\.?(/|$)"
+"""A step of `.` or `..` in a path."""
 _BY_COLUMNS = pa.array(["i", "u"])
 """Kinds of deletion vectors: inline, and stored right below the root."""
 
@@ -144,7 +146,8 @@ def _below_root(spelled: pa.Array) -> tuple[pa.Array, pa.Array]:
     plain = pc.invert(pc.match_substring_regex(spelled, ":/"))
     encoded = pc.and_(plain, pc.match_substring_regex(spelled, "%"))
     text = pc.replace_with_mask(spelled, encoded, _decoded(spelled.filter(encoded))) if encoded.true_count else spelled
-    return text, pc.and_not(plain, pc.or_(pc.starts_with(text, "/"), pc.equal(pc.binary_length(text), 0)))
+    odd = pc.or_(pc.starts_with(text, "/"), pc.equal(pc.binary_length(text), 0))
+    return text, pc.and_not(plain, pc.or_(odd, pc.match_substring_regex(text, _DOTS)))
 
 
 def _decoded(spelled: pa.Array) -> pa.Array:

@@ -2,7 +2,8 @@
 
 Hidden names are tested at every level, as VACUUM does: a name that begins with `_` or `.` stays, unless it is a
 partition directory or a directory of change data. Unlike VACUUM, which deletes every old file that is not hidden,
-only names that Delta writers produce may go; any other name is reported and stays. So do the indexes in
+only names that Delta writers produce, and addresses that an expired remove spells, may go; any other is reported and
+stays. So do the indexes in
 `_delta_index`, which serve live data files and which no log names.
 """
 
@@ -44,6 +45,8 @@ class DeltaLayout:
     keep_data: bool = False
     """Nothing but log files may go: another table reads these data files."""
     match_by: MatchBy = MatchBy.ADDRESS
+    freed: frozenset[str] = frozenset()
+    """Addresses of data files that bear none of Delta's endings: expired removes name them. Trino writes such files."""
 
     def classify(self, path: str) -> FileKind:
         """What an object is. Everything in the log is foreign here: it goes only if the walk has named it."""
@@ -63,7 +66,7 @@ class DeltaLayout:
         if hidden is not None:
             # Another table's log in plain sight is told apart: its data files look like orphans of this one.
             return FileKind(kind="metadata" if hidden == names.LOG_DIRECTORY else "hidden", reserved=True)
-        kind = _data_kind(segments)
+        kind = _data_kind(segments) or ("data" if path in self.freed else None)
         if kind is None:
             return FileKind(kind="other", foreign=True)
         return FileKind(kind=kind, reserved=self.keep_data)

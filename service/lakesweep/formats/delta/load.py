@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from lakesweep.cleanup.storage_ports import Storage
@@ -31,7 +31,10 @@ from lakesweep.model.location import Location
 _ATTEMPTS = 3
 """A writer or another cleaner may change the log while it is being read: then it is listed again."""
 _CONCURRENT_READS = 16
-_ICT = "inCommitTimestamp"
+_EMPTY = (
+    "it is empty, so its writer was cut off, and no reader can open this version either: restore it from a backup; or, "
+    "if it is the newest commit and its writer is gone, remove it"
+)
 
 
 class _Overruled(NamedTuple):
@@ -124,7 +127,9 @@ class LogReader:
             live_files=await self._live_files(listing),
         )
         below = segment.checkpoint.checkpoint.version if segment.checkpoint else -1
-        return replace(state, removed_below=await self._removed.since(listing, below, state.delete_before_ms()))
+        removed = await self._removed.since(listing, below, state.delete_before_ms())
+        freed = await self._removed.oddly_named(listing, segment.tail.last, state.delete_before_ms(timedelta(0)))
+        return replace(state, removed_below=removed, freed=freed)
 
     async def _segment(self, listing: LogListing) -> Segment:
         latest = listing.latest_version
@@ -178,6 +183,8 @@ class LogReader:
         if file in self._commits:
             return self._commits[file]
         data = await self._read(file)
+        if not data:
+            raise Unreadable(file.path, _EMPTY)
         found = await asyncio.to_thread(actions.parse, data, self._root, file.path)
         found = replace(found, files=files.dated(found.files, file.modified_ms))
         if keep:
@@ -270,7 +277,9 @@ class LogReader:
             for file in opened.files:
                 await asyncio.to_thread(checkpoint.verify, await self._read(file), self._root, file.path)
             below = listing.commits.get(one.version - 1)
-            in_commit = await self.commit(below) if below and _ICT in newest.features else Actions()
+            in_commit = (
+                await self.commit(below) if below and newest.features & protocol.IN_COMMIT_TIMESTAMPS else Actions()
+            )
         except Unreadable as exc:
             return Inspected(usable=False, why=exc.why)
         return Inspected(usable=True, newest_released_ms=in_commit.in_commit_ms)

@@ -10,6 +10,7 @@ some tail of that path; so every tail is kept, joined to the root we know.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.model.location import Location
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_DOTS = re.compile(r"(^|/)\.\.?(/|$)")
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _NO_DIGIT = 255
 _Z85_DIGITS = bytes(_Z85.index(chr(byte)) if chr(byte) in _Z85 else _NO_DIGIT for byte in range(256))
@@ -45,7 +47,18 @@ def resolve(spelled: str, root: Location) -> Place:
         return _place(Location(root.scheme, root.authority, _key(text, root)), text, root)
     if not text:
         raise Malformed("an empty path")
+    if _DOTS.search(text):
+        return _with_dots(text, root)
     return Place(address=root.as_directory().raw + text)
+
+
+def _with_dots(text: str, root: Location) -> Place:
+    """`./a` and `x/../a` are `a` to Spark and to file systems, so `a` stays. A store with objects of such names is not
+    cleaned. What leads out of the root is treated like any path elsewhere."""
+    meant = posixpath.normpath(text)
+    if meant.startswith(".."):
+        return Place(address=None, aliases=_aliases(text, root))
+    return Place(address=None, aliases=(root.as_directory().raw + meant,))
 
 
 def place(spelled: str, root: Location) -> Place:

@@ -20,15 +20,19 @@ from lakesweep.model.errors import Refused
 MAX_READER_VERSION = 3
 MAX_WRITER_VERSION = 7
 
+IN_COMMIT_TIMESTAMPS = frozenset({"inCommitTimestamp", "inCommitTimestamp-preview"})
 _NO_EFFECT_ON_FILES = frozenset(
     {
         "allowColumnDefaults",
         "appendOnly",
         "checkConstraints",
         "clustering",
+        "collations",
+        "collations-preview",
         "columnMapping",
         "domainMetadata",
         "generatedColumns",
+        "geospatial",
         "identityColumns",
         "invariants",
         "materializePartitionColumns",
@@ -51,7 +55,9 @@ _UNDERSTOOD = frozenset(
         "icebergCompatV1",  # UniForm keeps Iceberg metadata in `metadata/`
         "icebergCompatV2",
         "icebergCompatV3",
-        "inCommitTimestamp",  # the commit file of the oldest kept version stays
+        "icebergWriterCompatV1",  # rules for writers on top of those
+        "icebergWriterCompatV3",
+        *IN_COMMIT_TIMESTAMPS,  # the commit file of the oldest kept version stays
         "v2Checkpoint",  # sidecars
     }
 )

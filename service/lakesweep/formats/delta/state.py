@@ -70,6 +70,9 @@ class DeltaState:
     removed_below: pa.Table = field(default_factory=files.none, compare=False)
     """Of the schema FILES: what commits at or below the checkpoint have removed inside the retention."""
 
+    freed: frozenset[str] = frozenset()
+    """Addresses with none of Delta's endings that expired removes name."""
+
     def delete_before_ms(self, floor: timedelta = GRACE_FLOOR) -> int:
         """Removes older than this no longer protect their files. A retention of zero stays set after somebody's VACUUM
         by hand, and readers may be at work: `floor` is the least that we wait."""

@@ -89,6 +89,7 @@ class DeltaTable:
                 iceberg_metadata=native.properties.iceberg_metadata,
                 hudi_metadata=native.properties.hudi_metadata,
                 keep_data=self._options.has_shallow_clones,
+                freed=native.freed,
             ),
             minimum_age=native.properties.deleted_file_retention,
             stream=native.segment.stream,
