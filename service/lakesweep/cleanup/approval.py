@@ -9,6 +9,7 @@ stood alone. It is bound to the digest of the approved rows and ends at a set ti
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -25,12 +26,18 @@ from lakesweep.model.files import OrphanPlan, Tally
 log = structlog.get_logger()
 
 
+async def _unrecorded(_: Approval) -> None:
+    """Nobody keeps a record of it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Approvals:
     """Gives approvals and says what they cover."""
 
     state: StateStore
     artifacts: Artifacts
+    record: Callable[[Approval], Awaitable[None]] = _unrecorded
+    """Called before an approval takes effect; what it raises keeps it from that."""
 
     async def give(
         self, run_id: str, *, by: str, now: datetime, valid_for: timedelta, digest: str | None = None
@@ -57,6 +64,7 @@ class Approvals:
             approved_at=now,
             expires_at=now + valid_for,
         )
+        await self.record(approval)
         await self.state.add_approval(approval)
         return approval
 

@@ -95,6 +95,8 @@ class Hold:
     since: datetime
     by: str
     reason: str | None = None
+    by_admin: bool = True
+    """Made by somebody who sees all tenants. A tenant's token can neither lift nor replace it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ def new(
 
     async def body(opened: Session) -> ExitCode:
         from lakesweep.admin.auth import mint  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
 
         known = {tenant.id for tenant in opened.settings.tenants}
         unknown = sorted(set(tenants) - known - {EVERY_TENANT})
@@ -61,7 +62,9 @@ def new(
             raise SettingsError([f"--tenant {name}: no such tenant is configured" for name in unknown])
         now, lasts = opened.app.clock.now(), timedelta(days=days) if days else None
         token, text = mint(role=role, tenants=tenants, now=now, lasts=lasts)
-        await opened.app.state.add_token(token)
+        fields = {"token": token.id, "role": token.role.value, "tenants": list(token.tenants)}
+        async with opened.app.events.loosening("token_made", this_user().who, **fields):
+            await opened.app.state.add_token(token)
         print(documents.dumps({**_document(token), "token": text}) if as_json else text, file=sys.stdout)
         return ExitCode.DONE
 
@@ -112,8 +115,11 @@ def revoke(
     """
 
     async def body(opened: Session) -> ExitCode:
-        if not await opened.app.state.revoke_token(token_id, opened.app.clock.now()):
-            raise SettingsError(f"there is no token {token_id!r}: `lakesweep token list` shows them")
+        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+
+        async with opened.app.events.tightening("token_revoked", this_user().who, token=token_id):
+            if not await opened.app.state.revoke_token(token_id, opened.app.clock.now()):
+                raise SettingsError(f"there is no token {token_id!r}: `lakesweep token list` shows them")
         screen.output().print(screen.text(f"{token_id}: revoked"))
         return ExitCode.DONE
 

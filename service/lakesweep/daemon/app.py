@@ -30,6 +30,7 @@ from lakesweep.daemon import endings, holds, status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import ClockWatch, SystemClock
 from lakesweep.daemon.discovery import Discovery
+from lakesweep.daemon.events import ServiceEvents
 from lakesweep.daemon.limits import Limits
 from lakesweep.daemon.neighbours import Neighbours, other_roots, without_itself
 from lakesweep.daemon.status import TableStatus
@@ -66,12 +67,13 @@ class App:
     key: bytes
     """The installation's key; see `state.installation_key`."""
     trails: Trails
+    events: ServiceEvents
 
     def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
         self.settings = settings
         self.clock = clock
         self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._limits = Limits.of(settings.daemon)
         self._adapters = Adapters(settings, clock)
         self.artifacts = self._adapters.artifacts()
@@ -163,7 +165,7 @@ class App:
             return
         # Each run is an owner of its own, so that not even two runs of one process work on a table at once.
         ttl = timedelta(seconds=self.settings.daemon.lease_seconds)
-        async with lease(self.state, ref.label, f"{self._owner}:{run_id}", ttl) as claimed:
+        async with lease(self.state, ref.label, f"{self.owner}:{run_id}", ttl) as claimed:
             yield claimed
 
     async def approve(self, run_id: str, *, by: str, digest: str | None = None) -> Approval:
@@ -171,7 +173,7 @@ class App:
         now = self.clock.now()
         table = ((await self.state.get_run(run_id)) or {}).get("table", "")
         hours = cleanup_for(self.settings, *table.split("/", 2)).approval_hours
-        approvals = Approvals(state=self.state, artifacts=self.artifacts)
+        approvals = Approvals(state=self.state, artifacts=self.artifacts, record=self.events.approved)
         approval = await approvals.give(run_id, by=by, now=now, valid_for=timedelta(hours=hours), digest=digest)
         due = await self.state.get_due(approval.table) or DueTime(table=approval.table, next_due=now)
         await self.state.set_due(replace(due, next_due=now))
@@ -318,8 +320,9 @@ class App:
             state=self.state,
             clock=self.clock,
             key=derived(self.key, "audit"),
-            worker=self._owner,
+            worker=self.owner,
         )
+        self.events = ServiceEvents(trails=self.trails)
 
     def _make_directories(self) -> None:
         plans = self.artifacts.file("plans", "")

@@ -4,6 +4,7 @@
     settings           SIGHUP or a changed file
     event loop lag     how late the loop is
     housekeeping       runs and plans that nobody will ask for any more
+    replicas           whether another replica runs with other settings
     shutdown           the first signal, and the time that is left after it
 
 They live in one TaskGroup: one that fails takes the service down with its reason, since half a service that looks
@@ -25,6 +26,7 @@ from lakesweep.daemon.app import App
 from lakesweep.daemon.control import open_admin
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.reload import Reloader
+from lakesweep.daemon.replicas import Replicas
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.daemon.tenant_threads import TenantThreads
@@ -45,6 +47,7 @@ class Service:
         self.scheduler = Scheduler(app)
         self.shutdown = Shutdown()
         self.threads = TenantThreads()
+        self.replicas = Replicas(current=lambda: self.app)
         self.reloader = Reloader(file=file, load=load, current=app.settings, apply=self._apply, metrics=app.metrics)
         self.checkup = Checkup(scheduler=self.scheduler, reloader=self.reloader, shutdown=self.shutdown)
 
@@ -85,6 +88,7 @@ class Service:
                 tasks.create_task(self.reloader.run(), name="settings"),
                 tasks.create_task(self._measure_lag(), name="event loop lag"),
                 tasks.create_task(housekeeping.run(lambda: self.app), name="housekeeping"),
+                tasks.create_task(self.replicas.run(), name="replicas"),
                 tasks.create_task(self._end_in_time(work), name="shutdown"),
             ]
             await asyncio.wait([work])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import uuid
 from dataclasses import dataclass
 
 from lakesweep import __version__
@@ -13,8 +14,10 @@ from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.audit import Circumstances
 from lakesweep.cleanup.ports import Clock
 from lakesweep.cleanup.records import StateStore
+from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
 from lakesweep.settings.digest import digest
 from lakesweep.settings.schema import Settings
@@ -36,7 +39,7 @@ class Trails:
     def open(self, run_id: str, table: TableRef, fencing_token: int, trigger: Trigger | None) -> Trail:
         """One run's part of its table's trail. Without a trigger it is this user's command."""
         return Trail(
-            chain=self._chain(table.label, run_id),
+            chain=self.chain(table.label, run_id),
             about=Circumstances(
                 trigger=trigger or this_user(),
                 worker=self.worker,
@@ -55,7 +58,22 @@ class Trails:
             state=self.state,
         )
 
-    def _chain(self, table: str, run_id: str) -> ChainWriter:
+    @property
+    def place(self) -> Location:
+        """Where the trails are."""
+        return self.settings.artifacts
+
+    @property
+    def own_storage(self) -> Storage:
+        """Reads them."""
+        return self.adapters.own_storage()
+
+    def new_id(self) -> str:
+        """For what is no run of a table."""
+        return uuid.uuid4().hex
+
+    def chain(self, table: str, run_id: str) -> ChainWriter:
+        """The end of one chain, to write to."""
         return ChainWriter(
             artifacts=self.settings.artifacts,
             table=table,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-NEWEST = "0004"
+NEWEST = "0005"
 """The last step in `migrations`, whose outcome this module describes."""
 VERSION_TABLE = "lakesweep_version"
 metadata = sa.MetaData(
@@ -172,6 +172,7 @@ holds = sa.Table(
     sa.Column("since", UtcTime, nullable=False),
     sa.Column("by", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
+    sa.Column("by_admin", sa.Boolean, nullable=False, server_default=sa.true()),
 )
 
 installation = sa.Table(

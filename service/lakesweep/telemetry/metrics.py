@@ -80,6 +80,9 @@ class Metrics:
         self.tables_due = gauge("tables_due", "Tables that wait for their turn.", "tenant")
         self.tables_running = gauge("tables_running", "Tables that are being worked on by this process.", "tenant")
         self.scheduler_step = gauge("scheduler_step_timestamp_seconds", "When the scheduler last looked, Unix time.")
+        self.settings_differ = gauge(
+            "settings_differ", "Whether another replica runs with other settings, 1 or 0. Normal during a roll-out."
+        )
         self.state_up = gauge("state_store_up", "Whether the state store answered when it was last asked, 1 or 0.")
         self.settings_valid = gauge("settings_valid", "Whether the settings file could be read when it last changed.")
         self.settings_reloads = Counter(
