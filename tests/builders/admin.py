@@ -152,14 +152,14 @@ class SmallService:
             raise Refused("not_running", "the run has ended")
         self.asked.append(("cancel", run_id, who))
 
-    async def pause(self, scope, *, who, reason):
-        await self.state.set_hold(Hold(scope=scope, since=self.clock.now(), by=who, reason=reason))
+    async def pause(self, scope, *, who, reason, admin):
+        await self.state.set_hold(Hold(scope=scope, since=self.clock.now(), by=who, reason=reason, by_admin=admin))
 
-    async def stop(self, scope, *, who, reason):
+    async def stop(self, scope, *, who, reason, admin):
         self.asked.append(("stop", scope, who))
-        await self.pause(scope, who=who, reason=reason)
+        await self.pause(scope, who=who, reason=reason, admin=admin)
 
-    async def resume(self, scope, *, who):
+    async def resume(self, scope, *, who, admin):
         await self.state.clear_hold(scope)
 
     async def holds(self):

@@ -68,16 +68,16 @@ class AdminBackend(Protocol):
         """End a run after its running batches. Refused if it is not under way here."""
         ...
 
-    async def pause(self, scope: str, *, who: str, reason: str | None) -> None:
+    async def pause(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
         """Start nothing inside the scope: `*`, a tenant, a dataset or a table."""
         ...
 
-    async def stop(self, scope: str, *, who: str, reason: str | None) -> None:
+    async def stop(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
         """The same, and runs under way inside it end before their next request, on all replicas."""
         ...
 
-    async def resume(self, scope: str, *, who: str) -> None:
-        """Take back what `pause` said of the same scope."""
+    async def resume(self, scope: str, *, who: str, admin: bool) -> None:
+        """Take back what `pause` said of the same scope. Refused if an administrator said it and this is not one."""
         ...
 
     async def holds(self) -> list[Hold]:

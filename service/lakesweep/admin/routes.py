@@ -162,7 +162,7 @@ async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONRe
 async def pause(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
     """Start nothing more, in the whole service or in a part of it. A run that deletes ends before its next request."""
     for scope in _scopes(principal, wanted):
-        await backend.pause(scope, who=principal.name, reason=wanted.reason if wanted else None)
+        await backend.pause(scope, who=principal.name, reason=_reason(wanted), admin=principal.sees_all)
     return await _pauses(backend, principal)
 
 
@@ -170,16 +170,20 @@ async def pause(backend: Backend, principal: Operator, wanted: documents.ScopeRe
 async def stop(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
     """Emergency stop: end what runs, on all replicas, before its next request, and start nothing more until resumed."""
     for scope in _scopes(principal, wanted):
-        await backend.stop(scope, who=principal.name, reason=wanted.reason if wanted else None)
+        await backend.stop(scope, who=principal.name, reason=_reason(wanted), admin=principal.sees_all)
     return await _pauses(backend, principal)
 
 
-@router.post("/resume", response_model=documents.Pauses, responses=documented(404))
+@router.post("/resume", response_model=documents.Pauses, responses=documented(404, 409))
 async def resume(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
     """Go on with what was paused or stopped."""
     for scope in _scopes(principal, wanted):
-        await backend.resume(scope, who=principal.name)
+        await backend.resume(scope, who=principal.name, admin=principal.sees_all)
     return await _pauses(backend, principal)
+
+
+def _reason(wanted: documents.ScopeRequest | None) -> str | None:
+    return wanted.reason if wanted else None
 
 
 def _tenants(principal: Principal) -> Collection[str] | None:

@@ -38,12 +38,12 @@ def pause(
 
     async def body(opened: Session) -> ExitCode:
         from lakesweep.cleanup.records import Hold  # noqa: PLC0415 - heavy
-        from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import hold_commands  # noqa: PLC0415 - heavy
         from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
 
         app = opened.app
         hold = Hold(scope=scope, since=app.clock.now(), by=this_user().who, reason=reason)
-        await holds.pause(app.state, app.settings, hold)
+        await hold_commands.pause(app, hold)
         screen.output().print(screen.text(f"{scope}: held"))
         return ExitCode.DONE
 
@@ -72,7 +72,7 @@ def stop(
 
     async def body(opened: Session) -> ExitCode:
         from lakesweep.cleanup.records import Hold  # noqa: PLC0415 - heavy
-        from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import hold_commands, holds  # noqa: PLC0415 - heavy
         from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
 
         if everything == (scope is not None) or scope == "":
@@ -80,7 +80,7 @@ def stop(
         app = opened.app
         wanted = scope or holds.EVERYTHING
         hold = Hold(scope=wanted, since=app.clock.now(), by=this_user().who, reason=reason)
-        reached = await holds.stop(app.state, app.settings, hold)
+        reached = await hold_commands.stop(app, hold)
         under_way = f"; under way: {', '.join(reached)}" if reached else "; nothing is under way"
         screen.output().print(screen.text(f"{wanted}: stopped and held{under_way}"))
         return ExitCode.DONE
@@ -98,14 +98,15 @@ def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug 
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import clock  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import clock, hold_commands  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
 
         state = opened.app.state
         if scope == clock.CLOCK_SCOPE:
             await clock.believe(state)
             screen.output().print(screen.text("the clocks are believed as they are now"))
             return ExitCode.DONE
-        if not await state.clear_hold(scope):
+        if not await hold_commands.resume(opened.app, scope, by=this_user().who, admin=True):
             held = ", ".join(repr(hold.scope) for hold in await state.holds())
             raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))
         screen.output().print(screen.text(f"{scope}: the hold is lifted"))

@@ -21,7 +21,7 @@ from lakesweep.admin.server import serving
 from lakesweep.cleanup import planfile
 from lakesweep.cleanup.records import Approval, Hold
 from lakesweep.cleanup.report import iso_utc, run_document
-from lakesweep.daemon import holds
+from lakesweep.daemon import hold_commands
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.hold_index import HoldIndex
@@ -104,24 +104,24 @@ class Control:
             raise Refused("not_running", f"run {run_id} has ended, or another replica works on it")
         log.info("run_cancelled", cancelled_run=run_id, by=who)
 
-    async def pause(self, scope: str, *, who: str, reason: str | None) -> None:
+    async def pause(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
         """For all replicas."""
-        hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason)
-        await holds.pause(self._app.state, self._app.settings, hold)
+        hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason, by_admin=admin)
+        await hold_commands.pause(self._app, hold)
         log.info("paused", scope=scope, by=who, reason=reason)
         self._scheduler.forget_refresh()
 
-    async def stop(self, scope: str, *, who: str, reason: str | None) -> None:
+    async def stop(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
         """For all replicas. Those of this one end at once; others ask before each request."""
-        hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason)
-        reached = await holds.stop(self._app.state, self._app.settings, hold)
+        hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason, by_admin=admin)
+        reached = await hold_commands.stop(self._app, hold)
         self._scheduler.end_covered(hold)
         log.warning("stopped", scope=scope, by=who, reason=reason, runs=reached)
         self._scheduler.forget_refresh()
 
-    async def resume(self, scope: str, *, who: str) -> None:
+    async def resume(self, scope: str, *, who: str, admin: bool) -> None:
         """For all replicas."""
-        if await self._app.state.clear_hold(scope):
+        if await hold_commands.resume(self._app, scope, by=who, admin=admin):
             log.info("resumed", scope=scope, by=who)
         self._scheduler.forget_refresh()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lakesweep.admin.backend import Health
 from lakesweep.daemon.reload import Reloader
+from lakesweep.daemon.replicas import Replicas
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.model.errors import StateError
@@ -27,6 +28,7 @@ class Checkup:
     scheduler: Scheduler
     reloader: Reloader
     shutdown: Shutdown
+    replicas: Replicas
 
     async def alive(self) -> Health:
         """Should this process be left running? A state store that is away is no reason to restart it."""
@@ -37,8 +39,11 @@ class Checkup:
         """Can it work now?"""
         stopping = "it is being stopped" if self.shutdown.requested.is_set() else OK
         needed = {"state": await self._state(), "scheduler": self._scheduler(), "stopping": stopping}
-        settings = OK if self.reloader.problem is None else "the changed file is at fault, so the old settings hold"
-        return _health(needed, {"settings": settings, "last_cycle": self._last_cycle()})
+        settings = (
+            OK if self.reloader.problem is None else "the new settings are invalid; still using the previous ones"
+        )
+        others = f"{self.replicas.differs} runs with other settings" if self.replicas.differs else OK
+        return _health(needed, {"settings": settings, "replicas": others, "last_cycle": self._last_cycle()})
 
     async def _state(self) -> str:
         try:

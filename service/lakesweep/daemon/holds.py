@@ -31,7 +31,7 @@ async def stop(state: StateStore, settings: Settings, hold: Hold) -> list[str]:
     """Hold tables back in an emergency, however many holds there are: every sweep under way asks for holds before each
     request, wherever it runs. The runs that this reaches, by id."""
     _check_known(settings, hold.scope)
-    await state.set_hold(hold)
+    await _set(state, hold)
     held = HoldIndex([hold])
     recent = await state.list_runs(limit=_RUNS_LOOKED_AT)
     return [run["run_id"] for run in recent if run["outcome"] is None and held.covering(run["table"])]
@@ -46,7 +46,14 @@ async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
         raise Refused(
             "too_many_holds", f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant"
         )
-    await state.set_hold(hold)
+    await _set(state, hold)
+
+
+async def _set(state: StateStore, hold: Hold) -> None:
+    """Keep an administrator's hold of the same scope: replaced by a tenant's it could be lifted by the tenant."""
+    there = next((one for one in await state.holds() if one.scope == hold.scope), None)
+    if there is None or hold.by_admin or not there.by_admin:
+        await state.set_hold(hold)
 
 
 def _check_known(settings: Settings, scope: str) -> None:
@@ -62,12 +69,16 @@ async def refuse_held(state: StateStore, label: str, *other_names: str) -> None:
     for name in (label, *other_names):
         hold = held.covering(name)
         if hold is not None:
-            why = f" ({hold.reason})" if hold.reason else ""
-            raise Refused(
-                "held",
-                f"{label} is held since {hold.since:%Y-%m-%d %H:%M} UTC by {hold.by}{why}; "
-                f"`lakesweep resume '{hold.scope}'` lifts the hold",
-            )
+            raise Refused("held", _sentence(label, hold))
+
+
+def _sentence(label: str, hold: Hold) -> str:
+    """A run's document is read by its tenant too: who holds several tenants, and why, is not its business."""
+    own = hold.scope.partition("/")[0] == label.partition("/")[0]
+    by = f" by {hold.by}" if own else " by an administrator"
+    why = f" ({hold.reason})" if own and hold.reason else ""
+    since = f"{hold.since:%Y-%m-%d %H:%M} UTC"
+    return f"{label} is held since {since}{by}{why}; `lakesweep resume '{hold.scope}'` lifts the hold"
 
 
 async def hold_if_lasting(state: StateStore, run: CleanupRun, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 Each replica leaves a note with its settings' digest in the state store and looks at the one that is there. What
 differs is logged once, shown by `/readyz`, and counted; nobody stops: during a roll-out it is normal for a minute.
+Settings that are new to this replica are recorded in the audit trail.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lakesweep import __version__
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon.app import App
 from lakesweep.model.errors import StateError
@@ -35,6 +37,8 @@ class Replicas:
     differs: str | None = field(init=False, default=None)
     """Who runs with other settings, if somebody does."""
 
+    _recorded: str | None = field(init=False, default=None)
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:
@@ -54,6 +58,9 @@ class Replicas:
             log.warning("settings_differ", replica=differs, hint="give all replicas the same settings")
         self.differs = differs
         app.metrics.settings_differ.set(1 if self.differs else 0)
+        if mine != self._recorded:
+            async with app.events.tightening("settings", app.owner, digest=mine, version=__version__):
+                self._recorded = mine
         await app.state.remember(_NOTE, json.dumps({"replica": app.owner, "settings": mine, "at": iso_utc(now)}))
 
 

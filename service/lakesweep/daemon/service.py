@@ -30,6 +30,7 @@ from lakesweep.daemon.replicas import Replicas
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.daemon.tenant_threads import TenantThreads
+from lakesweep.model.errors import StorageError
 from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.schema import Settings
 from lakesweep.telemetry import logs
@@ -47,9 +48,11 @@ class Service:
         self.scheduler = Scheduler(app)
         self.shutdown = Shutdown()
         self.threads = TenantThreads()
-        self.replicas = Replicas(current=lambda: self.app)
         self.reloader = Reloader(file=file, load=load, current=app.settings, apply=self._apply, metrics=app.metrics)
-        self.checkup = Checkup(scheduler=self.scheduler, reloader=self.reloader, shutdown=self.shutdown)
+        self.replicas = Replicas(current=lambda: self.app)
+        self.checkup = Checkup(
+            scheduler=self.scheduler, reloader=self.reloader, shutdown=self.shutdown, replicas=self.replicas
+        )
 
     @property
     def app(self) -> App:
@@ -68,10 +71,18 @@ class Service:
         with self.shutdown.listening(daemon.shutdown_grace_seconds), self.reloader.listening():
             async with AsyncExitStack() as ports:
                 ports.push_async_callback(self.scheduler.close)
+                await self._catch_up()
                 await self._open_ports(ports)
                 _warn_if_idle(self.app.settings)
                 await self._run_tasks()
         log.info("service_ended")
+
+    async def _catch_up(self) -> None:
+        """Before anybody can ask: a restored database must not revive a token or forget a hold."""
+        try:
+            await self.app.events.catch_up()
+        except StorageError as exc:
+            log.warning("events_not_read", reason=str(exc))
 
     async def _open_ports(self, ports: AsyncExitStack) -> None:
         scraped = exposition.make_app(self.app.metrics, self.checkup)

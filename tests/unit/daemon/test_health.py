@@ -95,7 +95,7 @@ async def test_a_settings_file_at_fault_is_told_without_its_names(service):
     service.reloader.problem = "tenants[acme].root: wrong"
     found = await service.checkup.ready()
     assert found.well
-    assert "old settings hold" in found.checks["settings"]
+    assert "still using the previous ones" in found.checks["settings"]
     assert "acme" not in str(found.checks)
     assert service.settings_problem == "tenants[acme].root: wrong"
 

@@ -1,0 +1,159 @@
+"""What is done to the service is on record, and a restored database does not undo what tightened it."""
+
+import shutil
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.builders.small_lake import LocalLake
+
+from lakesweep.admin.auth import mint
+from lakesweep.cleanup.records import Hold
+from lakesweep.daemon import hold_commands, replicas
+from lakesweep.daemon.app import App
+from lakesweep.daemon.events import CHAIN
+from lakesweep.daemon.replicas import Replicas
+from lakesweep.model.access import Role
+from lakesweep.model.errors import AuditFailed, Refused
+from lakesweep.settings.schema import Settings
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one"])
+    return lake
+
+
+@asynccontextmanager
+async def opened(lake, tmp_path, **sections):
+    data = tmp_path / "data"
+    settings = lake.settings(service={"data_dir": str(data)}, state={"url": f"sqlite:///{data}/state.db"}, **sections)
+    async with App.open(Settings.model_validate(settings)) as app:
+        yield app
+
+
+def hold(scope, *, admin=True):
+    return Hold(scope=scope, since=NOW, by="root" if admin else "token 1", reason="why", by_admin=admin)
+
+
+async def recorded(app):
+    head = await app.state.audit_head(CHAIN)
+    events = []
+    async for segment in app.events._behind(0):
+        assert segment.number <= head.last
+        events += [(record["event"], record["by"]) for record in segment.records]
+    return events
+
+
+async def a_token(app):
+    token, _ = mint(role=Role.READ, tenants=["acme"], now=NOW, lasts=None)
+    async with app.events.loosening("token_made", "root", token=token.id):
+        await app.state.add_token(token)
+    return token
+
+
+async def revoke(app, token):
+    async with app.events.tightening("token_revoked", "root", token=token.id):
+        await app.state.revoke_token(token.id, NOW)
+
+
+async def test_what_people_do_is_recorded_in_a_chain_of_its_own(lake, tmp_path):
+    async with opened(lake, tmp_path) as app:
+        await hold_commands.pause(app, hold("acme"))
+        await hold_commands.stop(app, hold("*"))
+        await hold_commands.resume(app, "*", by="ann", admin=True)
+        await revoke(app, await a_token(app))
+        assert await recorded(app) == [
+            ("paused", "root"),
+            ("stopped", "root"),
+            ("resumed", "ann"),
+            ("token_made", "root"),
+            ("token_revoked", "root"),
+        ]
+        findings = [found async for found in app.trails.inspector().verify(CHAIN)]
+    assert [found.faults for found in findings] == [[]]
+
+
+async def test_a_restored_database_revives_no_token_and_forgets_no_hold(lake, tmp_path):
+    data = tmp_path / "data"
+    async with opened(lake, tmp_path) as app:
+        revoked, valid = await a_token(app), await a_token(app)
+        await hold_commands.pause(app, hold("acme"))
+    for file in data.glob("state.db*"):
+        shutil.copy(file, tmp_path / f"backup of {file.name}")
+    async with opened(lake, tmp_path) as app:
+        await revoke(app, revoked)
+        await hold_commands.resume(app, "acme", by="ann", admin=True)
+        await hold_commands.pause(app, hold("acme/d"))
+    for file in data.glob("state.db*"):
+        file.unlink()
+    shutil.copy(tmp_path / "backup of state.db", data / "state.db")
+    async with opened(lake, tmp_path) as app:
+        assert (await app.state.get_token(revoked.id)).valid_at(NOW)
+        assert await app.events.catch_up() == 3
+        assert not (await app.state.get_token(revoked.id)).valid_at(NOW)
+        assert (await app.state.get_token(valid.id)).valid_at(NOW)
+        assert [one.scope for one in await app.state.holds()] == ["acme/d"]
+
+
+async def test_what_cannot_be_recorded_is_not_loosened_but_is_tightened(lake, tmp_path):
+    async with opened(lake, tmp_path) as app:
+        await hold_commands.pause(app, hold("acme"))
+        artifacts = tmp_path / "data" / "artifacts" / "audit"
+        shutil.rmtree(artifacts)
+        artifacts.write_text("not a directory")
+        with pytest.raises(AuditFailed):
+            await hold_commands.resume(app, "acme", by="ann", admin=True)
+        await hold_commands.pause(app, hold("acme/d"))
+        assert [one.scope for one in await app.state.holds()] == ["acme", "acme/d"]
+
+
+async def test_a_tenants_token_can_neither_lift_nor_replace_an_administrators_hold(lake, tmp_path):
+    async with opened(lake, tmp_path) as app:
+        await hold_commands.pause(app, hold("acme"))
+        await hold_commands.pause(app, hold("acme", admin=False))
+        await hold_commands.stop(app, hold("acme", admin=False))
+        with pytest.raises(Refused, match="held_by_admin"):
+            await hold_commands.resume(app, "acme", by="token 1", admin=False)
+        await hold_commands.pause(app, hold("acme/d", admin=False))
+        assert await hold_commands.resume(app, "acme/d", by="token 1", admin=False)
+        assert [one.scope for one in await app.state.holds()] == ["acme"]
+
+
+@pytest.mark.parametrize(("scope", "told"), [("*", False), ("a*", False), ("acme", True), ("acme/d/one", True)])
+async def test_the_reason_of_a_hold_on_several_tenants_is_not_in_a_runs_document(lake, tmp_path, scope, told):
+    async with opened(lake, tmp_path) as app:
+        await app.state.set_hold(Hold(scope=scope, since=NOW, by="root", reason="umbrella was breached"))
+        (work,) = await app.resolve("acme/d/one")
+        run = await app.run(work, execute=True)
+    assert run.refusal.code == "held"
+    assert ("umbrella was breached" in run.reason, "by root" in run.reason) == (told, told)
+
+
+async def test_replicas_with_other_settings_notice_each_other(lake, tmp_path):
+    async with opened(lake, tmp_path) as one, opened(lake, tmp_path, daemon={"max_tables": 9}) as two:
+        first, second = (Replicas(current=lambda app=app: app) for app in (one, two))
+        for replica in (first, second, first):
+            await replica.compare()
+        assert (first.differs, second.differs) == (two.owner, one.owner)
+        assert one.metrics.registry.get_sample_value("lakesweep_settings_differ") == 1
+        assert [event for event, _ in await recorded(one)] == ["settings", "settings"]
+
+
+async def test_replicas_with_the_same_settings_say_nothing(lake, tmp_path):
+    async with opened(lake, tmp_path) as one, opened(lake, tmp_path) as two:
+        first, second = (Replicas(current=lambda app=app: app) for app in (one, two))
+        for replica in (first, second, first):
+            await replica.compare()
+        assert (first.differs, second.differs) == (None, None)
+
+
+def test_a_note_that_is_old_or_damaged_says_nothing():
+    fresh = '{"replica": "b", "settings": "d", "at": "2026-05-01T12:00:00Z"}'
+    assert replicas._other(fresh, "a", NOW) == ("b", "d")
+    assert replicas._other(fresh, "b", NOW) is None
+    assert replicas._other(fresh, "a", NOW + timedelta(hours=1)) is None
+    assert all(replicas._other(note, "a", NOW) is None for note in (None, "", "{", "[]", '{"at": 1}'))
