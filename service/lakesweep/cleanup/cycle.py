@@ -333,7 +333,7 @@ class Cycle:
                 metadata = [path for path in metadata if path not in looked_at]
                 foreign_owner = await self.table.foreign_owner(state, metadata)
         refusal = guards.check_plan(plan, state, self.policy, foreign_owner)
-        if refusal and refusal.code == guards.MISSING:
+        if refusal and refusal.code == "missing_live_files":
             refusal = replace(refusal, reason=refusal.reason + await unlisted.explain(plan.missing, state.roots))
         if refusal is None or not refusal.code.startswith(guards.CEILING):
             return refusal

@@ -19,7 +19,6 @@ from lakesweep.model.table import TableRef
 
 CEILING = "ceiling_"
 """Begins the codes of refusals that a person may lift by approving the plan."""
-MISSING = "missing_live_files"
 NOTHING = Tally()
 
 
@@ -196,7 +195,7 @@ def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
     if plan.missing_count and policy.on_missing is OnMissing.REFUSE:
         shown = plan.missing[0] if plan.missing else "?"
         return Refusal(
-            code=MISSING,
+            code="missing_live_files",
             reason=f"live files are not in storage: {plan.missing_count} of them, first {shown}; the table is damaged "
             'or we see it wrongly: look first, then set on_missing = "report" to clean all the same',
         )

@@ -63,9 +63,10 @@ def stop(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Emergency stop: end runs under way before their next request, on all replicas.
+    """Emergency stop: end runs under way on all replicas.
 
-    Needs TARGET or --all. What is stopped stays paused until `lakesweep resume` is given the same target, '*' for all.
+    Each ends before its next request. Needs TARGET or --all. What is stopped stays paused until `lakesweep resume` is
+    given the same target, '*' for all.
 
     Exit codes: 0 stopped, 2 bad usage or settings or no such target, 4 the state store cannot be used.
     """
