@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakesweep.cli import exits, progress, screen
 from lakesweep.cli.exits import ExitCode
-from lakesweep.model.errors import LakesweepError, SettingsError
+from lakesweep.model.errors import SettingsError
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName
 
@@ -38,7 +38,7 @@ class Targets:
         for name in self._names:
             try:
                 works = await self._app.resolve(name, format=self._format, root=self._root)
-            except LakesweepError as exc:
+            except Exception as exc:  # noqa: BLE001 - what one target meets must not keep the others back
                 screen.complain(exits.sentence(exc))
                 self.codes.append(exits.of_error(exc))
                 continue
@@ -57,5 +57,7 @@ class Targets:
                 screen.complain(f"{work.ref.label}: {exits.sentence(exc)}")
                 self.codes.append(exits.of_error(exc))
                 continue
+            except Exception as exc:  # noqa: BLE001 - a bug that one table meets must not keep the others back
+                done = self._app.broken(work, exc)
             self.codes.append(exits.of_run(done))
             yield done

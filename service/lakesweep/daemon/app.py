@@ -157,6 +157,13 @@ class App:
             endings.tell(run)
             return run
 
+    def broken(self, work: Work, exc: Exception) -> CleanupRun:
+        """A run that met a bug of ours: failed like any other, so that the tables after it have their turn."""
+        self.metrics.count_panic(work.ref)
+        run = endings.not_started(new_run_id(), work.ref, endings.unexpected(exc), self.clock.now())
+        endings.tell(run)
+        return run
+
     @asynccontextmanager
     async def claimed(self, ref: TableRef, run_id: str, held: HeldLease | None = None) -> AsyncIterator[HeldLease]:
         """The table's lease for one run: the one that is held already, or a new one. Raises Refused when busy."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lakesweep.daemon import targets
+from lakesweep.daemon import endings, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.neighbours import Neighbours, is_of_no_dataset
 from lakesweep.daemon.targets import Work
@@ -67,6 +67,8 @@ class Discovery:
             return [Work(ref=ref, tenant_root=root, table=await source.open(ref)) for ref in sorted(refs)]
         except LakesweepError as exc:
             return [self.unreadable(tenant, dataset, exc)]
+        except Exception as exc:  # noqa: BLE001 - a bug that one dataset meets must not hide the others
+            return [self.unreadable(tenant, dataset, endings.unexpected(exc))]
 
     def unreadable(self, tenant: TenantSettings, dataset: DatasetSettings, why: LakesweepError) -> Work:
         """Stands for all tables of a dataset that does not tell them."""

@@ -15,7 +15,6 @@ import structlog
 
 from lakesweep.cleanup.ports import CatalogTables, Clock
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
@@ -78,7 +77,7 @@ class Neighbours:
                     catalogs[dataset.id] = source.catalog_identity
                 found = await source.locations()
                 self._last[tenant.id, dataset.id] = found
-            except LakesweepError as exc:
+            except Exception as exc:  # noqa: BLE001 - a bug that one dataset meets must not stop the others
                 # Refusing every table of the tenant for one catalog that is away would let it stop them all.
                 log.warning("neighbours_unknown", dataset=dataset.id, reason=str(exc))
                 self._problems[tenant.id, dataset.id] = str(exc)

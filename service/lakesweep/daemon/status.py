@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakesweep.cleanup.records import Hold, StateStore
-from lakesweep.daemon import targets
+from lakesweep.daemon import endings, targets
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.table import TableRef
@@ -41,3 +41,5 @@ async def _place(work: Work) -> tuple[str | None, str | None]:
         return (await work.table.load()).location.raw, None
     except LakesweepError as exc:
         return None, str(exc)
+    except Exception as exc:  # noqa: BLE001 - a bug that one table meets must not hide the others
+        return None, str(endings.unexpected(exc))

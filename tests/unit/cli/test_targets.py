@@ -8,6 +8,7 @@ import pytest
 from tests.builders.small_lake import LocalLake, to_toml
 
 from lakesweep.cli.main import main
+from lakesweep.formats.delta.table import DeltaTable
 
 
 @pytest.fixture
@@ -136,3 +137,21 @@ def test_a_plan_above_a_ceiling_names_the_run_to_approve(lake, call):
 def test_a_run_that_never_was_is_told_with_where_to_look(call):
     code, _, told = call("approve", "nosuch")
     assert (code, told) == (2, "lakesweep: there is no run 'nosuch': `lakesweep runs` shows them\n")
+
+
+@pytest.mark.parametrize("command", [["plan"], ["run", "*", "--execute"], ["tables"]])
+def test_a_bug_that_one_table_meets_does_not_keep_the_others_back(command, lake, call, monkeypatch):
+    load = DeltaTable.load
+
+    async def overflowing(table):
+        if table.ref.name == "one":
+            raise OverflowError("date value out of range")
+        return await load(table)
+
+    monkeypatch.setattr(DeltaTable, "load", overflowing)
+    code, out, _ = call(*command, "--json")
+    assert code == 4
+    found = {table["table"]: table for table in json.loads(out)["tables"]}
+    assert "unexpected OverflowError: date value out of range" in json.dumps(found["acme/d/one"])
+    if command[0] == "run":
+        assert (found["acme/d/one"]["outcome"], found["acme/d/two"]["outcome"]) == ("failed", "done")

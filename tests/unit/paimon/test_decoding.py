@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -49,6 +49,11 @@ def test_durations_have_javas_units(text: str, found: timedelta) -> None:
 )
 def test_sizes_have_javas_units(text: str, found: int) -> None:
     assert parse_size(text) == found
+
+
+@pytest.mark.parametrize("text", ["3650000 d", "99999999999999999999 d", "9223372036854775807"])
+def test_forever_is_a_duration_inside_the_calendar(text: str) -> None:
+    assert datetime.now(UTC) - parse_duration(text) < datetime(1100, 1, 1, tzinfo=UTC)
 
 
 def test_without_options_the_documented_defaults_hold_and_the_policy_fills_the_rest() -> None:

@@ -596,6 +596,17 @@ async def test_a_changelog_of_a_branch_that_another_tool_took_is_not_missed(worl
     assert data <= world.table.stored()
 
 
+@pytest.mark.parametrize("option", ["snapshot.time-retained", "changelog.time-retained", "partition.expiration-time"])
+async def test_forever_keeps_everything_and_stops_nothing(option: str, world: World) -> None:
+    world.make({option: "3650000 d", "changelog-producer": "input"})
+    for _ in range(3):
+        world.table.changelog("2020-01-01")
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert run.expired_partitions == ()
+    assert world.table.lost() == set()
+
+
 # Heads, explanations, warehouses
 
 

@@ -37,9 +37,13 @@ _BYTES = {
 }  # fmt: skip
 
 
+LONGEST = timedelta(days=365_000)
+"""Longer durations mean the same: nothing is that old. Keeps dates inside the calendar."""
+
+
 def parse_duration(text: str) -> timedelta:
     """`1 h`, `30min`, `500` (milliseconds)."""
-    return timedelta(milliseconds=_scaled(text, _MILLISECONDS))
+    return timedelta(milliseconds=min(_scaled(text, _MILLISECONDS), LONGEST // timedelta(milliseconds=1)))
 
 
 def parse_size(text: str) -> int:
