@@ -143,7 +143,10 @@ class LogReader:
             first = one.version + 1 if one else 0
             gap = log.first_gap(listing.commits, first, latest)
             if gap is not None:
-                raise damage or Unreadable(self._log.raw, f"the commit of version {gap} is missing")
+                raise damage or Unreadable(
+                    self._log.raw,
+                    f"the commit of version {gap} is missing: restore it, or write a checkpoint behind it",
+                )
             try:
                 opened = await self._open(one, listing) if one else None
                 return await self._replay(opened, [listing.commits[v] for v in range(first, latest + 1)])
@@ -159,7 +162,10 @@ class LogReader:
         newest_protocol = next((one.protocol for one in reversed(heads) if one.protocol), None)
         newest_metadata = next((one.metadata for one in reversed(heads) if one.metadata), None)
         if newest_protocol is None or newest_metadata is None:
-            raise Unreadable(self._log.raw, "the log has no protocol or no metadata")
+            raise Unreadable(
+                self._log.raw,
+                "the log has no protocol or no metadata: its first commits are lost, restore them",
+            )
         return Segment(
             checkpoint=opened,
             commits=tuple(commits),
@@ -300,7 +306,9 @@ class LogReader:
         try:
             data = await self._storage.read(Location.parse(file.path))
         except NotFound as exc:
-            raise Unreadable(file.path, "it was listed and is gone") from exc
+            raise Unreadable(
+                file.path, "it was deleted while the log was read: another tool cleans it, the next run sees it whole"
+            ) from exc
         if len(data) != file.size_bytes:
             raise Unreadable(file.path, f"{len(data)} bytes instead of {file.size_bytes}")
         return data
@@ -312,7 +320,8 @@ class _HeadCommitMissing(Refused):
     def __init__(self, place: Location, version: int) -> None:
         super().__init__(
             "damaged_log",
-            f"{place} has a checkpoint of version {version} but no commit of it: somebody deleted log files",
+            f"{place} has a checkpoint of version {version} but not its commit: somebody deleted log files, "
+            "restore the commit or let a writer commit once more",
         )
 
 

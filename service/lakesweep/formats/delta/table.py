@@ -220,7 +220,10 @@ class DeltaTable:
             try:
                 await self._storage.stat(Location.parse(file.path))
             except NotFound as exc:
-                raise Indeterminate(f"{file.path} is gone, and the rest of the log was to stand on it") from exc
+                raise Indeterminate(
+                    f"{file.path} is gone, and the log would begin with it: no older log file is deleted; see which "
+                    "other tool cleans this log"
+                ) from exc
 
     async def _stands_still(self, native: DeltaState) -> bool:
         """Is the newest commit still the same, and the next one not there?"""
