@@ -202,11 +202,19 @@ async def test_a_commit_that_vanishes_while_reading_is_looked_for_again():
     assert seen.state.native.version == 6
 
 
-@pytest.mark.parametrize("hint", [b"", b"{", b"[]", b'{"version":"x"}', b'{"version":999}', b'{"version":0}'])
+@pytest.mark.parametrize("hint", [b"", b"{", b"[]", b'{"version":"x"}', b'{"version":0}'])
 async def test_the_hint_is_never_taken_for_the_truth(hint):
     writer = _busy_table("classic")
     writer.log("_last_checkpoint", hint, NOW)
     assert (await look(writer)).live_data == {"k=a b/b.parquet", "v.parquet", VECTOR_FILE, "c.parquet"}
+
+
+async def test_a_hint_above_the_newest_commit_tells_of_a_log_that_was_set_back():
+    """It may lie. But if it does not, files of acknowledged commits look unreferenced."""
+    writer = _busy_table("classic")
+    writer.log("_last_checkpoint", b'{"version":999}', NOW)
+    with pytest.raises(Refused, match="set the log back"):
+        await look(writer)
 
 
 def _with_a_checkpoint_cut_behind_a_line() -> DeltaWriter:

@@ -110,6 +110,9 @@ class LogReader:
     async def _load(self, listing: LogListing, as_of: datetime) -> DeltaState:
         last_checkpoint = await self._last_checkpoint(listing)
         segment = await self._segment(listing)
+        if last_checkpoint is not None and last_checkpoint > listing.latest_version:
+            # Commits since the listing, or a log that was set back: files of acknowledged commits look unreferenced.
+            raise _HeadCommitMissing(self._log, last_checkpoint)
         protocol.check(segment.protocol)
         properties = protocol.properties(segment.metadata)
         if last_checkpoint is not None and properties.log_cleanup_enabled:
@@ -315,13 +318,15 @@ class LogReader:
 
 
 class _HeadCommitMissing(Refused):
-    """The newest checkpoint is of a version that the log has no commit for."""
+    """The newest checkpoint, there or only remembered by `_last_checkpoint`, is of a version that the log has no commit
+    for."""
 
     def __init__(self, place: Location, version: int) -> None:
         super().__init__(
             "damaged_log",
-            f"{place} has a checkpoint of version {version} but not its commit: somebody deleted log files, "
-            "restore the commit or let a writer commit once more",
+            f"{place} has a checkpoint of version {version} but not its commit: somebody deleted log files, or set "
+            "the log back to a backup, and files of later commits are kept. Restore the commit; if nobody needs what "
+            "is lost, remove that checkpoint, or the _last_checkpoint that names it",
         )
 
 
