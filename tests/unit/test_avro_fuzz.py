@@ -18,6 +18,7 @@ from zlib_ng import zlib_ng
 
 from lakesweep.formats import avro
 from lakesweep.formats.avro_columns import Program, compiled
+from lakesweep.formats.inflate import Damaged, inflate
 
 Blocks = list[tuple[bytes, int]]
 Places = dict[str, tuple[str, ...]]
@@ -146,8 +147,8 @@ def by_zlib(stream: bytes) -> bytes | None:
 
 def inflated(stream: bytes) -> bytes | None:
     try:
-        return avro._decompress(stream, "deflate")
-    except zlib_ng.error:
+        return inflate(stream, "deflate", 1_000_000)
+    except (zlib_ng.error, Damaged):
         return None
 
 

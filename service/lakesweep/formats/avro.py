@@ -20,19 +20,24 @@ from typing import Any, cast
 import cramjam
 import fastavro
 import pyarrow as pa
-from zlib_ng import zlib_ng
 
-from lakesweep.formats import _avro
+from lakesweep.formats import _avro, bounded
 from lakesweep.formats._avro import Block, read_long
-from lakesweep.formats.avro_columns import Path, Program, compiled
+from lakesweep.formats.avro_columns import Path, Program, check_no_empty_items, compiled
+from lakesweep.formats.inflate import inflate as inflate_block
+from lakesweep.formats.inflate import parse_json
 
 ContainerError = _avro.ContainerError
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _BLOCK_BYTES = 64_000
 """Uncompressed size of the blocks we write; Java's Avro uses the same."""
-_ROOM_BYTES = 80_000
-"""For a block of that size and the row it ends with: zlib then need not ask for more room."""
+_LARGEST_SCHEMA = 4 * 1024 * 1024
+"""Schemas are remembered, and those of tables with ten thousand columns are smaller."""
+_IN_FULL_RATIO = 16
+_ROWS_AT_LEAST = 1_000_000
+_BYTES_PER_ROW = 64
+"""In full, a row of more than a million has more bytes than this; as a Python object it takes some hundred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,8 @@ def walk(data: bytes) -> Container:
     position += _SYNC_BYTES
     if len(sync) != _SYNC_BYTES or "avro.schema" not in metadata:
         raise ContainerError("the header is cut off")
+    if len(metadata["avro.schema"]) > _LARGEST_SCHEMA:
+        raise ContainerError("its schema is too large")
     blocks = tuple(_avro.step(data, position, sync))
     schema = _parsed(metadata["avro.schema"])
     codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
@@ -73,7 +80,7 @@ def walk(data: bytes) -> Container:
 def _parsed(schema: bytes) -> Any:
     """A writer's files share their schema, and parsing it takes longer than reading a hundred rows."""
     try:
-        return json.loads(schema)
+        return parse_json(schema)
     except ValueError as exc:
         raise ContainerError(f"the schema is not JSON: {exc}") from exc
 
@@ -90,6 +97,9 @@ def decode_rows(blocks: Sequence[bytes], schema: Any, promised: int, wanted: Any
 
     They are read as one array (a count, the items, a zero), which spares the reader most of its work for each row.
     """
+    check_no_empty_items(schema)
+    if promised > _ROWS_AT_LEAST + sum(map(len, blocks)) // _BYTES_PER_ROW:
+        raise ContainerError(f"the block headers promise {promised} rows, too many to be rows of metadata")
     framed = b"".join([_long(promised) if promised else b"", *blocks, _long(0)])
     if promised > len(framed):  # a row without any bytes is none, and there is no end to them
         raise ContainerError(f"the block headers promise {promised} rows, more than there are bytes")
@@ -152,19 +162,24 @@ def _chosen(schema: bytes, columns: tuple[tuple[str, Path], ...]) -> tuple[dict[
 
 
 def inflate(data: bytes, container: Container) -> list[bytes]:
-    """The rows of each block, uncompressed."""
-    return [block for block, _ in inflated(data, container)]
+    """The rows of each block, uncompressed, to be made into Python objects: these take many times as much, so less of
+    them is allowed."""
+    allowed = bounded.allowance(len(data), _IN_FULL_RATIO)
+    return [block for block, _ in inflated(data, container, allowed)]
 
 
-def inflated(data: bytes, container: Container) -> Iterator[tuple[bytes, int]]:
-    """Each block uncompressed, one by one, and how many rows its header promises."""
+def inflated(data: bytes, container: Container, allowed: int | None = None) -> Iterator[tuple[bytes, int]]:
+    """Each block uncompressed, one by one, and how many rows its header promises. All together may not be larger than
+    metadata of the container's size is."""
+    left = bounded.allowance(len(data)) if allowed is None else allowed
     for block in container.blocks:
         try:
-            plain = _decompress(data[block.start : block.end], container.codec)
-        except ContainerError:
-            raise
+            plain = inflate_block(data[block.start : block.end], container.codec, left)
+        except KeyError as exc:
+            raise ContainerError(f"unknown codec {container.codec!r}") from exc
         except Exception as exc:  # each codec has errors of its own
             raise ContainerError(f"a block cannot be uncompressed ({type(exc).__name__}: {exc})") from exc
+        left -= len(plain)
         yield plain, block.rows
 
 
@@ -200,27 +215,6 @@ def _record(schema: Any) -> Mapping[str, Any]:
     if isinstance(schema, list):
         schema = next((branch for branch in schema if isinstance(branch, dict)), {})
     return schema if isinstance(schema, dict) else {}
-
-
-def _decompress(data: bytes, codec: str) -> bytes:
-    match codec:
-        case "null":
-            return data
-        case "deflate":
-            return zlib_ng.decompress(data, wbits=-15, bufsize=_ROOM_BYTES)
-        case "zstandard":
-            return bytes(cramjam.zstd.decompress(data))
-        case "snappy":
-            plain = bytes(cramjam.snappy.decompress_raw(data[:-4]))
-            if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
-                raise ContainerError("a block's checksum does not match")
-            return plain
-        case "bzip2":
-            return bytes(cramjam.bzip2.decompress(data))
-        case "xz":
-            return bytes(cramjam.xz.decompress(data))
-        case _:
-            raise ContainerError(f"unknown codec {codec!r}")
 
 
 def _compress(data: bytes, codec: str) -> bytes:

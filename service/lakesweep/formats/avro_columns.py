@@ -218,6 +218,41 @@ class _Compiler:
         self.kinds.append(kind)
 
 
+def check_no_empty_items(schema: Any) -> None:
+    """Raise ContainerError for a schema with lists whose items take no bytes: as many of them could be there as one
+    likes, and fastavro would make or skip each."""
+    try:
+        _takes_nothing(schema, {})
+    except RecursionError as exc:
+        raise _avro.ContainerError("its schema is nested too deeply") from exc
+
+
+def _takes_nothing(schema: Any, named: dict[str, bool]) -> bool:
+    """Has a value of this type no bytes at all? `named` are the records met so far."""
+    answer = False
+    match schema:
+        case [*branches]:  # which of them it is takes a byte
+            for branch in branches:
+                _takes_nothing(branch, named)
+        case {"type": "record" | "error", "fields": [*fields]}:
+            name = str(schema.get("name"))
+            named[name] = True  # where it comes back to itself, nothing has been found yet
+            inner = [_takes_nothing(field.get("type") if isinstance(field, dict) else None, named) for field in fields]
+            answer = named[name] = all(inner)
+        case {"type": "array", "items": items}:
+            if _takes_nothing(items, named):
+                raise _avro.ContainerError("its schema has lists of nothing")
+        case {"type": "map", "values": values}:
+            _takes_nothing(values, named)
+        case {"type": "fixed", "size": size}:
+            answer = bool(size == 0)
+        case {"type": inner_type}:
+            answer = _takes_nothing(inner_type, named)
+        case str():
+            answer = schema == "null" or named.get(schema, False)
+    return answer
+
+
 def is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
     """May values be cast without being read as something else? A path is text, and no number is one."""
     if found == wanted or pa.types.is_null(found):

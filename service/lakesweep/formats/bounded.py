@@ -54,9 +54,14 @@ def allow(most: int) -> None:
     _most = most
 
 
-def allowance(stored: int) -> int:
+def most() -> int:
+    """storage.max_metadata_bytes."""
+    return _most
+
+
+def allowance(stored: int, ratio: int = _RATIO) -> int:
     """How many bytes an object of this size may become."""
-    return min(max(_FREE, _RATIO * stored), _most)
+    return min(max(_FREE, ratio * stored), _most)
 
 
 class TooMuch(ValueError):

@@ -9,7 +9,6 @@ not need may hold numbers, and be nested, beyond what Python takes.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from lakesweep.formats.delta import files, paths
 from lakesweep.formats.delta.files import FileAction
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
+from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 
@@ -155,7 +155,7 @@ def _actions(lines: Iterable[bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for line in lines:
         if not line.strip():
             continue
-        document = json.loads(line)
+        document = parse_json(line)
         if not isinstance(document, dict):
             raise Malformed("a line that is not an object")
         for name, action in document.items():

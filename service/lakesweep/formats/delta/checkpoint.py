@@ -20,6 +20,7 @@ from lakesweep.formats.delta import actions, files
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
+from lakesweep.formats.inflate import check_parquet
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 
@@ -119,6 +120,7 @@ def read_in_turns(data: bytes, columns: tuple[str, ...]) -> Iterator[pa.Table]:
     """Those of the columns that the file has, since the protocol lets writers leave out any of them; some rows at a
     time, since one file may name every file of a large table."""
     file = pq.ParquetFile(pa.BufferReader(data))
+    check_parquet(file, len(data))
     present = _present(file, columns)
     if not present:
         return

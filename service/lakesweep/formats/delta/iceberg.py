@@ -11,8 +11,6 @@ while we were reading, and then the metadata of that commit counts.
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 import re
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -27,7 +25,8 @@ from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
 from lakesweep.formats.iceberg import decode
 from lakesweep.formats.iceberg.decode import ManifestRow
-from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, plain_text
+from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -107,7 +106,7 @@ class IcebergNeighbour:
     async def _metadata(self, place: Location) -> dict[str, Any]:
         try:
             data = await self._storage.read(place)
-            document = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+            document = parse_json(plain_text(data))
         except NotFound:
             self._met_gone = True
             return {}

@@ -12,7 +12,6 @@ log is what this service does, ours says so and goes on: what it cannot see it c
 
 from __future__ import annotations
 
-import json
 from contextlib import aclosing
 from datetime import timedelta
 
@@ -26,6 +25,7 @@ from lakesweep.formats.delta import files, iceberg, names
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import LogFile
 from lakesweep.formats.delta.state import DeltaState
+from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
 
@@ -94,7 +94,7 @@ async def _vacuumed_up_to(storage: Storage, native: DeltaState) -> int:
     found = next((file for file in native.listing.files if file.relative == names.LAST_VACUUM), None)
     try:
         data = await storage.read(Location.parse(found.path)) if found else b"{}"
-        version = json.loads(data).get(_VACUUMED_UP_TO)
+        version = parse_json(data).get(_VACUUMED_UP_TO)
     except (NotFound, ValueError, AttributeError):
         return -1
     return version if isinstance(version, int) else -1

@@ -8,7 +8,6 @@ unreadable and left alone. Never deletes, never writes.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -25,6 +24,7 @@ from lakesweep.formats.delta.removed import RemovedBelow
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
 from lakesweep.formats.delta.tail import Tail
+from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 
@@ -254,7 +254,7 @@ class LogReader:
         if listing.hint is None:
             return None
         try:
-            hint = json.loads(await self._storage.read(Location.parse(listing.hint.path)))
+            hint = parse_json(await self._storage.read(Location.parse(listing.hint.path)))
             version = hint["version"]
         except NotFound:
             return None
@@ -300,7 +300,7 @@ class LogReader:
         if found is None:
             return None
         try:
-            count = json.loads(await self._storage.read(Location.parse(found.path))).get("numFiles")
+            count = parse_json(await self._storage.read(Location.parse(found.path))).get("numFiles")
         except (NotFound, ValueError, AttributeError):
             return None
         return count if isinstance(count, int) else None

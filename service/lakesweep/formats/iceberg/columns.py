@@ -8,7 +8,6 @@ rows stay the same. The fast reader skips whatever is not asked for; fastavro is
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from lakesweep.formats import avro
 from lakesweep.formats.avro_columns import compiled, is_alike
+from lakesweep.formats.inflate import parse_json
 
 
 class FieldMissing(ValueError):
@@ -68,7 +68,7 @@ def _typed(found: Mapping[str, pa.Array], rows: int, wanted: Mapping[int, pa.Fie
 def _plain(schema: bytes, wanted: tuple[tuple[int, pa.Field], ...]) -> Plain:
     """A writer's manifests share their schema, and taking it apart costs as much as decoding ten rows."""
     try:
-        return Plain(json.loads(schema), dict(wanted))
+        return Plain(parse_json(schema), dict(wanted))
     except (AttributeError, TypeError) as exc:
         raise avro.ContainerError(f"its schema is malformed ({type(exc).__name__}: {exc})") from exc
 

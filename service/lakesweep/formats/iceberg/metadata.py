@@ -7,14 +7,13 @@ may be is `refusals`' decision alone.
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from lakesweep.formats import bounded
 from lakesweep.formats.iceberg.fields import JsonFields
+from lakesweep.formats.inflate import Damaged, gunzip, parse_json
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
 
@@ -165,12 +164,16 @@ def parse(address: str, data: bytes) -> TableMetadata:
 def document(address: str, data: bytes) -> object:
     """The file's JSON. Sniffed, since both `.gz.metadata.json` and `.metadata.json.gz` are in use."""
     try:
-        plain = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
-        return json.loads(plain)
-    except (OSError, EOFError, zlib.error) as exc:
+        return parse_json(plain_text(data))
+    except Damaged as exc:
         raise Unreadable(address, f"not a whole gzip file ({exc})") from exc
     except ValueError as exc:
         raise Unreadable(address, f"not a JSON document ({exc})") from exc
+
+
+def plain_text(data: bytes) -> bytes:
+    """The text of a metadata file that may be compressed. ValueError if it becomes too large or is damaged."""
+    return gunzip(data, bounded.allowance(len(data))) if data.startswith(_GZIP_MAGIC) else data
 
 
 def table_uuid(top: JsonFields) -> str | None:

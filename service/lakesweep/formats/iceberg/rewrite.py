@@ -8,12 +8,14 @@ may have its snapshots expired that way.
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadataUtil
+
+from lakesweep.formats.iceberg.metadata import plain_text
+from lakesweep.formats.inflate import parse_json
 
 _SHOWN = 3
 _V1_SEQUENCE_NUMBER = "sequence-number"
@@ -22,7 +24,7 @@ _V1_SEQUENCE_NUMBER = "sequence-number"
 
 def what_is_lost(data: bytes) -> str | None:
     """Why pyiceberg must not rewrite this metadata.json, or None if it may."""
-    document = json.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
+    document = parse_json(plain_text(data))
     try:
         written = TableMetadataUtil.parse_obj(json.loads(json.dumps(document))).model_dump_json(exclude_none=True)
     except NotImplementedError:

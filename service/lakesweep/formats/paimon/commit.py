@@ -18,6 +18,7 @@ import structlog
 
 from lakesweep.cleanup.storage_ports import Writer
 from lakesweep.formats import streams
+from lakesweep.formats.inflate import parse_json
 from lakesweep.formats.paimon import manifests, merge, reader, shapes
 from lakesweep.formats.paimon.draft import Draft
 from lakesweep.formats.paimon.files import TableFiles
@@ -191,7 +192,7 @@ class Committer:
     async def _statistics_stay(self, name: str, schema: TableSchema) -> bool:
         """Statistics of another schema are not those of the new snapshot."""
         try:
-            document = json.loads(await self._files.read(self._files.at("statistics", name)))
+            document = parse_json(await self._files.read(self._files.at("statistics", name)))
         except (NotFound, ValueError):
             return False
         return isinstance(document, dict) and document.get("schemaId") == schema.id

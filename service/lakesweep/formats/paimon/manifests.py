@@ -18,6 +18,7 @@ from pyarrow import orc, parquet
 
 from lakesweep.formats import avro
 from lakesweep.formats.avro_columns import is_alike
+from lakesweep.formats.inflate import check_parquet, check_rows
 from lakesweep.model.errors import Refused
 
 ADD, DELETE = 0, 1
@@ -262,9 +263,13 @@ def _check_kind(kind: Any) -> None:
 def _columnar(data: bytes) -> pa.Table:
     try:
         if data[:3] == b"ORC":
-            return orc.ORCFile(io.BytesIO(data)).read()
+            stripes = orc.ORCFile(io.BytesIO(data))
+            check_rows(stripes.nrows, len(data))
+            return stripes.read()
         if data[:4] == b"PAR1":
-            return parquet.read_table(io.BytesIO(data))
+            file = parquet.ParquetFile(io.BytesIO(data))
+            check_parquet(file, len(data))
+            return file.read()
     except (pa.ArrowException, OSError) as exc:
         raise ValueError(f"undecodable: {exc}") from exc
     raise ValueError(f"neither Avro, ORC nor Parquet (it begins with {data[:4].hex()})")

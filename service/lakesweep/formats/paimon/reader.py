@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import TypeVar
 
 from lakesweep.formats import irregular
 from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.inflate import parse_json
 from lakesweep.formats.paimon import names, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
 from lakesweep.formats.paimon.schema import TableSchema
@@ -257,7 +257,7 @@ async def _consumers(files: TableFiles, listed: list[Listed]) -> dict[str, int]:
     found = [one.name for one in listed if one.name.startswith("consumer-") and not _UNFINISHED.search(one.name)]
 
     async def read(name: str) -> int:
-        return await _parse(files, files.at("consumer", name), lambda data: int(json.loads(data)["nextSnapshot"]))
+        return await _parse(files, files.at("consumer", name), lambda data: int(parse_json(data)["nextSnapshot"]))
 
     following = await gather_bounded(found, read)
     return {name.removeprefix("consumer-"): number for name, number in zip(found, following, strict=True)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Refused
 
 
@@ -92,7 +92,7 @@ def parse_type(text: Any) -> FieldType:
 
 def parse_schema(data: bytes) -> TableSchema:
     """Decode a schema file. Raises ValueError when it is damaged, Refused when it is of an unknown kind."""
-    document = json.loads(data)
+    document = parse_json(data)
     if not isinstance(document, dict) or "fields" not in document or "id" not in document:
         raise ValueError("not a table schema")
     types = {field["name"]: field["type"] for field in document["fields"]}

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 
@@ -86,7 +87,7 @@ def parse_snapshot(
     data: bytes, location: Location, *, role: Role = Role.SNAPSHOT, branch: str | None = None, name: str | None = None
 ) -> PaimonSnapshot:
     """Decode. Raises ValueError for damage, Refused for a version or a shape we do not know."""
-    document = json.loads(data)
+    document = parse_json(data)
     if not isinstance(document, dict):
         raise ValueError("not a snapshot: the JSON is no object")  # noqa: TRY004 - damage is a ValueError here
     version = document.get("version", 1)

@@ -1,0 +1,163 @@
+"""Uncompress and parse what a tenant has stored, in bounded steps: a few bytes may stand for as many as one likes.
+
+Everything here raises a ValueError (TooMuch among them) as soon as the allowance is used up, and has not built more
+than that by then. Real metadata is far from it; see `bounded`.
+"""
+
+from __future__ import annotations
+
+import bz2
+import json
+import lzma
+import threading
+import zlib
+from typing import Any
+
+import cramjam
+import pyarrow as pa
+import pyarrow.parquet as pq
+from zlib_ng import zlib_ng
+
+from lakesweep.formats import bounded
+from lakesweep.formats.bounded import TooMuch
+
+_RAW_DEFLATE = -15
+_GZIP = 31
+_ROOM_BYTES = 1024 * 1024
+"""Where most blocks fit when they are uncompressed; writers make blocks of 64 kB."""
+_COST_OF_OBJECT, _COST_OF_VALUE, _COST_OF_CHARACTER = 100, 60, 2
+"""Bytes that Python needs, about, for each brace, each comma, colon or bracket, and each character of a JSON text."""
+_SURE_BYTES = 1024 * 1024
+"""A JSON text up to here needs no counting."""
+_ROWS_AT_LEAST = 1_000_000
+"""Rows that any Parquet or ORC file may have; a larger one has at least a byte for each row."""
+
+_thread = threading.local()
+
+
+class Damaged(ValueError):
+    """Compressed data that is cut off or not what it says."""
+
+
+def inflate(data: bytes, codec: str, at_most: int) -> bytes:
+    """One compressed block of an Avro container. KeyError on an unknown codec."""
+    return _CODECS[codec](data, at_most)
+
+
+def gunzip(data: bytes, at_most: int) -> bytes:
+    """A whole gzip file, of one or several members. Damaged if it is not."""
+    parts: list[bytes] = []
+    while data:
+        unzip = zlib_ng.decompressobj(wbits=_GZIP)
+        try:
+            parts.append(_finished(unzip, data, at_most))
+        except zlib_ng.error as exc:  # type: ignore[misc]  # it is one
+            raise Damaged(str(exc)) from exc
+        at_most -= len(parts[-1])
+        data = unzip.unused_data.lstrip(b"\0")  # some writers fill up with zeros
+    return b"".join(parts)
+
+
+def parse_json(data: bytes | str) -> Any:
+    """A JSON document that becomes neither too deep nor too large."""
+    if len(data) > _SURE_BYTES and _cost(data) > bounded.most():
+        raise TooMuch(bounded.most())
+    try:
+        return json.loads(data)
+    except RecursionError as exc:
+        raise ValueError("it is nested too deeply") from exc
+
+
+def check_parquet(file: pq.ParquetFile, stored: int) -> None:
+    """Raise TooMuch if the footer says that a row group would take more than metadata of this size may."""
+    allowed = bounded.allowance(stored)
+    found = file.metadata
+    check_rows(found.num_rows, stored)
+    for number in range(found.num_row_groups):
+        group = found.row_group(number)
+        sizes = [group.column(at).total_uncompressed_size for at in range(group.num_columns)]
+        if max(sum(sizes), group.total_byte_size) > allowed:
+            raise TooMuch(allowed)
+
+
+def check_rows(rows: int, stored: int) -> None:
+    """Raise ValueError if a columnar file of this size cannot have so many rows for an honest reason."""
+    if rows > _ROWS_AT_LEAST + stored:
+        raise ValueError(f"it has {stored} bytes and claims {rows} rows")
+
+
+def _cost(data: bytes | str) -> int:
+    marks = (b"{", b",", b":", b"[") if isinstance(data, bytes) else ("{", ",", ":", "[")
+    objects, *values = (data.count(mark) for mark in marks)  # type: ignore[arg-type]  # of the same kind as the text
+    return objects * _COST_OF_OBJECT + sum(values) * _COST_OF_VALUE + len(data) * _COST_OF_CHARACTER
+
+
+def _plain(data: bytes, at_most: int) -> bytes:
+    return _checked(data, at_most)
+
+
+def _deflate(data: bytes, at_most: int) -> bytes:
+    return _finished(zlib_ng.decompressobj(wbits=_RAW_DEFLATE), data, at_most)
+
+
+def _finished(unzip: Any, data: bytes, at_most: int) -> bytes:
+    plain = bytes(unzip.decompress(data, at_most + 1))
+    if len(plain) > at_most:
+        raise TooMuch(at_most)
+    if not unzip.eof:
+        raise Damaged("the compressed data is cut off")
+    return plain
+
+
+def _zstandard(data: bytes, at_most: int) -> bytes:
+    room = getattr(_thread, "room", None)
+    if room is None:
+        room = _thread.room = bytearray(_ROOM_BYTES)
+    try:
+        return _checked(bytes(memoryview(room)[: cramjam.zstd.decompress_into(data, room)]), at_most)
+    except cramjam.DecompressionError:  # damaged, or larger than that room
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            return _checked(stream.read(at_most + 1), at_most)
+
+
+def _snappy(data: bytes, at_most: int) -> bytes:
+    packed = data[:-4]
+    if cramjam.snappy.decompress_raw_len(packed) > at_most:
+        raise TooMuch(at_most)
+    plain = bytes(cramjam.snappy.decompress_raw(packed))
+    if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
+        raise Damaged("a block's checksum does not match")
+    return plain
+
+
+def _bzip2(data: bytes, at_most: int) -> bytes:
+    return _stepwise(bz2.BZ2Decompressor(), data, at_most)
+
+
+def _xz(data: bytes, at_most: int) -> bytes:
+    return _stepwise(lzma.LZMADecompressor(memlimit=max(at_most, _ROOM_BYTES)), data, at_most)
+
+
+def _stepwise(unpack: Any, data: bytes, at_most: int) -> bytes:
+    plain: bytes = unpack.decompress(data, at_most + 1)
+    if len(plain) > at_most:
+        raise TooMuch(at_most)
+    if not unpack.eof:
+        raise Damaged("the compressed data is cut off")
+    return plain
+
+
+def _checked(plain: bytes, at_most: int) -> bytes:
+    if len(plain) > at_most:
+        raise TooMuch(at_most)
+    return plain
+
+
+_CODECS = {
+    "null": _plain,
+    "deflate": _deflate,
+    "zstandard": _zstandard,
+    "snappy": _snappy,
+    "bzip2": _bzip2,
+    "xz": _xz,
+}
