@@ -137,7 +137,9 @@ async def test_a_server_never_names_code_that_runs_here(server: Server, marker: 
     )
     catalog = client(server)
     assert await catalog.tables(None) == [("db", "t")]
-    assert (await catalog.pointer(("db", "t"))).metadata_location.startswith("file:/x")
+    pointer = await catalog.pointer(("db", "t"))
+    assert pointer.metadata_location.startswith("file:/x")
+    assert pointer.config == {}
     assert not marker.exists()
 
 
