@@ -23,7 +23,7 @@ from lakesweep.cleanup.closing import Closing
 from lakesweep.cleanup.deleter import Deleter
 from lakesweep.cleanup.lastword import nobody_objects
 from lakesweep.cleanup.ledger import Ledger
-from lakesweep.cleanup.marking import Marking
+from lakesweep.cleanup.marking import Lent, Marking, nothing_lent
 from lakesweep.cleanup.ports import (
     Clock,
     ClosesFirst,
@@ -109,6 +109,8 @@ class Cycle:
     """Refuses while this machine's clock is not to be believed; given what `max_clock_skew_minutes` allows."""
     ask_owners: Callable[[], Awaitable[None]] = nobody_objects
     """Asked before every request of a sweep: raises Refused if a person holds the table back by now."""
+    lent: Lent = nothing_lent
+    """Tells which files in the table's places other tables use: they stay, whatever this table says of them."""
     identify: Callable[[Iterable[Location]], Awaitable[guards.Standings]] = _no_standings
     """Tells which local places are one directory under several names."""
     inventory: Location | None = None
@@ -182,7 +184,7 @@ class Cycle:
         engine, choice = self.choose_engine(before_listing)
         why_longer = waiting.sentence(self.policy, before_listing)
         run = self._note(run, engine=choice, stream=why_longer, phase=Phase.DETECTING)
-        marking = Marking(table=self.table, state=self.state, policy=self.policy, now=now)
+        marking = Marking(table=self.table, state=self.state, policy=self.policy, now=now, lent=self.lent)
         beside = await company.beside_head(self.storage, before_listing) if self.inventory else frozenset()
         job = OrphanJob(
             ref=self.table.ref,
@@ -247,6 +249,7 @@ class Cycle:
         if self.stop.is_set():
             raise Interrupted(STOPPED)
         await self.ask_again(self._planned.marked.state)
+        await self._check_lent(self._planned.marked)
         await self.audit.begin(run)
         run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)
         run = self._note(run, phase=Phase.SWEEPING)
@@ -257,6 +260,10 @@ class Cycle:
             await self.state.set_pending_expiry(self.table.ref.label, None, self.run_id)
             run = replace(run, outcome=Outcome.DONE)
         return run
+
+    async def _check_lent(self, marked: Marked) -> None:
+        if not set(await self.lent(marked.state)) <= set(marked.references.tolerated):
+            raise Refused("table_changed", _LENT_SINCE)
 
     async def _commit_expiry(self, run: CleanupRun, planned: ExpiryPlan) -> CleanupRun:
         if planned.empty:
@@ -370,6 +377,7 @@ class Cycle:
         return self._latest or run
 
 
+_LENT_SINCE = "another table began to use files of this one while it was planned: the next cycle keeps them"
 _PLAN_ONLY = (
     "a bare Iceberg location has no catalog, so nothing proves which metadata is current: "
     "configure the table's catalog to execute this plan"

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from lakesweep.cleanup.ports import Marked, Table
+from lakesweep.cleanup.ports import Marked, Table, TableState
 from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import CommitConflict, Indeterminate
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 
 T = TypeVar("T")
+Lent = Callable[[TableState], Awaitable[Sequence[str]]]
 
 _ATTEMPTS = 4
 """A table that is committed to faster than its lists can be read is left to the next cycle."""
+
+
+async def nothing_lent(_: TableState) -> Sequence[str]:
+    """Nobody else is known."""
+    return ()
 
 
 async def unless_overtaken(read: Callable[[], Awaitable[T]]) -> T:
@@ -36,6 +42,8 @@ class Marking:
     state: StateStore
     policy: CleanupPolicy
     now: datetime
+    lent: Lent = nothing_lent
+    """Tells which files in the table's places other tables use."""
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:
@@ -48,7 +56,10 @@ class Marking:
         expiry = table.plan_expiry(state, self.policy, self.now)
         pending = await self.state.pending_expiry(table.ref.label)
         before = await table.load_at(pending, state) if pending and pending != state.head else None
-        marked = Marked(state=state, references=await table.references(state, expiry, before))
+        references = await table.references(state, expiry, before)
+        # After the references: what another table took over from this one until now is among them.
+        references = replace(references, tolerated=(*references.tolerated, *await self.lent(state)))
+        marked = Marked(state=state, references=references)
         self._result = (marked, expiry)
         return marked
 

@@ -265,6 +265,7 @@ class App:
             ask_again=partial(self._ask_again, work, policy.max_clock_skew),
             ask_owners=partial(holds.refuse_held, self.state, *work.names),
             check_time=ClockWatch(self.clock, self.state).check,
+            lent=partial(self._lent, work),
             identify=identify,
             inventory=self._inventory_of(work),
             artifacts=self.artifacts,
@@ -278,11 +279,20 @@ class App:
             raise Refused(untimely.code, untimely.reason)
         await holds.refuse_held(self.state, *work.names)
         neighbours = await self._neighbours_of(work)
+        await self._lent(work, state)  # it may find a problem, too
         problem = self.neighbours.problem(work.tenant, work.ref.dataset)
         standings = await identify((*state.roots, *(place for where in neighbours.values() for place in where)))
         refusal = guards.check_neighbours(problem) or guards.check_overlap(state, neighbours, standings)
         if refusal:
             raise Refused(refusal.code, refusal.reason)
+
+    async def _lent(self, work: Work, state: TableState) -> list[str]:
+        """Files in this table's places that other tables of the tenant use."""
+        tenant = self.settings.tenant(work.tenant)
+        if tenant is None:
+            return []
+        lent = await self.neighbours.lent(tenant, state.roots, work.ref)
+        return [path for paths in lent.values() for path in paths]
 
     async def _owner_of(self, location: Location, target: str | None) -> Work:
         """The table whose roots contain a path."""

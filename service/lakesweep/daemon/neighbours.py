@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
 
 from lakesweep.cleanup.ports import CatalogTables, Clock
 from lakesweep.daemon.adapters import Adapters
+from lakesweep.daemon.borrowed import Borrowed, Uses, first_segments, inside
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
 
+LENT_FOR = timedelta(minutes=5)
+"""So old may be what is known of files that tables use in each other's places."""
 KEPT_FOR = timedelta(hours=1)
 """A table that is moved to another place without a new name is noticed after this at the latest."""
 
@@ -42,6 +45,9 @@ class Neighbours:
         self._changes: Counter[str] = Counter()
         """How often a tenant's tables have changed: an answer that was asked for before may not know the newest."""
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._borrowed: dict[tuple[str, str], Borrowed] = {}
+        self._lent: dict[str, tuple[datetime, dict[TableRef, Uses]]] = {}
+        self._lending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, tenant: TenantSettings) -> Places:
         """The places of all tables of a tenant. A dataset that does not answer keeps the places last known of it."""
@@ -56,6 +62,39 @@ class Neighbours:
                     self._known[tenant.id] = found
             return found[1]
 
+    async def lent(self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef) -> dict[TableRef, list[str]]:
+        """By table: the files below the roots of `own` that it uses. A dataset that does not answer is believed what it
+        last said."""
+        async with self._lending[tenant.id]:
+            found, now = self._lent.get(tenant.id), self._clock.now()
+            if found is None or not found[0] <= now < found[0] + LENT_FOR:
+                borrowed, complete = await self._borrowed_by(tenant, await self.of(tenant))
+                found = (now, borrowed)
+                if complete:
+                    self._lent[tenant.id] = found
+        lent = inside(found[1], roots, own)
+        for other, paths in lent.items():
+            log.info("files_lent", table=own.label, to=other.label, files=len(paths), first=paths[0])
+        return lent
+
+    async def _borrowed_by(self, tenant: TenantSettings, places: Places) -> tuple[dict[TableRef, Uses], bool]:
+        found: dict[TableRef, Uses] = {}
+        complete = True
+        begins = first_segments(place for where in places.values() for place in where)
+        for dataset in tenant.datasets:
+            refs = [ref for ref in places if ref.dataset == dataset.id]
+            known = self._borrowed.setdefault((tenant.id, dataset.id), Borrowed(self._adapters.storage(tenant.id)))
+            try:
+                source = self._adapters.format(tenant, dataset)
+                found |= await known.of([await source.open(ref) for ref in refs], begins)
+            except Exception as exc:  # noqa: BLE001 - likewise
+                log.warning("borrowed_files_unknown", dataset=dataset.id, reason=str(exc))
+                self._problems[tenant.id, dataset.id] = str(exc)
+                self._known.pop(tenant.id, None)
+                found |= known.last()
+                complete = False
+        return found, complete
+
     def problem(self, tenant: str, dataset: str) -> str | None:
         """Why the places of a dataset's tables are not known now, as of the last time they were asked for."""
         return self._problems.get((tenant, dataset))
@@ -63,6 +102,7 @@ class Neighbours:
     def forget(self, tenant: str) -> None:
         """Ask again next time: the tenant has other tables now."""
         self._known.pop(tenant, None)
+        self._lent.pop(tenant, None)
         self._changes[tenant] += 1
 
     async def _ask(self, tenant: TenantSettings) -> tuple[Places, bool]:

@@ -28,6 +28,10 @@ _CONCURRENCY = 8
 _PART = re.compile(r"`([^`]+)`|([^.`]+)")
 
 
+_ELSEWHERE = "/"
+"""Begins the names of tables of other namespaces."""
+
+
 class IcebergFormat:
     """Tables are named relative to the configured namespace, with dots between levels: `orders`, `daily.orders`."""
 
@@ -53,6 +57,8 @@ class IcebergFormat:
 
     async def open(self, ref: TableRef) -> IcebergTable:
         """A handle; whether there is such a table shows when it is loaded."""
+        if ref.name.startswith(_ELSEWHERE):
+            return self._table(ref, split_name(ref.name.removeprefix(_ELSEWHERE)))
         return self._table(ref, (*self._namespace, *split_name(ref.name)))
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
@@ -105,7 +111,7 @@ class IcebergFormat:
         """A table of another namespace than ours gets a name that no table of ours can have."""
         depth = len(self._namespace)
         ours = identifier[:depth] == self._namespace
-        name = join_name(identifier[depth:]) if ours else f"/{join_name(identifier)}"
+        name = join_name(identifier[depth:]) if ours else f"{_ELSEWHERE}{join_name(identifier)}"
         return TableRef(tenant=self._spec.tenant, dataset=self._spec.dataset, name=name, format=FormatName.ICEBERG)
 
 
