@@ -1,4 +1,4 @@
-"""Java libraries of the peers, fetched once by Maven coordinates and kept in a cache directory.
+"""Java libraries of the peers, fetched once by Maven coordinates, or from PyPI, and kept in a cache directory.
 
 A set is a directory named by its content, so a changed coordinate never meets an old jar. It appears by one
 rename under a file lock: parallel test workers wait for each other, and an interrupted download leaves nothing
@@ -13,10 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -30,8 +32,10 @@ _NEEDED = "install Java and Maven (Debian: apt-get install openjdk-17-jdk-headle
 class JarSet:
     """Coordinates `group:artifact:version[:classifier]`, with or without what they depend on."""
 
-    coordinates: tuple[str, ...]
+    coordinates: tuple[str, ...] = ()
     transitive: bool = False
+    sdist: str | None = None
+    """A source distribution of PyPI that brings them in `deps/lib`, instead of coordinates."""
 
 
 SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.53.4.0"
@@ -61,6 +65,10 @@ SETS = {
     ),
     # With the Hadoop classes of the installed Spark this bundle is all that Java Paimon needs.
     "paimon": JarSet(coordinates=("org.apache.paimon:paimon-bundle:1.4.2",)),
+    # Not all of Flink's parts are published one by one.
+    "flink": JarSet(sdist="apache-flink-libraries==1.20.5"),
+    "iceberg-flink": JarSet(coordinates=("org.apache.iceberg:iceberg-flink-runtime-1.20:1.11.0", SQLITE_JDBC)),
+    "paimon-flink": JarSet(coordinates=("org.apache.paimon:paimon-flink-1.20:1.3.1",)),
     "nessie": JarSet(coordinates=("org.projectnessie.nessie:nessie-quarkus:0.99.0:runner",)),
 }
 
@@ -74,13 +82,14 @@ def cache_dir() -> Path:
 @cache
 def jars(name: str) -> tuple[Path, ...]:
     """The jars of one set, fetched if they are not here yet."""
-    pom = _pom(SETS[name])
-    target = cache_dir() / f"{name}-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
+    wanted = SETS[name]
+    recipe = wanted.sdist or _pom(wanted)
+    target = cache_dir() / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked(target.parent / f".{name}.lock"):
             if not target.is_dir():
-                _fetch(pom, target)
+                _fetch(_unpack if wanted.sdist else _resolve, recipe, target)
     return tuple(sorted(target.glob("*.jar")))
 
 
@@ -107,22 +116,39 @@ def locked(path: Path) -> Iterator[None]:
         yield  # closing the file gives the lock back, also when the process dies
 
 
-def _fetch(pom: str, target: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise RuntimeError(f"no Maven found: {_NEEDED}")
+def _fetch(into: Callable[[str, Path], None], recipe: str, target: Path) -> None:
     for leftover in target.parent.glob(f".{target.name}-*"):  # ours alone: the lock is held
         shutil.rmtree(leftover)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        (work / "pom.xml").write_text(pom)
-        command = [maven, "-q", "-B", "-f", str(work / "pom.xml"), _PLUGIN, f"-DoutputDirectory={work / 'jars'}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"Maven could not fetch {target.name}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+        into(recipe, work)
         (work / "jars").rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _resolve(pom: str, work: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise RuntimeError(f"no Maven found: {_NEEDED}")
+    (work / "pom.xml").write_text(pom)
+    _run([maven, "-q", "-B", "-f", str(work / "pom.xml"), _PLUGIN, f"-DoutputDirectory={work / 'jars'}"])
+
+
+def _unpack(requirement: str, work: Path) -> None:
+    _run([sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "-d", str(work), requirement])
+    (work / "jars").mkdir()
+    with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
+        for member in archive:
+            if member.isfile() and fnmatch(member.name, "*/deps/lib/*.jar"):
+                member.name = Path(member.name).name
+                archive.extract(member, work / "jars", filter="data")
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} could not fetch jars:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
 
 
 def _pom(jar_set: JarSet) -> str:

@@ -100,12 +100,14 @@ def test_every_value_reaches_the_policy():
             "confirm_after_hours": 6,
             "on_missing": "report",
             "max_clock_skew_minutes": 7,
+            "stream_state_hours": 8,
         }
     )
     policy = policy_for(cascade, *TABLE)
     assert (policy.grace_period, policy.max_snapshot_age) == (timedelta(hours=1), timedelta(hours=2))
     assert (policy.min_snapshots_to_keep, policy.batch_size, policy.max_concurrent_deletions) == (3, 4, 5)
     assert (policy.confirm_after, policy.max_clock_skew) == (timedelta(hours=6), timedelta(minutes=7))
+    assert policy.stream_state == timedelta(hours=8)
     assert policy.on_missing == "report"
     assert policy.allow_short_grace
 
