@@ -295,16 +295,13 @@ def test_a_snapshot_that_does_not_extend_the_one_before_is_walked_anew() -> None
 
 def test_changelogs_keep_what_they_add_whatever_happened_later() -> None:
     known = {"m1": changes((0, F)), "m2": changes((1, F))}
-    adds = liveness.Kept(manifests=("m1",), deletes=False)
-    assert liveness.live_names([["m1", "m2"]], [adds], known) == {"f", "f.index"}
-    later = liveness.Kept(manifests=("m2",), deletes=False)
-    assert liveness.live_names([["m1", "m2"]], [later], known) == set()
+    assert liveness.live_names([["m1", "m2"]], ["m1"], known) == {"f", "f.index"}
+    assert liveness.live_names([["m1", "m2"]], ["m2"], known) == set()
 
 
-def test_what_a_delta_deletes_that_streams_read_is_kept() -> None:
+def test_streams_read_what_a_delta_adds_and_what_it_deletes() -> None:
     known = {"m1": changes((0, F)), "m2": changes((1, F))}
-    diff = liveness.Kept(manifests=("m2",), deletes=True)
-    assert liveness.live_names([["m1", "m2"]], [diff], known) == {"f", "f.index"}
+    assert liveness.mentioned_names(["m2"], known) == {"f", "f.index"}
 
 
 def test_an_entry_concerns_a_suspect_by_its_extra_files_too() -> None:

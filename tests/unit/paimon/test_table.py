@@ -566,6 +566,21 @@ async def test_without_a_producer_what_deltas_add_and_delete_is_the_changelog(wo
     assert first.isdisjoint(kept)
 
 
+async def test_what_streams_would_read_and_java_has_taken_is_not_missed(world: World) -> None:
+    """Java keeps what writers appended, but takes what compactions wrote."""
+    world.make(LASTING)
+    world.table.append("a")
+    world.table.compact("a")
+    world.table.compact("a")
+    await world.clean()
+    for file in world.table.files:
+        if file.source == 1 and file.name not in {one.name for one in world.table.lines["main"].live.values()}:
+            for place in file.places():
+                del world.bucket.objects[f"{world.table.place}/{place}"]
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+
+
 async def test_consumers_that_need_only_changelogs_do_not_keep_snapshots(world: World) -> None:
     history(world)
     world.make(LASTING | {"consumer.changelog-only": "true", "changelog-producer": "input"}, "lasting")

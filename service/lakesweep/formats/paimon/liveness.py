@@ -31,15 +31,6 @@ class Change:
     """The data file and its extra files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """Manifests of a changelog: what they name is kept, whatever happened to it later."""
-
-    manifests: tuple[str, ...]
-    deletes: bool
-    """Also what they delete: streams read it."""
-
-
 def mentioned_in_deletes(table: pa.Table) -> set[str]:
     """Names of files and extra files that the DELETE entries of one manifest mention."""
     deletes = table.filter(pc.equal(table.column("kind"), manifests.DELETE))
@@ -57,9 +48,10 @@ def concerning(table: pa.Table, suspects: pa.Array) -> tuple[Change, ...]:
 
 
 def live_names(
-    snapshots: Iterable[Sequence[str]], kept: Iterable[Kept], changes: Mapping[str, Sequence[Change]]
+    snapshots: Iterable[Sequence[str]], changelogs: Iterable[str], changes: Mapping[str, Sequence[Change]]
 ) -> set[str]:
-    """Suspects that are live somewhere. Each snapshot is the names of its manifests, base before delta, in order.
+    """Suspects that are live somewhere. Each snapshot is the names of its manifests, base before delta, in order. What
+    a changelog's manifest adds is kept, whatever happened to it later.
 
     Snapshots in order of commit mostly extend one another, and then only what is new is walked.
     """
@@ -77,12 +69,7 @@ def live_names(
                     standing.pop(change.identity, None)
         walked = order
         found.update(name for spelled in standing.values() for name in spelled)
-    for one in kept:
-        for manifest in one.manifests:
-            for change in changes.get(manifest, ()):
-                if change.added or one.deletes:
-                    found.update(change.names)
-    return found
+    return found | spelled_names(changelogs, changes)
 
 
 def spelled_names(manifest_names: Iterable[str], changes: Mapping[str, Sequence[Change]]) -> set[str]:
@@ -94,6 +81,11 @@ def spelled_names(manifest_names: Iterable[str], changes: Mapping[str, Sequence[
         if change.added
         for name in change.names
     }
+
+
+def mentioned_names(manifest_names: Iterable[str], changes: Mapping[str, Sequence[Change]]) -> set[str]:
+    """Suspects that these manifests add or delete."""
+    return {name for manifest in manifest_names for change in changes.get(manifest, ()) for name in change.names}
 
 
 def _change(row: dict[str, Any]) -> Change:

@@ -81,6 +81,9 @@ class ReferenceReader:
         for parts in going:
             self._add_expired(gathered, parts)
         released = await self._released(kept)
+        # Dead to readers of snapshots, and others may have taken it; but streams read it as long as it is there.
+        streamed = liveness.mentioned_names((meta.name for parts in kept for meta in parts.diff), self._changes)
+        gathered.tolerated.update(dict.fromkeys(sorted(released & streamed)))
         spelled = liveness.spelled_names((meta.name for parts in going for meta in parts.data), self._changes)
         return References(
             retained=tuple(gathered.retained),
@@ -226,7 +229,7 @@ class ReferenceReader:
         self._changes.update(zip((meta.name for meta in unread), found, strict=True))
         live = liveness.live_names(
             ([meta.name for meta in parts.data] for parts in kept if parts.data),
-            (one for parts in kept for one in _kept(parts)),
+            (meta.name for parts in kept for meta in (*parts.changelog, *parts.optional_changelog)),
             self._changes,
         )
         return liveness.spelled_names((meta.name for parts in kept for meta in parts.data), self._changes) - live
@@ -262,11 +265,3 @@ def _first_of_runs(kept: Sequence[_Parts]) -> Iterator[_Parts]:
         if not follows:
             yield parts
         before = snapshot
-
-
-def _kept(parts: _Parts) -> Iterator[liveness.Kept]:
-    changelog = (*parts.changelog, *parts.optional_changelog)
-    if changelog:
-        yield liveness.Kept(manifests=tuple(meta.name for meta in changelog), deletes=False)
-    if parts.diff:
-        yield liveness.Kept(manifests=tuple(meta.name for meta in parts.diff), deletes=True)
