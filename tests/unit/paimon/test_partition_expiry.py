@@ -43,10 +43,11 @@ def due(
             values=row,
             path="/".join(map(str, row)),
             updated=updated.get(str(row[0])),
+            stored=NOW - timedelta(days=30),
         )
         for row in rows
     ]
-    return find_due(partitions, keys, expiry or options(), NOW)
+    return find_due(partitions, keys, expiry or options(), NOW, timedelta(0))
 
 
 def gone(found: Due) -> list[tuple[Any, ...]]:
@@ -156,3 +157,41 @@ def test_the_check_interval_is_kept() -> None:
     assert not check_is_due(NOW - timedelta(minutes=59), hour, NOW)
     assert check_is_due(NOW - hour, hour, NOW)
     assert check_is_due(NOW, timedelta(0), NOW)
+
+
+# Zones: 12:00 in UTC, partitions live for an hour
+
+
+def hourly(text: str, *, stored: datetime | None, writers: timedelta | None) -> bool:
+    keys = [Field(name="dt", type=parse_type("STRING"))]
+    one = Partition(raw=b"", values=(text,), path="", updated=None, stored=stored)
+    return bool(find_due([one], keys, options(expiration_time="1 h"), NOW, writers).partitions)
+
+
+OLD, FRESH, WEST = NOW - timedelta(hours=2), NOW - timedelta(seconds=5), timedelta(hours=-8)
+
+
+def test_a_partition_that_is_seconds_old_for_writers_in_the_west_stays() -> None:
+    assert not hourly("2024-03-10 04:00:00", stored=FRESH, writers=WEST)
+
+
+@pytest.mark.parametrize(
+    ("stored", "writers"),
+    [(None, timedelta(0)), (FRESH, timedelta(0)), (OLD, None), (OLD, WEST)],
+)
+def test_what_has_expired_only_here_waits_for_storage_and_the_writers_clock(
+    stored: datetime | None, writers: timedelta | None
+) -> None:
+    assert not hourly("2024-03-10 10:00:00", stored=stored, writers=writers)
+    assert hourly("2024-03-10 10:00:00", stored=OLD, writers=timedelta(0))
+
+
+def test_what_has_expired_in_every_zone_needs_no_witness() -> None:
+    assert hourly("2024-03-09 22:59:59", stored=None, writers=None)
+    assert not hourly("2024-03-09 23:00:00", stored=None, writers=None)
+
+
+def test_a_partition_written_ahead_of_its_time_in_the_west_stays() -> None:
+    """There it is four, and the partition of six was filled hours ago."""
+    assert not hourly("2024-03-10 06:00:00", stored=OLD, writers=WEST)
+    assert hourly("2024-03-10 02:00:00", stored=OLD, writers=WEST)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -55,6 +57,28 @@ async def test_a_partition_that_was_written_to_after_the_plan_is_not_dropped(
     run = await clean_while(world, lambda: world.table.append("a", source=1))
     assert run.expired_partitions == ("dt=b",), run.reason
     assert await live(world) == {file.name for file in world.table.files if file.partition == "a"}
+
+
+@pytest.mark.parametrize(("hours", "goes"), [(-8, False), (0, True)])
+async def test_the_writers_clock_is_learnt_from_their_commits(
+    hours: int, goes: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight hours west of here the partition of 16:00 has just begun; for writers here it ended long ago."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    described = DataFile.entry
+
+    def dated(file: DataFile, kind: int) -> dict[str, Any]:
+        whole = described(file, kind)
+        made = world.table.now + timedelta(hours=hours)
+        return whole | {"_FILE": whole["_FILE"] | {"_CREATION_TIME": int(made.timestamp() * 1000)}}
+
+    monkeypatch.setattr(DataFile, "entry", dated)
+    world.make(EXPIRING | {"partition.expiration-time": "1 h", "partition.timestamp-formatter": "yyyy-MM-dd HH"})
+    world.table.now = NOW - timedelta(minutes=2)
+    world.table.append("2026-04-30 16")
+    run = await world.clean()
+    assert bool(run.expired_partitions) is goes, run.reason
 
 
 @pytest.mark.parametrize("options", [{}, EXPIRING | {"partition.expiration-time": "9999 d"}])

@@ -68,7 +68,7 @@ def due_partitions(state: PaimonState, now: datetime) -> Due:
     latest = state.latest
     if latest is None or not partitions.check_is_due(state.partitions_checked_at, expiry.check_interval, now):
         return Due()
-    due = partitions.find_due(state.partitions, state.log.schemas[-1].partition_keys, expiry, now)
+    due = partitions.find_due(state.partitions, state.log.schemas[-1].partition_keys, expiry, now, state.writers_offset)
     unknown = latest.document.keys() - KNOWN_FIELDS
     if due.partitions and unknown:
         fields = ", ".join(sorted(unknown))

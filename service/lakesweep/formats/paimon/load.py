@@ -4,16 +4,16 @@ partitions expire."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from lakesweep.cleanup.ports import TableState
 from lakesweep.formats import streams
-from lakesweep.formats.paimon import expiry, scan
+from lakesweep.formats.paimon import expiry, partitions, scan
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.options import TableOptions, external_roots, read_options
-from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.state import PaimonState
@@ -33,12 +33,24 @@ def native_state(log: Log, *, checked_at: datetime | None, given_up: frozenset[s
     )
 
 
-async def live_partitions(native: PaimonState, lists: ListReader) -> tuple[Partition, ...]:
-    """The partitions that may have to go; none are looked for unless partitions expire."""
-    schema = native.log.schemas[-1]
-    if native.latest is None or native.options.partitions.time is None or not schema.partition_keys:
-        return ()
-    return await scan.live_partitions(lists, native.latest, schema, native.options)
+async def with_partitions(native: PaimonState, lists: ListReader, files: TableFiles) -> PaimonState:
+    """With the partitions that may have to go; none are looked for unless partitions expire. Storage and the writers'
+    clocks are asked only where the zone decides."""
+    schema, expiry_options = native.log.schemas[-1], native.options.partitions
+    if native.latest is None or expiry_options.time is None or not schema.partition_keys:
+        return native
+    found = await scan.live_partitions(lists, native.latest, schema, native.options)
+    now = await files.storage.now()
+    asked = partitions.unsure(found, schema.partition_keys, expiry_options, now)
+    elsewhere = any(external_roots(one.options) for one in native.log.schemas)
+    if not asked or elsewhere:  # files in other places are not looked for: then the last zone decides
+        return replace(native, partitions=found)
+    times = {one.raw: await scan.newest_stored(files, native.options, one) for one in asked}
+    return replace(
+        native,
+        partitions=tuple(replace(one, stored=times.get(one.raw)) for one in found),
+        writers_offset=await scan.writers_offset(lists, native.log.snapshots),
+    )
 
 
 async def table_state(

@@ -5,8 +5,10 @@ time by its type; Java only ever parses text and never expires those. A value th
 keeps its partition.
 
 The zone: a partition's time is a wall-clock time, and so is the file creation time that `update-time` goes by
-(writers store their local time). Both are compared with the wall clock of the zone this service runs in
-(`TZ`), as Java does with its own. Run the service in the writers' zone, or one west of it, to be never early.
+(writers store their local time). Whose wall clock, nothing says. So a partition is due if it has expired everywhere on
+earth. One that has expired only by the wall clock of this service (`TZ`) goes earlier only if two witnesses agree: the
+writers' own offset, known from commits that say both the local time of a file and the time of the commit, and storage,
+where none of its files may be younger than the expiration time.
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ class Partition:
     """The newest creation time of its files, a writer's wall clock; None when a file does not say."""
     holds: Tally = field(default_factory=Tally)
     """Its live files, for people only."""
+    stored: datetime | None = None
+    """When storage last took a file of it; None where nobody asked or storage does not say."""
+
+
+_WESTERNMOST, _EASTERNMOST = timedelta(hours=-12), timedelta(hours=14)
+"""Zones of the earth: what has expired on the first's clock has expired everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,20 +53,63 @@ class Due:
     problem: str | None = None
 
 
-def find_due(partitions: Sequence[Partition], keys: Sequence[Field], expiry: PartitionExpiry, now: datetime) -> Due:
-    """The expired partitions, smallest values first, at most `expiration-max-num`."""
+def find_due(
+    partitions: Sequence[Partition],
+    keys: Sequence[Field],
+    expiry: PartitionExpiry,
+    now: datetime,
+    writers: timedelta | None = None,
+) -> Due:
+    """The expired partitions, smallest values first, at most `expiration-max-num`. `writers` is the westernmost offset
+    from UTC that writers were seen with."""
     if expiry.time is None or not keys:
         return Due()
     if expiry.in_metastore:
         return Due(problem="its partitions are kept in a metastore (metastore.partitioned-table): drop them there")
-    border = now.astimezone().replace(tzinfo=None) - expiry.time
+    here = now.astimezone().replace(tzinfo=None) - expiry.time
+    everywhere = _utc(now) + _WESTERNMOST - expiry.time
+    theirs = None if writers is None else _utc(now) + max(writers, _WESTERNMOST) - expiry.time
     try:
         when = _strategy(keys, expiry)
     except ValueError as exc:
         return Due(problem=str(exc))
-    gone = [partition for partition in partitions if _before(when(partition), border)]
+
+    def is_due(partition: Partition) -> bool:
+        moment = when(partition)
+        if not _before(moment, here):
+            return False
+        if _before(moment, everywhere) or _is_instant(keys, expiry):
+            return True
+        rested = partition.stored is not None and expiry.time is not None and partition.stored <= now - expiry.time
+        return rested and theirs is not None and _before(moment, theirs)
+
+    gone = [partition for partition in partitions if is_due(partition)]
     gone.sort(key=lambda partition: [(value is not None, sort_key(value)) for value in partition.values])
     return Due(partitions=tuple(gone[: expiry.max_num]))
+
+
+def unsure(
+    partitions: Sequence[Partition], keys: Sequence[Field], expiry: PartitionExpiry, now: datetime
+) -> list[Partition]:
+    """Those that have expired in some zone of the earth and not in every one."""
+    if expiry.time is None or expiry.in_metastore or not keys or _is_instant(keys, expiry):
+        return []
+    try:
+        when = _strategy(keys, expiry)
+    except ValueError:
+        return []
+    first, last = (_utc(now) + zone - expiry.time for zone in (_WESTERNMOST, _EASTERNMOST))
+    return [one for one in partitions if _before(when(one), last) and not _before(when(one), first)]
+
+
+def _utc(now: datetime) -> datetime:
+    return now.astimezone(UTC).replace(tzinfo=None)
+
+
+def _is_instant(keys: Sequence[Field], expiry: PartitionExpiry) -> bool:
+    """Is the time a point in time, whatever the zone?"""
+    by_first_key = expiry.strategy == "values-time" and expiry.pattern is None
+    return by_first_key and keys[0].type.kind is Kind.TIMESTAMP_LTZ
 
 
 def _before(moment: datetime | None, border: datetime) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+import pyarrow.compute as pc
 import structlog
 
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.paimon import names
 from lakesweep.formats.paimon.binaryrow import OutsideCalendar, decode_row
-from lakesweep.formats.paimon.files import unreadable
+from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.options import TableOptions
 from lakesweep.formats.paimon.partitions import Partition
@@ -19,6 +21,8 @@ from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.files import Tally
 
 _log = structlog.get_logger(__name__)
+_COMMITS_ASKED = 20
+"""The newest commits tell whose clocks are at work now."""
 
 
 @dataclass(slots=True)
@@ -54,6 +58,27 @@ async def live_partitions(
         except ValueError as exc:
             raise unreadable(latest.location, exc) from exc
     return tuple(found)
+
+
+async def newest_stored(files: TableFiles, options: TableOptions, partition: Partition) -> datetime | None:
+    """When storage last took a file of a partition; None unless it says so of every file."""
+    directory = "/".join(filter(None, ((options.data_directory or "").strip("/"), partition.path)))
+    times = [one.modified_at for one in await files.names(directory)]
+    known = [one for one in times if one is not None]
+    return max(known) if known and len(known) == len(times) else None
+
+
+async def writers_offset(lists: ListReader, snapshots: Sequence[PaimonSnapshot]) -> timedelta | None:
+    """How far writers' wall clocks are from UTC, the westernmost of them: a file says when it was made by its writer's
+    wall clock, and the commit that added it when that was. None if no recent commit says both."""
+    found: list[timedelta] = []
+    for snapshot in [one for one in snapshots if one.commit_kind == "APPEND"][-_COMMITS_ASKED:]:
+        for meta in await lists.manifest_list(snapshot, snapshot.delta_list):
+            created = (await lists.by_partition(meta)).column("created_max").drop_null()
+            if len(created):
+                newest = pc.max(created).as_py().replace(tzinfo=None)
+                found.append(newest - snapshot.committed_at.replace(tzinfo=None))
+    return min(found, default=None)
 
 
 def _partition(raw: bytes, tally: _Tally, schema: TableSchema, options: TableOptions) -> Partition:

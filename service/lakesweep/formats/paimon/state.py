@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lakesweep.formats.paimon.options import TableOptions
 from lakesweep.formats.paimon.partitions import Partition
@@ -21,6 +21,8 @@ class PaimonState:
     partitions: tuple[Partition, ...]
     """Live partitions of the latest snapshot; empty unless partitions expire."""
     partitions_checked_at: datetime | None
+    writers_offset: timedelta | None = None
+    """The westernmost offset from UTC that writers' clocks were seen with, where partitions may expire by it."""
     given_up: frozenset[str]
     """Keys of snapshots and changelogs whose expiry was committed and whose files are going."""
 

@@ -237,7 +237,7 @@ class PaimonTable:
 
     async def _with_partitions(self) -> PaimonState:
         native = await self._native()
-        return replace(native, partitions=await load.live_partitions(native, self._lists))
+        return await load.with_partitions(native, self._lists, self._files)
 
     async def _directories(self, native: PaimonState, going: Sequence[PaimonSnapshot]) -> tuple[str, ...]:
         """What a sweep may leave empty, if the table wants empty directories removed."""
