@@ -100,8 +100,10 @@ class Shelf:
         self.clock = TickingClock()
         self.key = KEY
         self.state = state or MemoryStateStore(self.clock)
-        self.storage = open_storage(spec or StorageSpec(attempts=1))
-        self.writer = open_writer(spec or StorageSpec(attempts=1))
+        self.spec = spec or StorageSpec(attempts=1)
+        self.anchor: Location | None = None
+        self.storage = open_storage(self.spec)
+        self.writer = open_writer(self.spec)
         self.pauses: list[float] = []
 
     async def aclose(self) -> None:
@@ -121,13 +123,16 @@ class Shelf:
             writer=self.writer,
             state=self.state,
             clock=self.clock,
+            anchor=self.anchor,
             sleep=no_wait,
         )
         return Trail(chain=chain, about=ABOUT)
 
     @property
     def inspector(self) -> Inspector:
-        return Inspector(artifacts=self.artifacts, key=self.key, storage=self.storage, state=self.state)
+        return Inspector(
+            artifacts=self.artifacts, key=self.key, storage=self.storage, state=self.state, anchor=self.anchor
+        )
 
     async def record_run(self, run_id: str = "r1", ref: TableRef = REF) -> None:
         """A whole run: 2 deleted, 1 spared, 1 already gone, 1 failed."""

@@ -7,10 +7,12 @@ import errno
 import os
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from tests.builders.audits import KEY, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
 
+from lakesweep.audit.compact import Packer, pack, unpack
 from lakesweep.cleanup import segments
 from lakesweep.cleanup.segments import Segment
 from lakesweep.model.errors import AuditFailed, StateError, Unavailable, UnknownTable, Unreadable
@@ -18,6 +20,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage import local, memory
+from lakesweep.storage.registry import open_deleter
 from lakesweep.storage.spec import S3Options, StorageSpec
 
 ODD = replace(REF, dataset="päper & co", name="ns.50% off?#1/it's")
@@ -317,3 +320,63 @@ async def test_a_segment_of_another_writer_with_our_key_is_taken_up(shelf):
     shelf.state._audits = {"r1": before}  # the second run's header never arrived
     await shelf.record_run("r3")
     assert await shelf.faults() == []
+
+
+def packer(shelf):
+    deleter = open_deleter(shelf.spec)
+
+    async def remove(paths):
+        await deleter.delete(paths)
+
+    return Packer(artifacts=shelf.artifacts, key=shelf.key, storage=shelf.storage, writer=shelf.writer, remove=remove)
+
+
+async def test_packed_segments_read_back_and_verify_as_before(shelf):
+    await shelf.record_run("r1")
+    await shelf.record_run("r2")
+    before = await kinds(shelf, "r1")
+    numbers = await shelf.inspector.unpacked(REF.label)
+    packed = await packer(shelf).pack(REF.label, numbers, shelf.clock.now() + timedelta(days=1))
+    assert (packed.segments, await shelf.inspector.unpacked(REF.label)) == (13, [14])
+    assert packed.bytes_after < packed.bytes_before
+    (found,) = await shelf.findings()
+    assert (found.segments, found.runs, found.faults) == (14, 2, [])
+    assert await kinds(shelf, "r1") == before
+    await shelf.record_run("r3")
+    assert await shelf.faults() == []
+
+
+async def test_only_old_and_whole_segments_are_packed(shelf):
+    await shelf.record_run("r1")
+    place = segments.segment_place(shelf.artifacts, REF.label, 3)
+    await shelf.writer.put(place, (await shelf.storage.read(place))[:-5], create_only=False)
+    numbers = await shelf.inspector.unpacked(REF.label)
+    assert (await packer(shelf).pack(REF.label, numbers, shelf.clock.now() - timedelta(days=1))).segments == 0
+    assert (await packer(shelf).pack(REF.label, numbers, shelf.clock.now() + timedelta(days=1))).segments == 2
+    assert await shelf.inspector.unpacked(REF.label) == [3, 4, 5, 6, 7]
+
+
+async def test_a_pack_that_was_changed_is_reported(shelf):
+    await shelf.record_run("r1")
+    numbers = await shelf.inspector.unpacked(REF.label)
+    await packer(shelf).pack(REF.label, numbers, shelf.clock.now() + timedelta(days=1))
+    place = segments.directory(shelf.artifacts, REF.label).join("packed-0000000001-0000000006.parquet")
+    held = unpack(await shelf.storage.read(place))
+    held[2] = held[2].replace(b"s3://lake", b"s3://LAKE") if b"s3://lake" in held[2] else held[2][:-3]
+    await shelf.writer.put(place, pack(held), create_only=False)
+    assert any(fault.startswith("segment 2:") for fault in await shelf.faults())
+
+
+async def test_a_trail_written_anew_does_not_fit_its_anchors(shelf):
+    shelf.anchor = shelf.artifacts.join("locked")
+    await shelf.record_run("r1")
+    await shelf.record_run("r2")
+    assert await shelf.faults() == []
+    for number in range(1, 15):
+        place = segments.segment_place(shelf.artifacts, REF.label, number)
+        await open_deleter(shelf.spec).delete([place.raw])
+    shelf.state = MemoryStateStore(shelf.clock)
+    await shelf.record_run("r1")
+    faults = await shelf.faults()
+    assert "segment 7 is not the one that was anchored" in faults
+    assert "segment 14 is missing" in faults

@@ -54,6 +54,8 @@ class ChainWriter:
     writer: Writer
     state: StateStore
     clock: Clock
+    anchor: Location | None = None
+    """A place with an object lock, where the ends of runs are witnessed."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     end: End | None = field(init=False, default=None)
     """The last segment written."""
@@ -74,6 +76,18 @@ class ChainWriter:
             last=written.number,
             digest=written.digest or "",
         )
+
+    async def witness(self) -> None:
+        """Leave the newest digest in a place where nobody can change it, if there is one. AuditFailed if that fails."""
+        if self.anchor is None or self.end is None:
+            return
+        name = f"{self.end.number:010}-{self.end.digest}"
+        try:
+            await self.writer.put(segments.directory(self.anchor, self.table).join(name), b"", create_only=True)
+        except AlreadyThere:
+            pass
+        except StorageError as exc:
+            raise AuditFailed(f"{exc.address}: the anchor of the audit trail cannot be written ({exc.why})") from exc
 
     async def remember(self, header: AuditHeader) -> None:
         """Tell the state store how far the chain goes. Of two headers it keeps the one that goes further."""

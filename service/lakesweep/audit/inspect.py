@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any
 
+from lakesweep.audit.compact import pack_range, unpack
 from lakesweep.cleanup import segments
 from lakesweep.cleanup.records import AuditHeader, StateStore
 from lakesweep.cleanup.segments import Broken, Record, Segment
@@ -43,6 +45,12 @@ class Inspector:
     """The installation's, for the audit trail: segments are signed with it."""
     storage: Storage
     state: StateStore
+    anchor: Location | None = None
+    """Where the ends of runs are witnessed, if anywhere."""
+    _packs: dict[str, dict[int, str]] = field(init=False, default_factory=dict)
+    """By directory: in which pack each packed segment is."""
+    _opened: dict[str, Any] = field(init=False, default_factory=dict)
+    _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def verify(self, table: str | None = None) -> AsyncGenerator[Findings, None]:
         """Check one table's trail, or all of them by name. Raises UnknownTable if there is nothing to check."""
@@ -54,6 +62,17 @@ class Inspector:
             if table and head is None and not stored.get(name):
                 raise UnknownTable(f"there are no audit records of {table!r}")
             yield await self._verify(name, stored.get(name, []), head)
+
+    async def unpacked(self, table: str) -> list[int]:
+        """Numbers of a table's segments that are objects of their own."""
+        found: list[int] = []
+        async with aclosing(self.storage.list(segments.directory(self.artifacts, table))) as batches:
+            async for batch in batches:
+                numbers = (
+                    segments.segment_number(path.rpartition("/")[2]) for path in batch.column("path").to_pylist()
+                )
+                found += (number for number in numbers if number is not None)
+        return sorted(found)
 
     async def records(self, run_id: str, table: str | None = None) -> AsyncGenerator[tuple[Segment, Record], None]:
         """The records of one run in order. With `table` they are found without the help of the state store."""
@@ -74,12 +93,29 @@ class Inspector:
         findings = Findings(table=table)
         last = max(stored[-1] if stored else 0, head.last if head else 0)
         chain = _Chain(findings, self.key)
+        witnessed = await self._witnessed(table)
+        last = max(last, *witnessed, 0)
         async for number, data in self._read(table, range(1, last + 1)):
             chain.see(number, data)
+            if data is not None and number in witnessed and witnessed[number] != {segments.digest(data)}:
+                findings.faults.append(f"segment {number} is not the one that was anchored")
             if head and number == head.last and data is not None and segments.digest(data) != head.digest:
                 findings.faults.append(f"segment {number} is not the one that the state store remembers")
         chain.close()
         return findings
+
+    async def _witnessed(self, table: str) -> dict[int, set[str]]:
+        """Digests of segments by number, as their anchors say."""
+        if self.anchor is None:
+            return {}
+        found: dict[int, set[str]] = {}
+        async with aclosing(self.storage.list(segments.directory(self.anchor, table))) as batches:
+            async for batch in batches:
+                for path in batch.column("path").to_pylist():
+                    number, _, digest = path.rpartition("/")[2].partition("-")
+                    if number.isdecimal() and digest:
+                        found.setdefault(int(number), set()).add(digest)
+        return found
 
     def _decoded(self, table: str, number: int, data: bytes | None) -> Segment:
         place = segments.segment_place(self.artifacts, table, number).raw
@@ -93,22 +129,26 @@ class Inspector:
     async def _stored(self, table: str | None) -> dict[str, list[int]]:
         """Numbers of the segments there are, ascending, by table."""
         place = segments.directory(self.artifacts, table) if table else self.artifacts.join("audit")
-        found: dict[str, list[int]] = {}
+        found: dict[str, set[int]] = {}
         async with aclosing(self.storage.list(place)) as batches:
             async for batch in batches:
                 for path in batch.column("path").to_pylist():
                     directory, _, name = path.rpartition("/")
                     number = segments.segment_number(name)
                     if number is not None:
-                        found.setdefault(directory, []).append(number)
+                        found.setdefault(directory, set()).add(number)
+                    elif (packed := pack_range(name)) is not None:
+                        found.setdefault(directory, set()).update(packed)
+                        self._packs.setdefault(directory, {}).update(dict.fromkeys(packed, name))
         return {table or await self._table_in(place): sorted(numbers) for place, numbers in found.items()}
 
     async def _table_in(self, place: str) -> str:
         """Whose directory this is. A segment says it best, if its word agrees with where it is."""
         directory = Location.parse(place)
         try:
-            claimed = Segment.decode(await self.storage.read(directory.join(segments.segment_name(1)))).table
-        except (NotFound, Broken):
+            first = await self._segment_in(directory, 1)
+            claimed = Segment.decode(first).table if first is not None else ""
+        except Broken:
             claimed = ""
         if claimed and segments.directory(self.artifacts, claimed) == directory:
             return claimed
@@ -123,10 +163,37 @@ class Inspector:
                 yield number, data
 
     async def _segment(self, table: str, number: int) -> bytes | None:
+        return await self._segment_in(segments.directory(self.artifacts, table), number)
+
+    async def _segment_in(self, directory: Location, number: int) -> bytes | None:
         try:
-            return await self.storage.read(segments.segment_place(self.artifacts, table, number))
+            return await self.storage.read(directory.join(segments.segment_name(number)))
         except NotFound:
-            return None
+            return await self._packed(directory, number)
+
+    async def _packed(self, directory: Location, number: int) -> bytes | None:
+        """A segment out of its pack, if it is in one. Several are asked for at once: the pack is read once."""
+        async with self._lock:
+            if directory.raw not in self._packs:
+                self._packs[directory.raw] = await self._packs_in(directory)
+            name = self._packs[directory.raw].get(number)
+            if name is None:
+                return None
+            place = directory.join(name)
+            if self._opened.get("place") != place.raw:  # segments are asked for in order: one pack at a time is enough
+                data = await asyncio.to_thread(unpack, await self.storage.read(place))
+                self._opened.update(place=place.raw, segments=data)
+            held: dict[int, bytes] = self._opened["segments"]
+            return held.get(number)
+
+    async def _packs_in(self, directory: Location) -> dict[int, str]:
+        found: dict[int, str] = {}
+        async with aclosing(self.storage.list(directory)) as batches:
+            async for batch in batches:
+                for path in batch.column("path").to_pylist():
+                    name = path.rpartition("/")[2]
+                    found.update(dict.fromkeys(pack_range(name) or (), name))
+        return found
 
 
 _OTHER_KEY = "it is signed with another key: it was planted, or the state store or installation_key was replaced"

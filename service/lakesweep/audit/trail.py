@@ -55,6 +55,7 @@ class Trail:
         if self._beginning is None:
             await self.begin(run)
         await self._append(segments.lines([audit.end_record(run)]))
+        await self.chain.witness()
         if self.chain.end is not None:
             log.info("audit_recorded", segment=self.chain.end.number, digest=self.chain.end.digest)
 

@@ -225,8 +225,14 @@ class Adapters:
         if place.scheme == "file":
             return Artifacts(Path(place.path))
         working = self._settings.service.data_dir / "artifacts"
-        discard = GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard
-        return Artifacts(working, shared=place, storage=self.own_storage(), writer=self.own_writer(), discard=discard)
+        return Artifacts(
+            working, shared=place, storage=self.own_storage(), writer=self.own_writer(), discard=self.remove_own
+        )
+
+    async def remove_own(self, paths: Sequence[str]) -> None:
+        """Remove files of the service's own. Never raises."""
+        place = self._settings.artifacts
+        await GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard(paths)
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         """A table given as a location only."""

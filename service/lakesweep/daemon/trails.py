@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lakesweep import __version__
 from lakesweep.audit.chain_writer import ChainWriter
+from lakesweep.audit.compact import Packer
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.audit import Circumstances
@@ -56,7 +57,23 @@ class Trails:
             key=self.key,
             storage=self.adapters.own_storage(),
             state=self.state,
+            anchor=self._anchor,
         )
+
+    def packer(self) -> Packer:
+        """Packs their old parts."""
+        return Packer(
+            artifacts=self.settings.artifacts,
+            key=self.key,
+            storage=self.adapters.own_storage(),
+            writer=self.adapters.own_writer(),
+            remove=self.adapters.remove_own,
+        )
+
+    @property
+    def _anchor(self) -> Location | None:
+        anchor = self.settings.service.audit_anchor
+        return Location.parse(anchor) if anchor else None
 
     @property
     def place(self) -> Location:
@@ -83,6 +100,7 @@ class Trails:
             writer=self.adapters.own_writer(),
             state=self.state,
             clock=self.clock,
+            anchor=self._anchor,
         )
 
 

@@ -49,6 +49,10 @@ class ServiceSettings(Group):
     that any of them can go on from what another has seen. By default `artifacts` inside data_dir. Outside every
     tenant's root."""
 
+    audit_anchor: Address | None = None
+    """A second place for the newest digest of each audit trail, such as a bucket with an object lock: what was anchored
+    there cannot be rewritten unnoticed. Needs the right to create objects only. By default none."""
+
     installation_key: str | None = Field(default=None, min_length=32, repr=False)
     """Secret text of 32 characters or more with which the service signs what it keeps for itself, such as its cache.
     Give it in the environment, the same to all replicas. By default it is made once and kept in the state store, which
