@@ -20,6 +20,9 @@ from lakesweep.cleanup.records import BatchRecord, BatchState, StateStore
 from lakesweep.cleanup.report import interrupted_document
 from lakesweep.model.files import DeletionReport, Tally
 
+INTERRUPTED = "interrupted:"
+"""Begins the reason of a run whose process ended."""
+
 log = structlog.get_logger()
 
 
@@ -60,4 +63,4 @@ def _reason(document: dict[str, Any], journal: list[BatchRecord], *, planned: bo
         if unknown:
             files = sum(batch.count for batch in unknown)
             what += f"; {len(unknown)} more ({files} files) were begun and may be deleted or not"
-    return f"interrupted: {what}; the table is planned anew"
+    return f"{INTERRUPTED} {what}; the table is planned anew"

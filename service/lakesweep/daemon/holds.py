@@ -10,7 +10,10 @@ import glob
 from datetime import datetime
 from fnmatch import fnmatchcase
 
+import structlog
+
 from lakesweep.cleanup.records import Hold, StateStore
+from lakesweep.cleanup.resume import INTERRUPTED
 from lakesweep.daemon import targets
 from lakesweep.daemon.hold_index import MAX_HOLDS, HoldIndex
 from lakesweep.formats.registry import BARE_TENANT
@@ -18,10 +21,14 @@ from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
 from lakesweep.settings.schema import Settings
 
+log = structlog.get_logger()
+
 LASTING = frozenset({"ref_lost", "ref_unverified"})
 """Refusals that only a person can lift."""
 
 OURSELVES = "lakesweep"
+INTERRUPTIONS = 3
+"""Runs in a row that their process did not outlive; then a person must look."""
 EVERYTHING = "*"
 _RUNS_LOOKED_AT = 500
 """To tell which runs a stop reaches; it reaches all of them."""
@@ -79,6 +86,19 @@ def _sentence(label: str, hold: Hold) -> str:
     why = f" ({hold.reason})" if own and hold.reason else ""
     since = f"{hold.since:%Y-%m-%d %H:%M} UTC"
     return f"{label} is held since {since}{by}{why}; `lakesweep resume '{hold.scope}'` lifts the hold"
+
+
+async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> None:
+    """Hold a table back whose runs end with their process again and again."""
+    latest = await state.list_runs(table=label, limit=INTERRUPTIONS)
+    if len(latest) < INTERRUPTIONS or not all((run["reason"] or "").startswith(INTERRUPTED) for run in latest):
+        return
+    reason = (
+        f"the last {INTERRUPTIONS} runs ended with their process, perhaps because it ran out of memory: "
+        f"{latest[0]['reason'].removeprefix(INTERRUPTED).strip()}; give it more memory or use Spark, then resume"
+    )
+    log.warning("table_held", table=label, reason=reason)
+    await state.set_hold(Hold(scope=glob.escape(label), since=now, by=OURSELVES, reason=reason))
 
 
 async def hold_if_lasting(state: StateStore, run: CleanupRun, now: datetime) -> None:

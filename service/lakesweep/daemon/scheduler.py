@@ -196,7 +196,7 @@ class Scheduler:
     def _start(self, tasks: asyncio.TaskGroup, now: datetime) -> None:
         places = self.app.settings.daemon.max_tables
         requested = {turn.entry.label: turn for turn in self._requests if self._is_current(turn)}
-        due = [one for one in self._waiting(now) if one.table not in requested]
+        due = self._one_suspect([one for one in self._waiting(now) if one.table not in requested])
         waiting = Counter(one.tenant for one in due)
         for tenant in self.app.settings.tenants:
             self.app.metrics.tables_due.labels(tenant.id).set(waiting[tenant.id])
@@ -237,6 +237,16 @@ class Scheduler:
             if self._skips_paused(entry):
                 continue
             yield Due(tenant=str(entry.work.ref.tenant), table=label, since=moment)
+
+    def _one_suspect(self, due: list[Due]) -> list[Due]:
+        """Of tables whose last run ended with its process only one at a time: what kills the process takes all runs
+        with it, and the next time only the table that did it, and others that never were, shall be under way."""
+        suspects = {label for label, row in self._due.items() if row.last_outcome == timing.INTERRUPTED}
+        if not suspects:
+            return due
+        waiting = sorted((one for one in due if one.table in suspects), key=lambda one: (one.since, one.table))
+        held_up = {one.table for one in (waiting if suspects & self.running.keys() else waiting[1:])}
+        return [one for one in due if one.table not in held_up]
 
     def _skips_paused(self, entry: Entry) -> bool:
         if not self._holds or not self.paused(entry.label):

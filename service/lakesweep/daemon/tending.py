@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 import structlog
 
 from lakesweep.cleanup.records import DueTime
-from lakesweep.daemon import endings, timing
+from lakesweep.cleanup.resume import close_interrupted
+from lakesweep.daemon import endings, holds, timing
 from lakesweep.daemon.roster import Entry
 from lakesweep.daemon.timing import Stopped
 from lakesweep.daemon.worker import HeldLease
@@ -108,8 +109,11 @@ async def _tend_claimed(turn: Turn, held: HeldLease, luck: Callable[[], float]) 
     app, entry = turn.entry.app, turn.entry
     known = await app.state.get_due(entry.label)
     now = app.clock.now()
-    if not turn.requested and timing.due_at(known, entry.schedule, now) > now:
-        return Tended(due=known)
+    if not turn.requested:
+        if timing.due_at(known, entry.schedule, now) > now:
+            return Tended(due=known)
+        if interrupted := await _after_interruption(turn, known):
+            return Tended(due=interrupted)
     try:
         run = await app.run(
             await app.discovery.reopened(entry.work),
@@ -132,6 +136,20 @@ async def _tend_claimed(turn: Turn, held: HeldLease, luck: Callable[[], float]) 
     except StateError as exc:
         log.warning("due_time_not_saved", reason=str(exc))
     return Tended(due=due, ran=True)
+
+
+async def _after_interruption(turn: Turn, known: DueTime | None) -> DueTime | None:
+    """A run that its process did not outlive counts as a failure: what killed it (the memory that this table takes) may
+    do so again. It waits like any other, and after some in a row for a person. None if there was none."""
+    app, entry = turn.entry.app, turn.entry
+    now = app.clock.now()
+    if not await close_interrupted(app.state, entry.label, now):
+        return None
+    due = timing.after_interruption(entry.label, entry.schedule, known, now)
+    await app.state.set_due(due)
+    await holds.hold_if_interrupted(app.state, entry.label, now)
+    app.metrics.count_skip(entry.work.ref, timing.INTERRUPTED)
+    return due
 
 
 def _not_started(turn: Turn, exc: LakesweepError) -> CleanupRun:

@@ -8,7 +8,7 @@ longer interval of yesterday may put a table to sleep.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -17,6 +17,8 @@ from cronsim import CronSim
 from lakesweep.cleanup.records import DueTime
 from lakesweep.model.run import CleanupRun, Outcome
 
+INTERRUPTED = "interrupted"
+"""The last outcome of a table whose run ended with its process."""
 JITTER = 0.1
 """Share of the waiting time by which tables are spread, so that those that began together do not stay together."""
 CRON_JITTER_AT_MOST = timedelta(minutes=5)
@@ -106,6 +108,11 @@ def after_panic(table: str, schedule: Schedule, before: DueTime | None, now: dat
     failures = (before.failures if before else 0) + 1
     next_due = now + _backoff(schedule, failures, now)
     return DueTime(table=table, next_due=next_due, last_finished=now, last_outcome="failed", failures=failures)
+
+
+def after_interruption(table: str, schedule: Schedule, before: DueTime | None, now: datetime) -> DueTime:
+    """The same for a run whose process was killed, perhaps by what the table made it do."""
+    return replace(after_panic(table, schedule, before, now), last_outcome=INTERRUPTED)
 
 
 def _failed(run: CleanupRun) -> bool:

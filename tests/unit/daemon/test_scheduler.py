@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,8 @@ from lakesweep.daemon import roster
 from lakesweep.daemon import scheduler as scheduler_module
 from lakesweep.daemon.app import App
 from lakesweep.daemon.scheduler import Scheduler
+from lakesweep.daemon.tending import tend
+from lakesweep.daemon.turns import Due
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import Refused, StateError, UnknownTable
 from lakesweep.settings.schema import Settings
@@ -503,6 +506,81 @@ async def test_a_hold_that_a_stop_sets_ends_the_runs_of_this_process(lake, monke
         monkeypatch.setattr(LocalDeleter, "delete", stop_then_delete)
         await stand.round(times=2)
         assert [len(lake.orphans_left(f"acme/d/{name}")) for name in ("one", "two")] == [3, 0]
+
+
+class Dead(BaseException):
+    """The process is gone, and nothing more is written down."""
+
+
+async def die(stand, label, monkeypatch):
+    """A turn of the table whose process is killed when its run has begun: the run stays open."""
+    start_run = stand.app.state.start_run
+
+    async def started_then_killed(run):
+        await start_run(run)
+        raise Dead
+
+    monkeypatch.setattr(stand.app.state, "start_run", started_then_killed)
+    turn = stand.scheduler._turn(stand.scheduler.roster.entries[label])
+    turn.requested = True  # whatever waits for it
+    with pytest.raises(Dead):
+        await tend(turn, lambda: 0.0)
+    monkeypatch.setattr(stand.app.state, "start_run", start_run)
+    stand.scheduler.forget_refresh()
+
+
+async def due_now(stand, label):
+    due = await stand.app.state.get_due(label)
+    await stand.app.state.set_due(replace(due, next_due=stand.clock.now()))
+    stand.scheduler._learn(await stand.app.state.get_due(label))
+
+
+async def test_a_table_that_kills_the_process_waits_longer_each_time_and_is_held_in_the_end(lake, monkeypatch):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round()
+        waits = []
+        for _ in range(3):
+            await die(stand, "acme/d/one", monkeypatch)
+            await due_now(stand, "acme/d/one")
+            before = len(await stand.app.state.list_runs())
+            await stand.round()
+            due = await stand.app.state.get_due("acme/d/one")
+            waits.append(due.next_due - stand.clock.now())
+            assert due.last_outcome == "interrupted"
+            assert len(await stand.outcomes()) == before  # closed, and not tried again at once
+            stand.clock.moment += timedelta(seconds=1)
+        assert waits == [timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=4)]
+        (hold,) = await stand.app.state.holds()
+        assert (hold.scope, hold.by) == ("acme/d/one", "lakesweep")
+        assert "ran out of memory" in hold.reason
+        await stand.pass_time(hours=48)
+        assert await stand.outcomes() == [("acme/d/one", "done"), *[("acme/d/one", "failed")] * 3]
+
+
+async def test_a_table_whose_process_was_killed_once_is_cleaned_after_its_wait(lake, monkeypatch):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round(times=1)
+        await die(stand, "acme/d/one", monkeypatch)
+        await stand.round()
+        assert len(lake.orphans_left("acme/d/one")) == 3
+        await stand.pass_time(minutes=2)
+        assert lake.orphans_left("acme/d/one") == set()
+        assert await stand.app.state.holds() == []
+
+
+async def test_of_tables_that_died_with_their_process_one_is_tried_at_a_time(lake):
+    lake.add("acme", ["one", "two", "three"])
+    async with standing(lake) as stand:
+        now = stand.clock.now()
+        due = [Due(tenant="acme", table=f"acme/d/{name}", since=now) for name in ("one", "two", "three")]
+        for name in ("one", "two"):
+            stand.scheduler._learn(DueTime(table=f"acme/d/{name}", next_due=now, last_outcome="interrupted"))
+        assert [one.table for one in stand.scheduler._one_suspect(due)] == ["acme/d/one", "acme/d/three"]
+        stand.scheduler.running["acme/d/one"] = None
+        assert [one.table for one in stand.scheduler._one_suspect(due[1:])] == ["acme/d/three"]
+        stand.scheduler.running.clear()
 
 
 async def test_a_request_that_waited_while_the_settings_changed_runs_under_the_new_ones(lake):
