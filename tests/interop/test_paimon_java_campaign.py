@@ -1,0 +1,49 @@
+"""The long campaign: a Java writer acts before every so many calls of a cycle, and Java judges. `make soak` runs it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.builders.paimon_campaign import ACTIONS, Round, play
+from tests.builders.paimon_java import JavaTable, Peer, append, decoupled, primary_key, with_branch, with_tags
+from tests.peers.paimon import shared_peer
+
+from lakesweep.model.run import Outcome
+
+TABLES: dict[str, Callable[[Peer, Path], JavaTable]] = {
+    "append": append,
+    "primary key": primary_key,
+    "tags": with_tags,
+    "branch": with_branch,
+    "lasting changelogs": lambda peer, at: decoupled(peer, at, "none"),
+}
+MOMENTS = 10
+"""For each table and action; 5 tables with 12 actions make about 600 cycles."""
+
+
+@pytest.fixture
+def peer() -> Any:
+    return shared_peer()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", TABLES)
+async def test_no_action_of_a_java_writer_at_any_moment_loses_a_file(name: str, peer: Any, tmp_path: Path) -> None:
+    built = TABLES[name](peer, tmp_path / "warehouse")
+    quiet = await play(built, peer, tmp_path / "quiet", action=None, moment=None)
+    assert (quiet.run.outcome, quiet.wrong) == (Outcome.DONE, []), quiet.run.reason
+    cycles, lost = 0, {}
+    for action, act in ACTIONS.items():
+        for moment in range(0, quiet.calls, max(1, quiet.calls // MOMENTS)):
+            at = tmp_path / f"{action} {moment}"
+            found: Round = await play(built, peer, at, action=act, moment=moment)
+            cycles += 1
+            if found.wrong:
+                lost[f"{action} before call {moment}"] = (found.run.outcome, found.run.reason, found.wrong)
+            shutil.rmtree(at)
+    print(f"{name}: {cycles} cycles of {quiet.calls} calls, {len(lost)} with losses")
+    assert lost == {}
