@@ -30,7 +30,7 @@ RUNBOOK = (DOCS / "runbook.md").read_text()
 API = (DOCS / "api.md").read_text()
 CLI = (DOCS / "cli.md").read_text()
 
-CEILINGS = {"ceiling_files", "ceiling_bytes", "ceiling_share"}
+CEILINGS = {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place"}
 """Put together from two parts where they are raised."""
 ELSEWHERE = {"lease_lost", "failed", "settings"}
 """Told as a reason without a refusal: by a skipped table, a failed run, the API."""

@@ -21,6 +21,7 @@ from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.audit import Audit
 from lakesweep.cleanup.closing import Closing
 from lakesweep.cleanup.deleter import Deleter
+from lakesweep.cleanup.home import Home, holds_only_its_own
 from lakesweep.cleanup.lastword import nobody_objects
 from lakesweep.cleanup.ledger import Ledger
 from lakesweep.cleanup.marking import Lent, Marking, nothing_lent
@@ -128,6 +129,7 @@ class Cycle:
     _planned: _Planned = field(init=False)
     _kept: Artifacts = field(init=False)
     _ledger: Ledger = field(init=False)
+    _place_is_own: bool = field(init=False, default=False)
     _closing: Closing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -258,6 +260,8 @@ class Cycle:
         if run.outcome is None:
             await self.table.after_sweep(self._planned.marked.state, run.expiry or expiry)
             await self.state.set_pending_expiry(self.table.ref.label, None, self.run_id)
+            if self._place_is_own:
+                await Home(store=self.state).remember(self._planned.marked.state)
             run = replace(run, outcome=Outcome.DONE)
         return run
 
@@ -339,14 +343,18 @@ class Cycle:
             if looked_at:
                 metadata = [path for path in metadata if path not in looked_at]
                 foreign_owner = await self.table.foreign_owner(state, metadata)
-        refusal = guards.check_plan(plan, state, self.policy, foreign_owner)
+        new_place = await Home(store=self.state).new_place(state)
+        self._place_is_own = new_place is None or holds_only_its_own(plan)
+        refusal = guards.check_plan(plan, state, self.policy, foreign_owner, new_place=new_place)
         if refusal and refusal.code == "missing_live_files":
             refusal = replace(refusal, reason=refusal.reason + await unlisted.explain(plan.missing, state.roots))
         if refusal is None or not refusal.code.startswith(guards.CEILING):
             return refusal
         approvals = Approvals(state=self.state, artifacts=self._kept)
         approved = await approvals.covered(self.table.ref.label, plan, self.clock.now())
-        return guards.check_plan(plan, state, self.policy, foreign_owner, approved)
+        refusal = guards.check_plan(plan, state, self.policy, foreign_owner, approved, new_place=new_place)
+        self._place_is_own |= refusal is None
+        return refusal
 
     async def _save(self, plan: OrphanPlan) -> None:
         address = await self._kept.publish(Path(plan.rows_path))

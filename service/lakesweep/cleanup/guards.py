@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakesweep.cleanup.ports import TableState
-from lakesweep.model.files import OrphanPlan, Tally
+from lakesweep.model.files import OrphanPlan, Reason, Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy, OnMissing
 from lakesweep.model.run import Refusal
@@ -149,14 +149,17 @@ def check_plan(
     policy: CleanupPolicy,
     foreign_owner: str | None,
     approved: Tally = NOTHING,
+    *,
+    new_place: str | None = None,
 ) -> Refusal | None:
     """Everything that must hold of a finished plan, gravest first. The ceilings do not count what a person approved;
-    nothing else asks for it."""
+    nothing else asks for it. `new_place` says why the table's place may be somebody else's, if it may."""
     return (
         _check_view(plan, state)
         or _check_missing(plan, policy)
         or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))
         or _check_ceilings(plan, state, policy, approved)
+        or _check_place(plan, approved, new_place)
         or None
     )
 
@@ -214,6 +217,19 @@ def _check_ceilings(plan: OrphanPlan, state: TableState, policy: CleanupPolicy, 
         share = going.files / known
         return _above("share", f"{share:.0%} of {known} listed files", f"ceilings.share = {ceilings.share:.0%}")
     return None
+
+
+def _check_place(plan: OrphanPlan, approved: Tally, new_place: str | None) -> Refusal | None:
+    """In a place that is new to a table, only what its own history names is proven to be its own."""
+    unreferenced = plan.by_reason.get(Reason.UNREFERENCED, NOTHING).files
+    if new_place is None or not unreferenced or plan.candidates.files <= approved.files:
+        return None
+    return Refusal(
+        code=f"{CEILING}new_place",
+        reason=f"the table's place is new to it ({new_place}), so {unreferenced} files there that nothing refers to "
+        "may be somebody else's: look at the saved plan; if they are the table's, `lakesweep approve RUN` lets them "
+        "go once and makes the place its own",
+    )
 
 
 def _known_files(plan: OrphanPlan, state: TableState) -> int:

@@ -177,6 +177,8 @@ class TableState:
     """Distinct live files by the table's own exact count, where it keeps one: fewer references mean damage."""
     estimated_files: int | None = None
     """From metadata summaries, to choose an engine; None when unknown."""
+    moved_from: str | None = None
+    """Where parts of its own history were written, if that is outside of all its places: then it has been moved."""
     shortlist: Shortlist | None = None
     """Given when the table is not to be listed as a whole."""
     history: tuple[str, ...] = ()

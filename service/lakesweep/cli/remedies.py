@@ -19,6 +19,7 @@ _REMEDIES = {
     "ceiling_files": _ABOVE_A_CEILING,
     "ceiling_bytes": _ABOVE_A_CEILING,
     "ceiling_share": _ABOVE_A_CEILING,
+    "ceiling_new_place": _ABOVE_A_CEILING,
     "busy": "Look at `lakesweep runs`, and try again when the other run has ended.",
 }
 

@@ -170,6 +170,21 @@ def places_of(location: str, properties: Mapping[str, str], named: Iterable[str]
     return tuple(places)
 
 
+def written_elsewhere(metadata: TableMetadata) -> str | None:
+    """A file of the table's own history, of those that its commits wrote, that lies in none of its places."""
+    places = places_of(metadata.location, metadata.properties)
+    lists = (snapshot.manifest_list for snapshot in metadata.snapshots)
+    for path in (metadata.address, *metadata.metadata_log, *lists):
+        place = _parse_file(path) if path else None
+        if place is not None and not any(_around(own, place) for own in places):
+            return path
+    return None
+
+
+def _around(own: Location, place: Location) -> bool:
+    return place.match_key.startswith(own.match_key.rstrip("/") + "/")
+
+
 def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
     """Directories (match keys, with a trailing slash) that hold this table's own metadata files."""
     known = [metadata.address, *metadata.metadata_log]

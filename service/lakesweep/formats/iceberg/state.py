@@ -51,6 +51,7 @@ def build(ref: TableRef, native: IcebergState, tenant_root: Location) -> TableSt
         snapshots=retention.describe(metadata, metadata.snapshots),
         layout=layout.layout_of(metadata, roots),
         stream=_stream(native),
+        moved_from=layout.written_elsewhere(metadata),
         estimated_files=_estimated_files(metadata),
         native=native,
     )

@@ -1,0 +1,83 @@
+"""A table is moved over a directory that holds somebody else's files: they are not its orphans."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import pytest
+from pyiceberg.table.update import SetLocationUpdate
+from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+
+from lakesweep.cleanup.approval import Approvals
+from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.model.run import Outcome
+
+
+def foreign(home, count=50):
+    (home / "data").mkdir(parents=True)
+    files = [home / "data" / f"{number:05}-0-foreign.parquet" for number in range(count)]
+    for file in files:
+        file.write_bytes(b"somebody else's")
+        os.utime(file, (1, 1))
+    return files
+
+
+def move(table, home):
+    with table.table.transaction() as change:
+        change._apply((SetLocationUpdate(location=f"file://{home}"),))
+    table.append(2)
+
+
+@pytest.mark.parametrize("cleaned_before", [False, True])
+async def test_files_in_a_place_that_is_new_to_the_table_need_an_approval(lake, bench, cleaned_before):
+    table = lake.create()
+    table.append(1)
+    orphan = plant(table, "data/orphan.parquet")
+    if cleaned_before:
+        assert (await clean(bench, table)).outcome is Outcome.DONE
+        assert not orphan.exists()
+    files = foreign(lake.root / "elsewhere")
+    move(table, lake.root / "elsewhere")
+    run = await clean(bench, table)
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "ceiling_new_place")
+    assert all(file.exists() for file in files)
+
+
+async def test_an_approved_place_is_the_tables_own_from_then_on(lake, bench):
+    table = lake.create()
+    table.append(1)
+    files = foreign(lake.root / "elsewhere")
+    move(table, lake.root / "elsewhere")
+    refused = await clean(bench, table)
+    approvals = Approvals(state=bench.store, artifacts=Artifacts(bench.scratch))
+    await approvals.give(refused.id, by="a person", now=bench.clock.now(), valid_for=timedelta(days=1))
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert not any(file.exists() for file in files)
+    again = plant(table, "data/orphan.parquet")
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert not again.exists()
+
+
+async def test_an_ordinary_table_is_cleaned_on_its_first_day(lake, bench):
+    table = lake.create()
+    table.append(1)
+    orphans = [plant(table, f"data/orphan-{number}.parquet") for number in range(20)]
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert not any(orphan.exists() for orphan in orphans)
+    assert directory(table).exists()
+
+
+async def test_a_run_that_finds_only_young_files_does_not_make_a_place_the_tables_own(lake, bench):
+    table = lake.create()
+    table.append(1)
+    files = foreign(lake.root / "elsewhere")
+    for file in files:
+        os.utime(file, (bench.clock.now().timestamp(),) * 2)
+    move(table, lake.root / "elsewhere")
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    for file in files:
+        os.utime(file, (1, 1))
+    run = await clean(bench, table)
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "ceiling_new_place")
+    assert all(file.exists() for file in files)
