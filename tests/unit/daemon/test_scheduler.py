@@ -539,6 +539,7 @@ async def test_a_table_that_kills_the_process_waits_longer_each_time_and_is_held
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         await stand.round()
+        stand.clock.moment += timedelta(seconds=1)
         waits = []
         for _ in range(3):
             await die(stand, "acme/d/one", monkeypatch)
