@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import StaticTable
 from pyiceberg.table.update import AddSnapshotUpdate, SetLocationUpdate
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.faults import Faults
@@ -93,8 +94,8 @@ class World:
         named |= {entry.statistics_path for entry in table.metadata.partition_statistics}
         if self.second is not None:
             # What it shares with us we may expire; what it has now must be there.
-            theirs = by_pyiceberg(self.second.refresh())
-            named |= theirs.by_snapshot[self.second.current] | {self.second.table.metadata_location}
+            theirs = self.second.refresh()
+            named |= _files_of(theirs, theirs.current_snapshot()) | {theirs.metadata_location}
         return named
 
 
@@ -183,10 +184,17 @@ def re_add_snapshot(world: World) -> None:
 
 def _is_whole(world: World, snapshot: Any) -> bool:
     with suppress(OSError):
-        manifests = snapshot.manifests(world.table.table.io)
-        entries = [entry for one in manifests for entry in one.fetch_manifest_entry(world.table.table.io)]
-        return all(Path(Location.parse(entry.data_file.file_path).path).exists() for entry in entries)
+        named = _files_of(world.table.table, snapshot)
+        return all(Path(Location.parse(path).path).exists() for path in named)
     return False
+
+
+def _files_of(table: Any, snapshot: Any) -> set[str]:
+    """What one snapshot names, by pyiceberg."""
+    manifests = snapshot.manifests(table.io)
+    entries = [entry for one in manifests for entry in one.fetch_manifest_entry(table.io)]
+    data = {entry.data_file.file_path for entry in entries}
+    return {snapshot.manifest_list, *(one.manifest_path for one in manifests), *data}
 
 
 def take_over(commits: int) -> Callable[[World], None]:
@@ -218,11 +226,13 @@ def publish(world: World) -> None:
 
 
 def set_back(world: World) -> None:
-    """The catalog is restored from a backup of one commit ago."""
+    """The catalog is restored from a backup of one commit ago, as long as that is all there."""
     before = world.table.refresh().metadata.metadata_log[-1].metadata_file
     if Path(Location.parse(before).path).exists():
-        world.lake.catalog.drop_table("db.t")
-        world.lake.catalog.register_table("db.t", before)
+        snapshots = StaticTable.from_metadata(before).metadata.snapshots
+        if all(_is_whole(world, one) for one in snapshots):
+            world.lake.catalog.drop_table("db.t")
+            world.lake.catalog.register_table("db.t", before)
 
 
 ACTIONS: dict[str, Callable[[World], object]] = {
