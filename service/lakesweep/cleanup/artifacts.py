@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from lakesweep.cleanup import planfile
+from lakesweep.cleanup.parted import Parted
 from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
 
 PART_BYTES = 16 * 1024**2
@@ -41,6 +44,7 @@ class Artifacts:
         self._storage = storage
         self._writer = writer
         self._discard = discard
+        self._parted = Parted(storage, working / "fetched") if storage is not None else None
 
     def file(self, kind: str, name: str) -> Path:
         """Where to write a file before it is published: `plans/…`, `ledgers/…`."""
@@ -96,6 +100,17 @@ class Artifacts:
             yield str(copy)
         finally:
             copy.unlink(missing_ok=True)
+
+    async def page(self, address: str, offset: int, limit: int) -> list[Candidate]:
+        """Some rows of a published plan, to be shown. Of a shared one only the parts that hold them are read, and kept
+        for the next page. Raises NotFound, OSError or Unreadable when it is gone."""
+
+        def rows(file: planfile.PlanSource) -> list[Candidate]:
+            return planfile.read_page(file, offset, limit)
+
+        if self._shared is None or self._parted is None or "://" not in address:
+            return await asyncio.to_thread(rows, address)
+        return await self._parted.ask(Location.parse(address), rows)
 
     async def _fetch(self, place: Location, copy: Path) -> None:
         if self._storage is None:

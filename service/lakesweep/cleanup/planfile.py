@@ -10,6 +10,8 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import RawIOBase
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +36,9 @@ PLAN_SCHEMA = pa.schema(
 
 _ROW_GROUP = 65_536
 """Rows held at once by whoever reads a plan."""
+
+PlanSource = str | RawIOBase
+"""A path, or a file that is open."""
 
 
 class PlanWriter:
@@ -92,6 +97,19 @@ class PlanWriter:
         if pc.any(wrong).as_py():
             first = path[above].filter(wrong)[0].as_py()
             raise Indeterminate(f"{first} is in the plan twice or out of order: the listing cannot be trusted")
+
+
+def read_page(plan_file: PlanSource, start: int, size: int) -> list[Candidate]:
+    """At most `size` candidates from row `start` on. Nothing is read of row groups that hold none of them."""
+    with _opened(plan_file) as plan:
+        begins = list(
+            accumulate((plan.metadata.row_group(at).num_rows for at in range(plan.num_row_groups)), initial=0)
+        )
+        groups = [at for at, (first, end) in enumerate(pairwise(begins)) if first < start + size and start < end]
+        if not groups:
+            return []
+        rows = plan.read_row_groups(groups, use_threads=False).slice(start - begins[groups[0]], size)
+        return [_candidate(row) for row in rows.to_pylist()]
 
 
 def read_batches(rows_path: str, start: int = 0, size: int = 1000) -> Iterator[list[Candidate]]:
@@ -167,10 +185,11 @@ def _digest(plan: pq.ParquetFile) -> str:
 
 
 @contextmanager
-def _opened(rows_path: str) -> Iterator[pq.ParquetFile]:
-    with _damage_is_unreadable(rows_path), pq.ParquetFile(rows_path, page_checksum_verification=True) as plan:
+def _opened(rows_path: PlanSource) -> Iterator[pq.ParquetFile]:
+    name = rows_path if isinstance(rows_path, str) else "plan"
+    with _damage_is_unreadable(name), pq.ParquetFile(rows_path, page_checksum_verification=True) as plan:
         if not plan.schema_arrow.equals(PLAN_SCHEMA):
-            raise Unreadable(rows_path, "it is not a plan of this version")
+            raise Unreadable(name, "it is not a plan of this version")
         yield plan
 
 

@@ -5,7 +5,6 @@ Implements `admin.backend.AdminBackend`. Who may ask is the API's business; noth
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -18,7 +17,6 @@ from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
 from lakesweep.admin.backend import Health, PlanPage
 from lakesweep.admin.limits import Limits
 from lakesweep.admin.server import serving
-from lakesweep.cleanup import planfile
 from lakesweep.cleanup.records import Approval, Hold
 from lakesweep.cleanup.report import iso_utc, run_document
 from lakesweep.daemon import hold_commands
@@ -28,7 +26,6 @@ from lakesweep.daemon.hold_index import HoldIndex
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import Refused, StorageError, Unreadable
-from lakesweep.model.files import Candidate
 from lakesweep.model.run import CleanupRun
 
 log = structlog.get_logger()
@@ -84,8 +81,7 @@ class Control:
         if header is None:
             return None
         try:
-            async with self._app.artifacts.opened(header.rows_path) as rows_path:
-                files = await asyncio.to_thread(_page, rows_path, offset, limit)
+            files = await self._app.artifacts.page(header.rows_path, offset, limit)
         except (StorageError, Unreadable, OSError) as exc:
             log.warning("plan_rows_gone", planned_by=run_id, reason=str(exc))
             return None
@@ -183,7 +179,3 @@ async def open_admin(scheduler: Scheduler, checkup: Checkup) -> AsyncIterator[st
 
 def _with_last_run(row: dict[str, Any], last: dict[str, Any] | None) -> dict[str, Any]:
     return {**row, "location": last["location"] if last else None, "last_run": last}
-
-
-def _page(rows_path: str, offset: int, limit: int) -> list[Candidate]:
-    return next(iter(planfile.read_batches(rows_path, offset, limit)), [])
