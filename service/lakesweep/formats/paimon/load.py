@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+import structlog
+
 from lakesweep.cleanup.ports import TableState
 from lakesweep.formats import streams
 from lakesweep.formats.paimon import expiry, partitions, scan
@@ -20,6 +22,8 @@ from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
+
+_log = structlog.get_logger(__name__)
 
 
 def native_state(log: Log, *, checked_at: datetime | None, given_up: frozenset[str]) -> PaimonState:
@@ -91,6 +95,8 @@ def external_places(schemas: Iterable[TableSchema], location: Location, tenant_r
             except ValueError as exc:
                 raise Refused("bad_table_options", f"an external path of schema {schema.id}: {exc}") from exc
             inside = tenant_root.contains(place)
+            if not inside:
+                _log.warning("external_path_not_looked_at", place=place.raw, tenant_root=tenant_root.raw)
             if inside and not any(place.overlaps(other) for other in (location, *found)):
                 found.append(place)
     return tuple(found)
