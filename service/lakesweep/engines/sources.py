@@ -93,7 +93,9 @@ class SourceReader:
 
     async def _fetch(self, source: ReferenceSource, decode: Callable[[ReferenceSource, bytes], T | None]) -> T | None:
         try:
-            data = await self.storage.read(source.location, source.size_bytes)
+            # Where entries are counted too, the length may be the one that its writer got wrong: the decoder judges.
+            most = source.size_bytes if source.entries is None else None
+            data = await self.storage.read(source.location, most)
         except StorageError as exc:
             _check_skippable(source, exc)
             return None
