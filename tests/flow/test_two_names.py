@@ -10,8 +10,10 @@ from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 from tests.servers.mounts import second_name
 
 from lakesweep.daemon.app import App
+from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 from lakesweep.settings.schema import Settings
+from lakesweep.storage.local_places import identify
 
 
 @contextmanager
@@ -52,13 +54,21 @@ async def test_a_directory_that_is_mounted_inside_its_own_table_loses_nothing(la
     assert orphan.exists()
 
 
-@pytest.mark.parametrize("also_called", [link, second_name])
-async def test_two_tables_whose_roots_are_one_place_overlap(tmp_path, also_called):
+async def test_a_link_and_what_it_leads_to_are_one_place(tmp_path):
+    """A dataset whose location is a link is not opened at all, but a table's places may be links."""
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    real, linked = (Location.parse(str(tmp_path / name)) for name in ("real", "link/inner"))
+    found = await identify((real, linked))
+    assert found[real].overlaps(found[linked])
+
+
+async def test_two_tables_whose_roots_are_one_place_overlap(tmp_path):
     lake = LocalLake(root=tmp_path)
     lake.add("acme", ["one"])
     place = tmp_path / "lake" / "acme" / "tables"
     settings = lake.settings()
-    with also_called(place, tmp_path / "lake" / "acme" / "again"):
+    with second_name(place, tmp_path / "lake" / "acme" / "again"):
         again = {"id": "again", "format": "delta", "location": str(tmp_path / "lake" / "acme" / "again")}
         settings["tenants"][0]["datasets"].append(again)
         async with App.open(Settings.model_validate(settings)) as app:
