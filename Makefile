@@ -58,8 +58,8 @@ docs: setup $(VENV)/.test-installed  ## Write docs/settings.md anew from the sch
 picture: setup $(VENV)/.test-installed  ## Draw the picture of a plan in the README anew
 	$(BIN)/python -m tests.docs picture
 
-serve: setup  ## Run the daemon on the demo's lake, with config/local-demo.toml
-	@test -d /tmp/lakesweep-demo || $(BIN)/lakesweep demo --keep /tmp/lakesweep-demo
+serve: setup  ## Run the service on a demo lake with something to clean, with config/local-demo.toml
+	@test -d /tmp/lakesweep-demo || $(BIN)/lakesweep demo --keep /tmp/lakesweep-demo --build-only
 	$(BIN)/lakesweep serve --config config/local-demo.toml
 
 clean:  ## Remove what the targets above made

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lakesweep.admin.auth import NotLocal, Unauthorized
-from lakesweep.model.errors import LakesweepError, Refused, SettingsError, UnknownRun, UnknownTable
+from lakesweep.model.errors import LakesweepError, NotYet, Refused, SettingsError, UnknownRun, UnknownTable
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -88,6 +88,8 @@ async def _ours(request: Request, exc: Exception) -> Response:
     if isinstance(exc, UnknownTable | UnknownRun):
         # The same words whether it does not exist or belongs to another tenant.
         return response(404, "there is no such table or run")
+    if isinstance(exc, NotYet):
+        return response(503, str(exc), code="not_discovered", headers={"Retry-After": str(exc.seconds)})
     if isinstance(exc, Refused) and exc.code == "too_many_requests":
         return response(429, exc.reason, code=exc.code, headers={"Retry-After": "60"})
     if isinstance(exc, Refused):

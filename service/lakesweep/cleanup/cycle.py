@@ -160,7 +160,7 @@ class Cycle:
             run = replace(self._last(run), refusal=refusal, outcome=Outcome.FAILED, reason=str(exc))
         except LakesweepError as exc:
             run = replace(self._last(run), outcome=Outcome.FAILED, reason=str(exc))
-        return await self._closing.finish(await self._closing.settle(run))
+        return await self._closing.finish(await self._closing.settle(self._located(run)))
 
     async def abandon(self, why: LakesweepError) -> CleanupRun:
         """Finish a run that was cancelled from outside, with everything known up to then."""
@@ -370,6 +370,11 @@ class Cycle:
                 created_at=self.clock.now(),
             )
         )
+
+    def _located(self, run: CleanupRun) -> CleanupRun:
+        """A table that could not be loaded has a place all the same."""
+        place = self.table.place() if run.location is None else None
+        return replace(run, location=place.raw) if place else run
 
     def _refuse(self, run: CleanupRun, refusal: Refusal) -> CleanupRun:
         return replace(run, refusal=refusal, outcome=Outcome.REFUSED, reason=refusal.reason)

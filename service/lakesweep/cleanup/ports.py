@@ -210,6 +210,10 @@ class Table(Protocol):
         """The current head, as cheaply as the format can tell."""
         ...
 
+    def place(self) -> Location | None:
+        """Where the table is, as far as this handle knows without asking anybody: also if it cannot be loaded."""
+        ...
+
     async def load(self) -> TableState:
         """Read the table now. Raises Refused, Unreadable or CatalogUnavailable, never returns half a table."""
         ...

@@ -91,6 +91,7 @@ class Adapters:
                 path_style=s3.path_style,
                 profile=s3.profile,
                 max_connections=s3.max_connections,
+                listing_concurrency=s3.listing_concurrency,
                 compare_etags=s3.compare_etags,
             ),
             call_timeout_seconds=self._settings.storage.call_timeout_seconds,

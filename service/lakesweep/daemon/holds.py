@@ -16,9 +16,9 @@ from lakesweep.cleanup.records import Hold, StateStore
 from lakesweep.cleanup.resume import INTERRUPTED
 from lakesweep.daemon import targets
 from lakesweep.daemon.hold_index import MAX_HOLDS, HoldIndex
-from lakesweep.formats.registry import BARE_TENANT
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
+from lakesweep.model.table import BARE_TENANT
 from lakesweep.settings.schema import Settings
 
 log = structlog.get_logger()

@@ -26,7 +26,7 @@ from lakesweep.daemon.tending import Turn, overruled, tend
 from lakesweep.daemon.timing import Stopped
 from lakesweep.daemon.turns import Due, Turns
 from lakesweep.model.access import Trigger
-from lakesweep.model.errors import Refused, StateError, UnknownTable
+from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
@@ -36,6 +36,8 @@ STEP_SECONDS = 2.0
 REFRESH = timedelta(seconds=10)
 """How old the due times and holds that are kept in memory may be."""
 
+RETRY_SECONDS = 5
+"""After which whoever asked for a table that is not discovered yet may ask again."""
 MAX_REQUESTS = 100
 """Runs of one tenant that people may have asked for and that wait for their turn."""
 
@@ -111,6 +113,8 @@ class Scheduler:
         when too many runs of its tenant wait."""
         entry = self.roster.entries.get(table)
         if entry is None:
+            if self.roster.may_appear(table):
+                raise NotYet(f"{table} may exist: the tables of its dataset are not known yet", RETRY_SECONDS)
             raise UnknownTable(f"no table {table} is known")
         if table in self.running or any(waiting.entry.label == table for waiting in self._requests):
             raise Refused("busy", f"{table} is being worked on already")

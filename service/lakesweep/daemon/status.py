@@ -40,6 +40,7 @@ async def _place(work: Work) -> tuple[str | None, str | None]:
     try:
         return (await work.table.load()).location.raw, None
     except LakesweepError as exc:
-        return None, str(exc)
+        place = work.table.place()
+        return place.raw if place else None, str(exc)
     except Exception as exc:  # noqa: BLE001 - a bug that one table meets must not hide the others
         return None, str(endings.unexpected(exc))

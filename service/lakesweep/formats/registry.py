@@ -18,11 +18,7 @@ from lakesweep.formats.spec import DatasetSpec
 from lakesweep.formats.tidy import LeaveAll, Tidy
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
-from lakesweep.model.table import FormatName, TableRef, TenantId
-
-BARE_TENANT = TenantId("location")
-"""The tenant of tables that are given as a location only."""
-
+from lakesweep.model.table import BARE_TENANT, FormatName, TableRef
 
 SURVEYED = METADATA_SUFFIXES
 """How the names of files end that tell where other tables of a catalog are."""

@@ -4,6 +4,7 @@ LakesweepError
 ├── SettingsError          the operator must mend a file, an option or a name    exit 2
 │   ├── UnknownTable       no configured table matches a target                  exit 2
 │   └── UnknownRun         the state store has no such run                       exit 2
+├── NotYet                 not known yet: ask again after `seconds`
 ├── Refused                a guard said no; a person reads `reason`              exit 3
 ├── Indeterminate          what must be kept could not be read: delete nothing   exit 4
 │   └── Unreadable         one named object could not be read or is damaged
@@ -46,6 +47,14 @@ class UnknownTable(SettingsError):
 
 class UnknownRun(SettingsError):
     """No run of that id was ever recorded, or it has been forgotten."""
+
+
+class NotYet(LakesweepError):
+    """It is too early to tell. Whoever asks tries again after some seconds."""
+
+    def __init__(self, reason: str, seconds: int) -> None:
+        self.seconds = seconds
+        super().__init__(reason)
 
 
 class Refused(LakesweepError):

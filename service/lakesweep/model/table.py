@@ -8,6 +8,9 @@ from typing import NewType
 
 TenantId = NewType("TenantId", str)
 
+BARE_TENANT = TenantId("location")
+"""The tenant in the label of a table that is given by its location only. No configured tenant may be called so."""
+
 
 class FormatName(StrEnum):
     """The table formats Lakesweep knows."""

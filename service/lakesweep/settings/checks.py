@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR
-from lakesweep.model.table import FormatName
+from lakesweep.model.table import BARE_TENANT, FormatName
 from lakesweep.settings.cascade import overlay
 from lakesweep.settings.cleanup import CleanupOverride, OrphanCleanupSettings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
@@ -49,6 +49,9 @@ def faults(settings: Settings) -> Iterator[Fault]:
 
 
 def _tenant_faults(key: Key, tenant: TenantSettings, inherited: OrphanCleanupSettings) -> Iterator[Fault]:
+    if tenant.id == BARE_TENANT:
+        message = "is taken: tables that are given by their location only are called location/FORMAT/ADDRESS"
+        yield Fault(key=(*key, "id"), value=tenant.id, message=message)
     effective = overlay(inherited, tenant.orphan_cleanup)
     yield from _cleanup_faults((*key, "orphan_cleanup"), effective, tenant.orphan_cleanup)
     yield from _repeated((*key, "datasets"), "id", [dataset.id for dataset in tenant.datasets])

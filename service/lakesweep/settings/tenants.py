@@ -35,6 +35,9 @@ class S3Settings(Group):
     """Profile of the AWS configuration files to take credentials from."""
     max_connections: Count = 64
     """Connections to the store open at one time, shared by listing, reading and deleting."""
+    listing_concurrency: Count = 16
+    """List requests in flight for one table. Above 1 a large listing is divided by key; set 1 for a store that does not
+    list in key order."""
     compare_etags: bool = True
     """Delete an object only if the store still has it under the etag that was listed. Stores that cannot compare delete
     without; switch it off for one whose listings show other etags than it compares."""
@@ -48,6 +51,7 @@ class S3Override(Group):
     path_style: bool | None = None
     profile: str | None = None
     max_connections: Count | None = None
+    listing_concurrency: Count | None = None
     compare_etags: bool | None = None
 
 

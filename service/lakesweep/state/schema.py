@@ -1,7 +1,8 @@
 """The tables, as the newest migration leaves them and a new database gets them. Names carry a prefix: the database
 may be shared.
 
-Nothing here grows with a table's files: plans, ledgers and audit rows are Parquet, these are their headers.
+Nothing here grows with a table's files: the rows of plans and ledgers are Parquet files and the audit is JSON lines
+(old segments packed in Parquet), all in the artifacts; these are their headers.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from tests.builders.audits import a_run
 from lakesweep.admin import documents
 from lakesweep.admin.problems import Problem
 from lakesweep.cleanup.report import run_document
-from lakesweep.model.errors import SettingsError, StateError
+from lakesweep.model.errors import NotYet, SettingsError, StateError
 
 
 @pytest.fixture
@@ -220,6 +220,16 @@ async def test_settings_that_forbid_a_run_are_told(service):
     async with service.client() as client:
         told = problem(await client.post("/api/v1/runs", json={"target": ORDERS.label}), 409)
     assert (told.code, told.detail) == ("settings", "take the key out of the settings")
+
+
+async def test_a_table_that_is_not_discovered_yet_is_asked_for_again(service):
+    async def too_early(*_, **__):
+        raise NotYet("the tables are not known yet", 5)
+
+    service.start_run = too_early
+    async with service.client() as client:
+        answer = await client.post("/api/v1/runs", json={"target": ORDERS.label})
+    assert (problem(answer, 503).code, answer.headers["retry-after"]) == ("not_discovered", "5")
 
 
 # Headers and documents

@@ -1,15 +1,21 @@
 """The demo's checks can fail, and its lake is the one that config/local-demo.toml describes."""
 
+import asyncio
 import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from lakesweep.cli.demo import lake as demo_lake
-from lakesweep.cli.demo import show
+from lakesweep.cli.demo import show, tour
+from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.main import app as app_of_commands
 from lakesweep.daemon.app import App
+from lakesweep.model.run import Outcome
+from lakesweep.model.table import FormatName
 from lakesweep.settings.load import load
 
 SAMPLE = Path(__file__).resolve().parents[3] / "config" / "local-demo.toml"
@@ -76,6 +82,24 @@ def test_a_partition_that_did_not_expire_fails_the_demo(lake):
     assert not sound
     assert text.count("Something is wrong") == 1
     assert "initech/web/visits does not read as it should" in text
+
+
+async def test_make_serve_has_something_to_show(tmp_path, capsys):
+    """A newcomer's dashboard: plans with files to delete, and the damaged table refused."""
+    assert await asyncio.to_thread(tour.build, tmp_path) is ExitCode.DONE
+    sample = tmp_path / "local-demo.toml"
+    sample.write_text(SAMPLE.read_text().replace("/tmp/lakesweep-demo", str(tmp_path)))
+    async with App.open(load(sample)) as app:
+        runs = {work.ref.label: await app.run(work, execute=None) for work in await app.resolve(None)}
+    planned = {label for label, run in runs.items() if run.outcome is Outcome.DRY_RUN and run.plan.candidates.files}
+    assert {label.partition("/")[0] for label in planned} == {"acme", "globex", "initech"}
+    assert {run.table.format for run in runs.values() if run.table.label in planned} == set(FormatName)
+    assert [run.outcome for label, run in runs.items() if label not in planned] == [Outcome.REFUSED]
+    assert "--build-only" in (SAMPLE.parents[1] / "Makefile").read_text()
+
+
+def test_a_lake_that_is_only_built_must_be_kept():
+    assert CliRunner().invoke(app_of_commands, ["demo", "--build-only"]).exit_code == ExitCode.USAGE
 
 
 async def test_the_sample_settings_find_every_table_of_the_kept_lake(lake, tmp_path):

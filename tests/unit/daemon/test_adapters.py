@@ -66,6 +66,17 @@ async def sweep(adapters, tenant, concurrency):
         await asyncio.gather(*map(opened.delete, batches))
 
 
+async def test_the_settings_say_how_a_listing_is_divided(adapters):
+    assert adapters._storage_spec("").s3.listing_concurrency == 16
+    adapters._settings = Settings.model_validate(
+        {
+            "storage": {"s3": {"listing_concurrency": 3}},
+            "tenants": [{"id": "acme", "root": "s3://lake/a", "storage": {"s3": {"listing_concurrency": 1}}}],
+        }
+    )
+    assert [adapters._storage_spec(tenant).s3.listing_concurrency for tenant in ("", "acme")] == [3, 1]
+
+
 async def test_a_table_deletes_with_as_many_requests_as_its_policy_says(adapters, stub):
     for concurrency in (2, 5):
         stub.fault = watch = Watch(together=concurrency)

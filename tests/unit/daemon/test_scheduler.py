@@ -17,7 +17,7 @@ from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.tending import tend
 from lakesweep.daemon.turns import Due
 from lakesweep.model.access import Trigger, TriggeredBy
-from lakesweep.model.errors import Refused, StateError, UnknownTable
+from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
 from lakesweep.settings.schema import Settings
 from lakesweep.storage.local_delete import LocalDeleter
 
@@ -231,6 +231,8 @@ async def test_a_dataset_out_of_reach_is_told_and_looked_at_again_soon(lake):
         assert await stand.outcomes() == [("acme/d/one", "done")]
         assert stand.skipped("globex", "discovery_failed") == 1
         assert "globex/d" in stand.scheduler.roster.problems
+        with pytest.raises(NotYet):
+            stand.scheduler.request("globex/d/two", execute=False, trigger=API)
         await stand.pass_time(seconds=11)
         assert stand.skipped("globex", "discovery_failed") == 2
 
@@ -311,6 +313,21 @@ async def test_a_hold_stops_new_work_until_it_is_cleared(lake):
         await stand.app.state.clear_hold("acme")
         await stand.pass_time(seconds=11)
         assert ("acme/d/one", "done") in await stand.outcomes()
+
+
+async def test_a_request_before_the_first_discovery_is_too_early_not_unknown(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        for table in ("acme/d/one", "acme/d/none"):
+            with pytest.raises(NotYet):
+                stand.scheduler.request(table, execute=False, trigger=API)
+        for table in ("acme/none/one", "none/d/one", "acme/d", "acme", ""):
+            with pytest.raises(UnknownTable):
+                stand.scheduler.request(table, execute=False, trigger=API)
+        await stand.round(times=1)
+        assert stand.scheduler.request("acme/d/one", execute=False, trigger=API)
+        with pytest.raises(UnknownTable):
+            stand.scheduler.request("acme/d/none", execute=False, trigger=API)
 
 
 async def test_a_requested_run_goes_before_all_others_whether_due_or_not(lake):

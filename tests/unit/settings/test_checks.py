@@ -45,6 +45,12 @@ def test_a_format_takes_its_own_keys_only(dataset, key, words):
     assert words in faults({"tenants": [tenant(dataset)]})[f"tenants.0.datasets.0.{key}"]
 
 
+def test_no_tenant_takes_the_name_of_bare_locations():
+    told = faults({"tenants": [tenant(DELTA, id="location")]})
+    assert "location/FORMAT/ADDRESS" in told["tenants.0.id"]
+    assert faults({"tenants": [tenant(DELTA, id="locations")]}) == {}
+
+
 @pytest.mark.parametrize("place", ["s3://lake/acme2/x", "s3://other/acme/x", "/acme/x", "s3://lake/"])
 def test_a_dataset_outside_its_tenant_s_root_is_an_error(place):
     assert (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import tomllib
 from contextlib import aclosing
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import OutOfOrder, StorageError, Unavailable
 from lakesweep.model.location import Location
+from lakesweep.settings.schema import Settings
 from lakesweep.storage.s3_errors import BrokenOff
 from lakesweep.storage.s3_listing import Listing
 from lakesweep.storage.s3_parser import Page
@@ -138,8 +140,10 @@ async def test_a_store_that_is_seen_to_break_key_order_is_not_split_any_further(
 async def test_a_store_that_breaks_key_order_after_it_was_split_is_refused():
     """Each page is in order by itself, and the first hundred keys are in order altogether."""
     keys = [f"t/{number:03d}/x" for number in range(100)] + [key.replace("t/", "t/z") for key in SWAPPED]
-    with pytest.raises(OutOfOrder, match="listing_concurrency = 1"):
+    with pytest.raises(OutOfOrder, match="listing_concurrency = 1") as refused:
         await listed(Store(keys, page_size=1, by_directory=True), "t/")
+    advice = tomllib.loads(str(refused.value).rpartition("set ")[2])
+    assert Settings.model_validate(advice).storage.s3.listing_concurrency == 1
     found, splits = await listed(Store(keys, page_size=1, by_directory=True), "t/", concurrency=1)
     assert (sorted(found), splits) == (sorted(keys), 0)
 

@@ -17,6 +17,9 @@ def demo(
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Build the lake in this new directory and leave it there."),
     ] = None,
+    build_only: Annotated[
+        bool, typer.Option("--build-only", help="Only build the lake, for --keep: plan and clean nothing.")
+    ] = False,
 ) -> None:
     """Plan and clean a small real lake, and read it again.
 
@@ -32,6 +35,11 @@ def demo(
     if keep is not None and keep.exists():
         screen.complain(f"--keep {keep}: there is something already; name a new directory")
         raise typer.Exit(exits.ExitCode.USAGE)
+    if build_only and keep is None:
+        screen.complain("--build-only needs --keep DIR: without it the lake would be removed at once")
+        raise typer.Exit(exits.ExitCode.USAGE)
+    if build_only and keep is not None:
+        raise typer.Exit(tour.build(keep.absolute()))
     if keep is not None:
         raise typer.Exit(tour.go(keep.absolute(), kept=True))
     # Spark's JVM may still be writing there when this process ends.

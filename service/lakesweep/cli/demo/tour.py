@@ -37,17 +37,28 @@ _SPARK = {
 }
 
 
+def build(directory: Path) -> exits.ExitCode:
+    """The lake alone, with all that there is to clean in it."""
+    _build(screen.output(), directory)
+    return exits.ExitCode.DONE
+
+
 def go(directory: Path, *, kept: bool = False) -> exits.ExitCode:
     """All of it, below a directory. The exit code says whether what should be there is there."""
     logs.configure(LoggingSettings(), at_least=logging.ERROR)
     console = screen.output()
-    show.title(console, "1. A small lake", f"Three tenants and three formats, in {directory}")
-    built = lake.build(directory / "lake")
-    show.lake(console, built)
+    built = _build(console, directory)
     sound = asyncio.run(_Tour(console, built, directory).go())
     if kept:
         console.print(screen.text(f"The lake stays in {directory}/lake, the state in {directory}/state."))
     return exits.ExitCode.DONE if sound else exits.ExitCode.FAILED
+
+
+def _build(console: Console, directory: Path) -> DemoLake:
+    show.title(console, "1. A small lake", f"Three tenants and three formats, in {directory}")
+    built = lake.build(directory / "lake")
+    show.lake(console, built)
+    return built
 
 
 class _Tour:

@@ -70,6 +70,10 @@ class DeltaTable:
             return known.head
         return (await self.load()).head
 
+    def place(self) -> Location:
+        """As it was given or discovered."""
+        return self._root
+
     async def load(self) -> TableState:
         """The newest version."""
         native = await self._reader.load(self._moment)

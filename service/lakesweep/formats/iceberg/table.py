@@ -47,6 +47,7 @@ class IcebergTable:
         self._source = source
         self._storage = storage
         self._tenant_root = tenant_root
+        self._place: Location | None = None
         self._lists = ManifestLists(storage)
         self._pending = PendingManifests(storage)
         self._no_expiry: tuple[int | None, str | None] = (None, None)
@@ -58,6 +59,10 @@ class IcebergTable:
         """The address of the current metadata file; costs one question to the catalog and no file."""
         return _address((await self._source.pointer()).metadata_location)
 
+    def place(self) -> Location | None:
+        """As its metadata says; if that cannot be read, the directory above the `metadata/` that the catalog names."""
+        return self._place
+
     async def load(self) -> TableState:
         """The table as its catalog points at it now."""
         try:
@@ -65,6 +70,7 @@ class IcebergTable:
         except StorageError as exc:
             raise Unreadable(exc.address, exc.why) from exc
         parsed = await asyncio.to_thread(metadata.parse, address, data)
+        self._place = Location.parse(parsed.location)
         refusals.refuse_uncleanable(parsed, pointer.properties)
         refusals.refuse_outdated(parsed, pointer)
         if self._no_expiry[0] != hash(data):
@@ -155,6 +161,8 @@ class IcebergTable:
         for _ in range(_LOAD_ATTEMPTS):
             pointer = await self._source.pointer()
             address = _address(pointer.metadata_location)
+            above, found, _ = address.rpartition("/metadata/")
+            self._place = Location.parse(above) if found else None
             try:
                 return pointer, address, await self._storage.read(Location.parse(address))
             except NotFound as exc:

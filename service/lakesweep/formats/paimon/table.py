@@ -85,6 +85,10 @@ class PaimonTable:
                     return head
         raise Indeterminate(f"{why}, {_LOOKS} times in a row: the table changes too fast")
 
+    def place(self) -> Location:
+        """As it was given or discovered."""
+        return self.location
+
     async def load(self) -> TableState:
         """Read everything that protects files."""
         looks = 0
