@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from fnmatch import fnmatchcase
 
 import pytest
 from tests.deploy.tools import DEPLOY, REPOSITORY
+
+from lakesweep.cleanup import segments
+from lakesweep.model.location import Location
 
 CALLS = {
     "list_objects_v2": "s3:ListBucket",
@@ -20,6 +24,7 @@ CALLS = {
 }
 """What S3 wants for each of our requests."""
 CHANGING = {"s3:PutObject", "s3:DeleteObject"}
+POLICIES = sorted(path.stem for path in (DEPLOY / "iam").glob("*.json"))
 
 
 def policy(name):
@@ -31,19 +36,22 @@ def actions(document):
     return {statement["Action"] for statement in document["Statement"]}
 
 
-def allows(document, action, resource, prefix=None):
+def allows(document, action, resource, prefix=None, *, create_only=False):
     """What AWS makes of a request, as far as these policies use the language."""
     return any(
         statement["Effect"] == "Allow"
         and statement["Action"] == action
         and fnmatchcase(resource, statement["Resource"])
-        and all(
-            prefix is None or fnmatchcase(prefix, wanted["s3:prefix"])
-            for wanted in [statement.get("Condition", {}).get("StringLikeIfExists")]
-            if wanted
-        )
+        and all(holds(*condition, prefix, create_only) for condition in statement.get("Condition", {}).items())
         for statement in document["Statement"]
     )
+
+
+def holds(operator, wanted, prefix, create_only):
+    if operator == "StringLikeIfExists":
+        return prefix is None or fnmatchcase(prefix, wanted["s3:prefix"])
+    assert (operator, wanted) == ("Null", {"s3:if-none-match": "false"})  # that is: the header must be there
+    return create_only
 
 
 def requests():
@@ -89,13 +97,61 @@ def test_nothing_outside_the_root_is_allowed(name):
         assert not allows(document, "s3:ListBucket", "arn:aws:s3:::lake", prefix)
 
 
-@pytest.mark.parametrize("name", ["reader", "deleter"])
+@pytest.mark.parametrize("name", ["reader", "deleter", "artifacts"])
 def test_an_object_that_is_not_there_can_be_told_from_a_forbidden_one(name):
     assert allows(policy(name), "s3:ListBucket", "arn:aws:s3:::lake", prefix=None)
 
 
+OURS = "arn:aws:s3:::lake/acme"
+"""The place that the policies are filled in with, as `service.artifacts` and as `service.audit_anchor`."""
+
+
+def test_the_service_has_all_that_its_own_place_needs():
+    document = policy("artifacts")
+    assert actions(document) == set().union(*({CALLS[call] for call in calls} for calls in requests().values())) - {
+        None
+    }
+    for kind in ("plans", "ledgers"):
+        for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
+            assert allows(document, action, f"{OURS}/{kind}/r1.parquet/2/0")
+    assert allows(document, "s3:GetObject", f"{OURS}/audit/acme/prod/orders/0000000001.jsonl")
+
+
+@pytest.mark.parametrize(("name", "place"), [("artifacts", f"{OURS}/audit/acme"), ("anchor", f"{OURS}/audit/acme")])
+def test_the_audit_trail_and_its_anchor_can_only_grow(name, place):
+    document = policy(name)
+    assert allows(document, "s3:PutObject", f"{place}/0000000001.jsonl", create_only=True)
+    assert not allows(document, "s3:PutObject", f"{place}/0000000001.jsonl", create_only=False)
+    assert not allows(document, "s3:DeleteObject", f"{place}/0000000001.jsonl")
+
+
+def test_the_anchor_gives_the_right_to_create_and_no_other():
+    assert actions(policy("anchor")) == {"s3:PutObject"}
+    assert all("Condition" in statement for statement in policy("anchor")["Statement"])
+
+
+def test_every_write_of_the_audit_trail_is_one_that_the_policies_allow():
+    writes = [
+        {keyword.arg: keyword.value.value for keyword in node.keywords}
+        for path in (REPOSITORY / "service/lakesweep/audit").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "put"
+    ]
+    assert len(writes) >= 3
+    assert all(write == {"create_only": True} for write in writes)
+
+
+def test_the_names_of_the_places_are_those_of_the_code():
+    place = Location.parse("s3://lake/acme")
+    trail = segments.segment_place(place, "acme/prod/orders", 1)
+    assert allows(policy("artifacts"), "s3:PutObject", f"arn:aws:s3:::lake/{trail.path}", create_only=True)
+    source = (REPOSITORY / "service/lakesweep").rglob("*.py")
+    kinds = {kind for path in source for kind in re.findall(r'artifacts\.file\("(\w+)"', path.read_text())}
+    assert kinds == {"plans", "ledgers"}
+
+
 def test_no_statement_is_wider_than_it_says():
-    for name in ("reader", "deleter"):
+    for name in POLICIES:
         for statement in policy(name)["Statement"]:
             assert isinstance(statement["Action"], str)
             assert "*" not in statement["Action"]
@@ -106,3 +162,4 @@ def test_every_action_has_its_reason():
     readme = (DEPLOY / "iam" / "README.md").read_text()
     for action in actions(policy("deleter")):
         assert f"| `{action}` |" in readme
+    assert [name for name in POLICIES if f"`{name}.json`" not in readme] == []

@@ -167,6 +167,73 @@ def test_no_secret_is_shipped_and_no_power_given_that_is_not_needed(rendered):
         assert {name for rule in role["rules"] for name in rule["resources"]}.isdisjoint({"secrets", "nodes"})
 
 
+def test_every_pod_is_behind_a_network_policy(rendered):
+    """What no policy selects may talk to everybody, and everybody to it."""
+    labels = [rendered.deployment["spec"]["template"]["metadata"]["labels"]]
+    if rendered.name in SPARK:
+        executor = yaml.safe_load(rendered.files["executor.yaml"])["metadata"]["labels"]
+        labels.append({**executor, "spark-role": "executor"})  # which Spark adds
+    for pod in labels:
+        policies = [
+            one["spec"]
+            for one in rendered.all("NetworkPolicy")
+            if one["spec"]["podSelector"]["matchLabels"].items() <= pod.items()
+        ]
+        assert policies
+        assert {kind for policy in policies for kind in policy["policyTypes"]} == {"Ingress", "Egress"}
+        assert all(rule.get("from") for policy in policies for rule in policy["ingress"])
+        assert all(rule.get("ports") or rule.get("to") for policy in policies for rule in policy["egress"])
+
+
+def test_nobody_in_the_cluster_reaches_the_admin_api(rendered, tmp_path):
+    ports = {one["name"]: one["containerPort"] for one in rendered.container["ports"]}
+    admin = int(rendered.settings(tmp_path).admin.listen.rpartition(":")[2])
+    assert admin not in ports.values()
+    for policy in rendered.all("NetworkPolicy"):
+        for rule in policy["spec"]["ingress"]:
+            opened = [(one["port"], one.get("endPort", one["port"])) for one in rule.get("ports", ())]
+            assert all(isinstance(low, str) or not low <= admin <= high for low, high in opened)
+
+
+SPARKS_ROLE = {
+    "pods": {"create", "delete", "deletecollection", "get", "list", "patch", "watch"},
+    "configmaps": {"create", "deletecollection"},
+    "persistentvolumeclaims": {"deletecollection", "list"},
+    "services": {"deletecollection", "list"},
+}
+"""All that it may ever have. Neither secrets, nor a shell or a log of a pod, nor tokens, nor roles."""
+
+
+@pytest.mark.parametrize("name", SPARK)
+def test_sparks_role_reads_no_secret_and_gives_itself_no_power(name):
+    rendered = manifests.render(name)
+    (role,) = rendered.all("Role")
+    assert all(rule["apiGroups"] == [""] for rule in role["rules"])
+    given = {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+    assert given == SPARKS_ROLE
+    (binding,) = rendered.all("RoleBinding")
+    assert binding["roleRef"]["kind"] == "Role"
+    assert [(one["kind"], one["name"]) for one in binding["subjects"]] == [
+        ("ServiceAccount", rendered.pod["serviceAccountName"])
+    ]
+
+
+@pytest.mark.parametrize("name", SPARK)
+def test_executors_get_their_own_secret_and_no_token(name, tmp_path):
+    rendered = manifests.render(name)
+    pod = yaml.safe_load(rendered.files["executor.yaml"])["spec"]
+    (container,) = pod["containers"]
+    own = {one["secretRef"]["name"] for one in container.get("envFrom", ())}
+    services = json.dumps(rendered.container)
+    assert all(f'"{name}"' not in services for name in own)
+    assert pod["automountServiceAccountToken"] is False
+    assert "secret" not in json.dumps(pod["volumes"])
+    spark = rendered.settings(tmp_path).engine.spark.conf
+    account = spark["spark.kubernetes.authenticate.executor.serviceAccountName"]
+    assert account != rendered.pod["serviceAccountName"]
+    assert account not in json.dumps(rendered.all("RoleBinding"))
+
+
 @pytest.mark.parametrize("name", SPARK)
 def test_executors_are_the_services_own_image_and_reach_their_driver(name, tmp_path):
     rendered = manifests.render(name)

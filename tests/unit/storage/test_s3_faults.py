@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import socket
 from contextlib import aclosing
 
@@ -207,6 +209,20 @@ async def test_a_store_that_gives_no_etag_is_believed_by_what_it_holds(stub, sto
         else:
             with pytest.raises(Unavailable, match="ETag"):
                 await writer.put(new, b"new", create_only=True)
+
+
+async def test_what_is_created_is_taken_by_a_bucket_with_an_object_lock(stub):
+    async def locked(request):
+        """As S3 does for a bucket with a default retention."""
+        digest = base64.b64encode(hashlib.md5(request.body).digest()).decode()
+        right = request.operation != "put" or request.headers.get("content-md5") == digest
+        return None if right else s3_stub.error(400, "InvalidRequest")
+
+    stub.fault = locked
+    async with aclosing(S3Writer(options(stub))) as writer:
+        for data in (b"", b"new"):
+            await writer.put(Location.parse(f"s3://lake/anchor/{len(data)}"), data, create_only=True)
+    assert stub.buckets["lake"]["anchor/3"] == b"new"
 
 
 async def test_an_error_under_a_200_is_retried_and_then_unavailable(stub, storage):
