@@ -349,7 +349,7 @@ async def test_a_stop_while_planning_ends_at_once_and_changes_nothing(stand):
 
 async def test_a_table_waits_for_a_place_to_be_planned_and_one_that_does_not_answer_takes_none(stand):
     await stand.start()
-    listings = stand.app._limits.listings
+    listings = stand.app._limits.listings.of("acme")
     while not listings.locked():
         await listings.acquire()
     (one,), (two,) = [await stand.app.resolve(label) for label in (TABLE, "acme/d/two")]

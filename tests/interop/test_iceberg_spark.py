@@ -72,10 +72,7 @@ async def test_the_retention_of_the_table_itself_wins(build, product):
     table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({properties})")
     going = oracle.snapshots_to_expire(table)
 
-    # With a grace period ours would keep what was replaced today, for its readers.
-    at_once = {"grace_period_hours": 0, "allow_short_grace": True}
-    retention = Retention(clock=frozen_now(), older_than_ms=0, retain_last=1)
-    seen = await product(table).plan(table.name, retention, **at_once)
+    seen = await product(table).plan(table.name, Retention(clock=frozen_now(), older_than_ms=0, retain_last=1))
 
     assert len(going) == 2
     assert seen.going == going

@@ -32,7 +32,7 @@ CLI = (DOCS / "cli.md").read_text()
 
 CEILINGS = {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place"}
 """Put together from two parts where they are raised."""
-ELSEWHERE = {"lease_lost", "failed", "settings"}
+ELSEWHERE = {"lease_lost", "failed", "settings", "interrupted"}
 """Told as a reason without a refusal: by a skipped table, a failed run, the API."""
 
 

@@ -7,10 +7,10 @@
    first one that is neither ends the walk, even if an older-placed one is young: timestamps need not be monotonic.
 4. What no remaining branch leads to and no remaining tag names (staged, rolled back) stays while it is young.
 
-A ref's own settings win over the table's properties, and those over the service's policy. Two rules are ours. A
-snapshot that was replaced less than a day ago stays, since a query may still be reading it. Its files go with it, at
-once: by Iceberg's rules those of a snapshot that was current for a month would go minutes after it was replaced. And
-what a stream needs to recover stays (`lifelines`).
+A ref's own settings win over the table's properties, and those over the service's policy. Two rules are ours. Where
+only the policy says how old snapshots may grow, one that was replaced less than a day ago stays, since a query may be
+reading it: by Iceberg's rules a snapshot that was current for a month would go minutes after it was replaced, and its
+files with it. And what a stream needs to recover stays (`lifelines`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Defaults:
     min_to_keep: int
     max_ref_age_ms: int | None
     floor_ms: int
-    """How long a snapshot stays at least after it was replaced: somebody may still be reading it. A property of the
-    table that was left at zero does not change that."""
+    """How long a snapshot stays at least after it was replaced, unless its table or branch says how old snapshots may
+    grow: that is their owner's word."""
     stream_ms: int
 
 
@@ -89,7 +89,7 @@ def _defaults(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> 
         max_age_ms=policy.max_snapshot_age // _MS if own.max_snapshot_age_ms is None else own.max_snapshot_age_ms,
         min_to_keep=policy.min_snapshots_to_keep if own.min_snapshots_to_keep is None else own.min_snapshots_to_keep,
         max_ref_age_ms=own.max_ref_age_ms,
-        floor_ms=_floor(policy) // _MS,
+        floor_ms=_floor(policy) // _MS if own.max_snapshot_age_ms is None else 0,
         stream_ms=policy.stream_state // _MS,
     )
 
@@ -127,14 +127,15 @@ def _reasons(refs: list[Ref], by_id: dict[int, SnapshotEntry], defaults: _Defaul
 def _walk(ref: Ref, by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> Iterator[tuple[SnapshotEntry, str]]:
     max_age_ms = defaults.max_age_ms if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
     at_least = defaults.min_to_keep if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
+    floor_ms = defaults.floor_ms if ref.max_snapshot_age_ms is None else 0
     replaced_ms = defaults.now_ms
     for kept, entry in enumerate(ancestors(ref.snapshot_id, by_id)):
         if kept < at_least:
             yield entry, f"1 of the last {at_least} on {ref}"
         elif entry.timestamp_ms >= defaults.now_ms - max_age_ms:
             yield entry, f"younger than {_hours(max_age_ms)} on {ref}"
-        elif defaults.floor_ms and replaced_ms >= defaults.now_ms - defaults.floor_ms:
-            yield entry, f"it was current less than {_hours(defaults.floor_ms)} ago on {ref}"
+        elif floor_ms and replaced_ms >= defaults.now_ms - floor_ms:
+            yield entry, f"it was current less than {_hours(floor_ms)} ago on {ref}"
         else:
             return
         replaced_ms = entry.timestamp_ms
