@@ -113,7 +113,7 @@ async def test_a_list_made_while_the_table_waited_for_its_turn_is_not_from_the_f
     async with stand.app(clock=clock) as app:
         app._adapters.storage("acme").now = now
         (work,) = await app.resolve(TABLE)
-        listings = app._limits.listings
+        listings = app._limits.listings.of("acme")
         while not listings.locked():
             await listings.acquire()
         planning = asyncio.create_task(app.plan(work))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -26,5 +27,7 @@ def make_directory(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file that only this user may read, unless it is there."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
+    """Make an empty file that only this user may read, unless it is there. What keeps it from being made is left to
+    whoever opens it next to say."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
