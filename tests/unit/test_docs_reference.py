@@ -18,8 +18,8 @@ from lakesweep.admin.app import make_app
 from lakesweep.admin.problems import Problem
 from lakesweep.cleanup import report
 from lakesweep.cli.exits import ExitCode
-from lakesweep.cli.remedies import _REMEDIES
 from lakesweep.formats.delta import protocol
+from lakesweep.model.refusal import RefusalCode, consequences
 from lakesweep.settings import reference
 from lakesweep.settings.schema import Settings
 from lakesweep.telemetry.metrics import Metrics
@@ -30,10 +30,10 @@ RUNBOOK = (DOCS / "runbook.md").read_text()
 API = (DOCS / "api.md").read_text()
 CLI = (DOCS / "cli.md").read_text()
 
-CEILINGS = {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place"}
-"""Put together from two parts where they are raised."""
-ELSEWHERE = {"lease_lost", "failed", "settings", "interrupted"}
-"""Told as a reason without a refusal: by a skipped table, a failed run, the API."""
+COMPUTED = {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place", "not_discovered"}
+"""Codes that are not spelled where they are raised."""
+SKIPPED = {"disabled", "paused", "discovery_failed", "lease_lost", "failed", "interrupted"}
+"""Reasons of a skipped table that are no refusal."""
 
 
 def test_the_settings_page_is_what_the_schema_says():
@@ -140,7 +140,7 @@ def codes_of_refused_kinds(tree: ast.AST) -> Iterator[str]:
 
 @functools.cache
 def codes() -> set[str]:
-    found = set(CEILINGS)
+    found = set(COMPUTED)
     for source in (ROOT / "service" / "lakesweep").rglob("*.py"):
         tree = ast.parse(source.read_text())
         found |= {code for node in ast.walk(tree) if (code := code_in(node))}
@@ -158,18 +158,25 @@ def test_codes_are_found_however_they_are_given():
     assert {"missing_clash", "damaged_log", "discovery_failed", "ceiling_share", "plan_only"} <= codes()
 
 
+def test_every_code_that_is_raised_is_in_the_list_of_codes_and_no_other():
+    assert codes() - SKIPPED == set(RefusalCode)
+
+
 def test_the_runbook_says_what_to_do_about_every_code_and_no_other():
-    assert told(RUNBOOK) == codes() | ELSEWHERE
+    assert told(RUNBOOK) == set(RefusalCode) | SKIPPED | {"settings"}
+
+
+def test_the_runbook_says_which_refusals_are_tried_again_soon():
+    (sentence,) = re.findall(r"exit code 3\. (.*?) are tried again within minutes", RUNBOOK, re.S)
+    assert set(re.findall(r"`(\w+)`", sentence)) == {
+        code for code in RefusalCode if consequences(code).tried_again_soon
+    }
 
 
 def test_the_guards_on_the_safety_page_exist():
     guards = told(sections((DOCS / "safety.md").read_text(), "##")["Guards"])
     assert "empty_live_set" in guards
-    assert guards <= codes()
-
-
-def test_advice_on_the_command_line_is_about_codes_that_exist():
-    assert set(_REMEDIES) <= codes()
+    assert guards <= set(RefusalCode)
 
 
 def alerts() -> set[str]:

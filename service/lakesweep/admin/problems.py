@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from lakesweep.admin.auth import NotLocal, Unauthorized
 from lakesweep.model.errors import LakesweepError, NotYet, Refused, SettingsError, UnknownRun, UnknownTable
+from lakesweep.model.refusal import RefusalCode
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -89,8 +90,8 @@ async def _ours(request: Request, exc: Exception) -> Response:
         # The same words whether it does not exist or belongs to another tenant.
         return response(404, "there is no such table or run")
     if isinstance(exc, NotYet):
-        return response(503, str(exc), code="not_discovered", headers={"Retry-After": str(exc.seconds)})
-    if isinstance(exc, Refused) and exc.code == "too_many_requests":
+        return response(503, str(exc), code=RefusalCode.NOT_DISCOVERED, headers={"Retry-After": str(exc.seconds)})
+    if isinstance(exc, Refused) and exc.code == RefusalCode.TOO_MANY_REQUESTS:
         return response(429, exc.reason, code=exc.code, headers={"Retry-After": "60"})
     if isinstance(exc, Refused):
         return response(409, exc.reason, code=exc.code)

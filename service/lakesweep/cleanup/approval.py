@@ -18,10 +18,10 @@ import structlog
 
 from lakesweep.cleanup import planfile, rowmatch
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.guards import CEILING
 from lakesweep.cleanup.records import Approval, PlanHeader, StateStore
 from lakesweep.model.errors import Refused, StorageError, UnknownRun, Unreadable
 from lakesweep.model.files import OrphanPlan, Tally
+from lakesweep.model.refusal import consequences
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class Approvals:
         if run is None:
             raise UnknownRun(f"there is no run {run_id!r}: `lakesweep runs` shows them")
         refused = run["refused"]
-        if header is None or refused is None or not refused["code"].startswith(CEILING):
+        if header is None or refused is None or not consequences(refused["code"]).approvable:
             why = f"it was refused for another reason ({refused['code']})" if refused else "it was not refused"
             raise Refused("not_waiting", f"run {run_id} does not wait for an approval: {why}")
         if digest is not None and digest != header.digest:

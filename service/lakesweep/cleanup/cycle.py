@@ -48,6 +48,7 @@ from lakesweep.model.errors import Indeterminate, Interrupted, LakesweepError, R
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.refusal import consequences
 from lakesweep.model.run import CleanupRun, EngineChoice, Outcome, Phase, Refusal
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
@@ -348,7 +349,7 @@ class Cycle:
         refusal = guards.check_plan(plan, state, self.policy, foreign_owner, new_place=new_place)
         if refusal and refusal.code == "missing_live_files":
             refusal = replace(refusal, reason=refusal.reason + await unlisted.explain(plan.missing, state.roots))
-        if refusal is None or not refusal.code.startswith(guards.CEILING):
+        if refusal is None or not consequences(refusal.code).approvable:
             return refusal
         approvals = Approvals(state=self.state, artifacts=self._kept)
         approved = await approvals.covered(self.table.ref.label, plan, self.clock.now())

@@ -14,11 +14,10 @@ from lakesweep.cleanup.ports import TableState
 from lakesweep.model.files import OrphanPlan, Reason, Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy, OnMissing
+from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Refusal
 from lakesweep.model.table import TableRef
 
-CEILING = "ceiling_"
-"""Begins the codes of refusals that a person may lift by approving the plan."""
 NOTHING = Tally()
 
 
@@ -225,7 +224,7 @@ def _check_place(plan: OrphanPlan, approved: Tally, new_place: str | None) -> Re
     if new_place is None or not unreferenced or plan.candidates.files <= approved.files:
         return None
     return Refusal(
-        code=f"{CEILING}new_place",
+        code=RefusalCode.CEILING_NEW_PLACE.value,
         reason=f"the table's place is new to it ({new_place}), so {unreferenced} files there that nothing refers to "
         "may be somebody else's: look at the saved plan; if they are the table's, `lakesweep approve RUN` lets them "
         "go once and makes the place its own",
@@ -241,7 +240,7 @@ def _known_files(plan: OrphanPlan, state: TableState) -> int:
 
 def _above(which: str, found: str, allowed: str) -> Refusal:
     return Refusal(
-        code=f"{CEILING}{which}",
+        code=RefusalCode(f"ceiling_{which}").value,
         reason=f"the plan would delete {found}, above {allowed}: look at the saved plan; if it is right, "
         "`lakesweep approve RUN` lets it go once, or raise the ceiling for this table",
     )

@@ -16,15 +16,13 @@ from lakesweep.cleanup.records import Hold, StateStore
 from lakesweep.cleanup.resume import INTERRUPTED
 from lakesweep.daemon import targets
 from lakesweep.daemon.hold_index import MAX_HOLDS, HoldIndex
+from lakesweep.model import refusal
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import BARE_TENANT
 from lakesweep.settings.schema import Settings
 
 log = structlog.get_logger()
-
-LASTING = frozenset({"ref_lost", "ref_unverified"})
-"""Refusals that only a person can lift."""
 
 OURSELVES = "lakesweep"
 INTERRUPTIONS = 3
@@ -103,6 +101,6 @@ async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> N
 
 async def hold_if_lasting(state: StateStore, run: CleanupRun, now: datetime) -> None:
     """Keep a refusal that must not be forgotten."""
-    if run.refusal is not None and run.refusal.code in LASTING:
+    if run.refusal is not None and refusal.consequences(run.refusal.code).holds_table:
         scope = glob.escape(run.table.label)
         await state.set_hold(Hold(scope=scope, since=now, by=OURSELVES, reason=run.refusal.reason))

@@ -15,6 +15,7 @@ from enum import Enum
 from cronsim import CronSim
 
 from lakesweep.cleanup.records import DueTime
+from lakesweep.model import refusal
 from lakesweep.model.run import CleanupRun, Outcome
 
 INTERRUPTED = "interrupted"
@@ -26,8 +27,6 @@ FIRST_RETRY = timedelta(minutes=1)
 """After the first failure; doubled by each further one, never above the interval."""
 FIRST_RETRY_SHARE = 0.25
 """Of the interval, where that is less than FIRST_RETRY: a retry comes sooner than the next cycle would."""
-TRANSIENT = frozenset({"busy", "neighbours_unknown", "table_changed"})
-"""Codes of refusals that go away by themselves. The others wait for a person, so they wait for the interval."""
 _DOUBLINGS_AT_MOST = 30
 
 
@@ -117,7 +116,7 @@ def after_interruption(table: str, schedule: Schedule, before: DueTime | None, n
 
 def _failed(run: CleanupRun) -> bool:
     if run.outcome is Outcome.REFUSED:
-        return run.refusal is not None and run.refusal.code in TRANSIENT
+        return run.refusal is not None and refusal.consequences(run.refusal.code).tried_again_soon
     return run.outcome not in (Outcome.DONE, Outcome.DRY_RUN)
 
 

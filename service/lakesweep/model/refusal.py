@@ -1,0 +1,140 @@
+"""Every code of a refusal, and what is known of each. Pure.
+
+A code is a promise to machines: it is added, never renamed or removed. Whoever refuses gives one of these; the runbook
+has a row for each; the scheduler, the approvals, the holds and the command line ask here what follows from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RefusalCode(StrEnum):
+    """Why something was refused."""
+
+    # The guards of a cycle.
+    MISSING_LIVE_FILES = "missing_live_files"
+    MISSING_CLASH = "missing_clash"
+    NOTHING_MATCHES = "nothing_matches"
+    EMPTY_LIVE_SET = "empty_live_set"
+    SHORT_LIVE_SET = "short_live_set"
+    FOREIGN_TABLE = "foreign_table"
+    OVERLAP = "overlap"
+    NEIGHBOURS_UNKNOWN = "neighbours_unknown"
+    OUTSIDE_ROOT = "outside_root"
+    CLOCK_SKEW = "clock_skew"
+    TABLE_CHANGED = "table_changed"
+    INDETERMINATE = "indeterminate"
+    CEILING_FILES = "ceiling_files"
+    CEILING_BYTES = "ceiling_bytes"
+    CEILING_SHARE = "ceiling_share"
+    CEILING_NEW_PLACE = "ceiling_new_place"
+    # Before a cycle, or before its first change.
+    BUSY = "busy"
+    HELD = "held"
+    PLAN_ONLY = "plan_only"
+    NO_WRITER = "no_writer"
+    # After an expiry commit that did more than it should have.
+    REF_LOST = "ref_lost"
+    REF_UNVERIFIED = "ref_unverified"
+    # Tables that are not cleaned.
+    GC_DISABLED = "gc_disabled"
+    ENCRYPTED = "encrypted"
+    UNSUPPORTED = "unsupported"
+    UNSUPPORTED_PROTOCOL = "unsupported_protocol"
+    UNSUPPORTED_FEATURE = "unsupported_feature"
+    UNREADABLE_PROPERTY = "unreadable_property"
+    DAMAGED_LOG = "damaged_log"
+    NOT_A_TABLE = "not_a_table"
+    BAD_TABLE_OPTIONS = "bad_table_options"
+    UNSUPPORTED_TABLE_TYPE = "unsupported_table_type"
+    UNSUPPORTED_PARTITION_KEY = "unsupported_partition_key"
+    CHAIN_TABLE = "chain_table"
+    ICEBERG_COMPATIBLE = "iceberg_compatible"
+    REST_MANAGED = "rest_managed"
+    NO_SCHEMA = "no_schema"
+    NO_SNAPSHOTS = "no_snapshots"
+    UNKNOWN_SNAPSHOT_VERSION = "unknown_snapshot_version"
+    UNKNOWN_MANIFEST_VERSION = "unknown_manifest_version"
+    # Inventories that cannot take the place of a listing.
+    INVENTORY_MISSING = "inventory_missing"
+    INVENTORY_AMBIGUOUS = "inventory_ambiguous"
+    INVENTORY_ELSEWHERE = "inventory_elsewhere"
+    INVENTORY_TOO_OLD = "inventory_too_old"
+    INVENTORY_TOO_NEW = "inventory_too_new"
+    # Commands and requests of people.
+    NOT_WAITING = "not_waiting"
+    OTHER_PLAN = "other_plan"
+    PLAN_DAMAGED = "plan_damaged"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    HELD_BY_ADMIN = "held_by_admin"
+    TOO_MANY_HOLDS = "too_many_holds"
+    NOT_RUNNING = "not_running"
+    NOT_DISCOVERED = "not_discovered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consequences:
+    """What follows from a refusal."""
+
+    approvable: bool = False
+    """A person may approve the plan, which lifts this refusal and no other."""
+    holds_table: bool = False
+    """The refusal outlives its cause: the table is held until a person resumes it."""
+    tried_again_soon: bool = False
+    """It goes away by itself, so it is tried again within minutes. Others wait for the next regular cycle."""
+    advice: str | None = None
+    """What a person does, where there is more to say than the reason says. `RUN` stands for the run's id."""
+
+
+_NOTHING_SPECIAL = Consequences()
+_ABOVE_A_CEILING = Consequences(
+    approvable=True, advice="`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go."
+)
+_SEEN_WRONGLY = Consequences(
+    advice="Compare the address in the catalog with the one in storage: scheme, bucket and path."
+)
+_DAMAGED = Consequences(advice="Read the table with another engine before anything else.")
+
+_KNOWN = {
+    RefusalCode.INDETERMINATE: Consequences(
+        advice="Nothing of this table is deleted while something that must be kept cannot be read. "
+        "Mend or restore the named object, or wait if the store was out of reach, and plan again."
+    ),
+    RefusalCode.PLAN_ONLY: Consequences(
+        advice="Configure the table's catalog in the settings and run it as tenant/dataset/table."
+    ),
+    RefusalCode.MISSING_LIVE_FILES: Consequences(
+        advice="`lakesweep explain PATH` says which snapshot needs a missing file."
+    ),
+    RefusalCode.MISSING_CLASH: _SEEN_WRONGLY,
+    RefusalCode.NOTHING_MATCHES: _SEEN_WRONGLY,
+    RefusalCode.EMPTY_LIVE_SET: _DAMAGED,
+    RefusalCode.SHORT_LIVE_SET: _DAMAGED,
+    RefusalCode.NEIGHBOURS_UNKNOWN: Consequences(
+        tried_again_soon=True, advice="The next cycle asks again; nothing has to be done unless this goes on."
+    ),
+    RefusalCode.FOREIGN_TABLE: Consequences(
+        advice="Give each table a place of its own, and configure the catalog that is really used."
+    ),
+    RefusalCode.TABLE_CHANGED: Consequences(tried_again_soon=True, advice="Plan it again."),
+    RefusalCode.CEILING_FILES: _ABOVE_A_CEILING,
+    RefusalCode.CEILING_BYTES: _ABOVE_A_CEILING,
+    RefusalCode.CEILING_SHARE: _ABOVE_A_CEILING,
+    RefusalCode.CEILING_NEW_PLACE: _ABOVE_A_CEILING,
+    RefusalCode.BUSY: Consequences(
+        tried_again_soon=True, advice="Look at `lakesweep runs`, and try again when the other run has ended."
+    ),
+    RefusalCode.REF_LOST: Consequences(holds_table=True),
+    RefusalCode.REF_UNVERIFIED: Consequences(holds_table=True),
+}
+
+
+def consequences(code: str) -> Consequences:
+    """What follows from a code. One that is not known, such as of a newer replica's run, has nothing special to it: no
+    approval lifts it."""
+    return _KNOWN.get(RefusalCode(code), _NOTHING_SPECIAL) if code in _VALUES else _NOTHING_SPECIAL
+
+
+_VALUES = frozenset(code.value for code in RefusalCode)

@@ -1,0 +1,30 @@
+"""What follows from a refusal is known for each code, and never more than was meant."""
+
+from lakesweep.cli.remedies import remedy
+from lakesweep.model.refusal import RefusalCode, consequences
+
+
+def codes_that(what):
+    return {code.value for code in RefusalCode if getattr(consequences(code), what)}
+
+
+def test_a_person_may_approve_a_plan_above_a_ceiling_and_nothing_else():
+    assert codes_that("approvable") == {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place"}
+
+
+def test_a_lost_ref_holds_its_table_until_a_person_resumes_it():
+    assert codes_that("holds_table") == {"ref_lost", "ref_unverified"}
+
+
+def test_what_goes_away_by_itself_is_tried_again_soon():
+    assert codes_that("tried_again_soon") == {"busy", "neighbours_unknown", "table_changed"}
+
+
+def test_nothing_follows_from_a_code_that_is_not_known():
+    assert consequences("of_a_newer_replica") == consequences(RefusalCode.HELD)
+    assert not consequences("ceiling_of_a_newer_replica").approvable
+
+
+def test_advice_names_the_run_that_it_is_about():
+    assert "lakesweep approve r1`" in remedy("ceiling_share", "r1")
+    assert remedy("held", "r1") is None
