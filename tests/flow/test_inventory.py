@@ -117,7 +117,7 @@ async def test_a_list_made_while_the_table_waited_for_its_turn_is_not_from_the_f
         while not listings.locked():
             await listings.acquire()
         planning = asyncio.create_task(app.plan(work))
-        while not listings._waiters:
+        while not listings._own._waiters:
             assert not planning.done()
             await asyncio.sleep(0)
         clock.at += 3 * HOUR
