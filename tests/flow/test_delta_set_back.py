@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Theirs
@@ -38,3 +40,36 @@ async def test_a_checkpoint_that_is_remembered_above_the_newest_commit_stops_the
     assert run.outcome is Outcome.REFUSED
     assert run.refusal.code == "damaged_log"
     assert files <= set(root.glob("*.parquet"))
+
+
+async def test_a_log_that_ends_before_what_an_earlier_run_saw_stops_the_table_once(tmp_path):
+    root = tmp_path / "lake" / "t"
+    for number in range(6):
+        write_deltalake(str(root), pa.table({"id": [number]}), mode="append")
+    bench = Bench(root=tmp_path / "lake", clock=SetClock(later(days=60)), scratch=tmp_path / "scratch")
+    ref = TableRef(tenant=TenantId("acme"), dataset="prod", name="t", format=FormatName.DELTA)
+
+    async def run():
+        return await bench.run(DeltaTable(ref, Location.parse(str(root)), bench.storage, bench.clock), CleanupPolicy())
+
+    assert (await run()).outcome is Outcome.DONE
+    files = set(root.glob("*.parquet"))
+    for path in (root / "_delta_log").glob("0*"):
+        if int(path.name[:20]) > 2:
+            path.unlink()
+    refused = await run()
+    assert (refused.outcome, refused.refusal.code) == (Outcome.REFUSED, "log_set_back")
+    assert files == set(root.glob("*.parquet"))
+    assert (await run()).outcome is Outcome.DONE  # a person has lifted the hold
+
+
+async def test_a_table_created_anew_begins_its_history_anew(tmp_path):
+    root = tmp_path / "lake" / "t"
+    bench = Bench(root=tmp_path / "lake", clock=SetClock(later(days=60)), scratch=tmp_path / "scratch")
+    ref = TableRef(tenant=TenantId("acme"), dataset="prod", name="t", format=FormatName.DELTA)
+    for commits in (3, 1):
+        shutil.rmtree(root, ignore_errors=True)
+        for number in range(commits):
+            write_deltalake(str(root), pa.table({"id": [number]}), mode="append")
+        table = DeltaTable(ref, Location.parse(str(root)), bench.storage, bench.clock)
+        assert (await bench.run(table, CleanupPolicy())).outcome is Outcome.DONE

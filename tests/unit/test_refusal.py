@@ -12,8 +12,8 @@ def test_a_person_may_approve_a_plan_above_a_ceiling_and_nothing_else():
     assert codes_that("approvable") == {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place"}
 
 
-def test_a_lost_ref_holds_its_table_until_a_person_resumes_it():
-    assert codes_that("holds_table") == {"ref_lost", "ref_unverified"}
+def test_what_only_a_person_can_judge_holds_the_table():
+    assert codes_that("holds_table") == {"ref_lost", "ref_unverified", "log_set_back"}
 
 
 def test_what_goes_away_by_itself_is_tried_again_soon():

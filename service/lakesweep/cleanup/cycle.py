@@ -214,6 +214,7 @@ class Cycle:
             or guards.check_neighbours(self.neighbours_problem)
             or guards.check_overlap(marked.state, self.neighbours, standings)
             or guards.check_stayed(before_listing, marked.state)
+            or await Home(store=self.state).set_back(marked.state)
             or await self._check_plan(plan, marked, beside)
         )
         await self._save(plan)

@@ -177,6 +177,8 @@ class TableState:
     """Distinct live files by the table's own exact count, where it keeps one: fewer references mean damage."""
     estimated_files: int | None = None
     """From metadata summaries, to choose an engine; None when unknown."""
+    position: int | None = None
+    """How far the history has come, where that number never goes back: Delta's version."""
     moved_from: str | None = None
     """Where parts of its own history were written, if that is outside of all its places: then it has been moved."""
     shortlist: Shortlist | None = None

@@ -38,6 +38,8 @@ class RefusalCode(StrEnum):
     # After an expiry commit that did more than it should have.
     REF_LOST = "ref_lost"
     REF_UNVERIFIED = "ref_unverified"
+    # A history that goes back behind what an earlier run has seen.
+    LOG_SET_BACK = "log_set_back"
     # Tables that are not cleaned.
     GC_DISABLED = "gc_disabled"
     ENCRYPTED = "encrypted"
@@ -128,6 +130,7 @@ _KNOWN = {
     ),
     RefusalCode.REF_LOST: Consequences(holds_table=True),
     RefusalCode.REF_UNVERIFIED: Consequences(holds_table=True),
+    RefusalCode.LOG_SET_BACK: Consequences(holds_table=True),
 }
 
 

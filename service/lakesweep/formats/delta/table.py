@@ -84,6 +84,7 @@ class DeltaTable:
             ref=self.ref,
             head=await self._head_of(native),
             table_uuid=metadata.table_id,
+            position=native.version,
             location=self._root,
             roots=(self._root.as_directory(),),
             snapshots=expire.snapshots(native),
