@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench docs picture sbom serve clean
+.PHONY: help setup demo test soak check lint bench docs picture sbom serve clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -37,6 +37,12 @@ lint: $(VENV)/.test-installed  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What needs no Java, no Maven and no server, in under three minutes on two cores.
+QUICK := tests/unit tests/flow -m "not soak and not spark and not server"
+
+check: lint  ## Before a commit: lint, types and the quick tests; no Java, no Maven, no servers
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(QUICK)
 
 test: setup lint  ## Everything: lint, unit, contract, flow, law, interop and end-to-end tests on real servers
 	@.ci/need maven

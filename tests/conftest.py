@@ -17,6 +17,17 @@ settings.load_profile("lakesweep")
 os.environ.update(AGED_BY_MTIME)
 
 
+SERVERS = {"seaweedfs_server", "postgres_server", "postgres"}
+"""Fixtures that start a server of somebody else's."""
+
+
+def pytest_collection_modifyitems(items):
+    """Whoever asks for a server is marked, so that `make check` can leave it out."""
+    for item in items:
+        if SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
+
+
 @pytest.fixture(scope="session")
 def seaweedfs_server(tmp_path_factory):
     """A real S3 server. Clients need its credentials too: ask for `seaweedfs` instead."""
