@@ -393,7 +393,7 @@ async def look(writer: DeltaWriter, *, now: datetime = NOW, policy: CleanupPolic
     live, tolerated = set(references.retained), set(references.tolerated)
     for source in references.sources:
         for row in decode(source, await storage.read(source.location)).to_pylist():
-            if row["path"] not in references.released:
+            if row["path"] not in references.released and not row.get("elsewhere"):
                 (tolerated if row["tolerated"] else live).add(row["path"])
     return Opened(table, state, expiry, references, live, tolerated)
 

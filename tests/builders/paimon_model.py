@@ -122,6 +122,8 @@ class DataFile:
     rows: int = 10
     spelled: bytes | None = None
     """The partition as another writer may spell it."""
+    external: str | None = None
+    """The directory of another place in which it is, outside of the table."""
 
     def entry(self, kind: int) -> dict[str, Any]:
         """As a manifest has it."""
@@ -149,12 +151,14 @@ class DataFile:
                 "_EMBEDDED_FILE_INDEX": None,
                 "_FILE_SOURCE": self.source,
                 "_VALUE_STATS_COLS": None,
-                "_EXTERNAL_PATH": None,
+                "_EXTERNAL_PATH": self.external and f"{self.external}/{self.name}",
             },
         }
 
     def places(self) -> set[str]:
         """Where it and its extra files are, below the table."""
+        if self.external:
+            return set()
         directory = f"dt={self.partition or '__DEFAULT_PARTITION__'}/bucket-0"
         return {f"{directory}/{name}" for name in (self.name, *self.extras)}
 

@@ -80,6 +80,7 @@ class ListLake:
     """Where a ready file list is."""
     shortlist: Shortlist | None = None
     tolerated: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
 
     def __post_init__(self):
         for name in BUCKETS:
@@ -125,6 +126,7 @@ class ListLake:
             released=tuple(self.released),
             sources=tuple(self.sources),
             tolerated=tuple(self.tolerated),
+            elsewhere=tuple(self.elsewhere),
         )
         return Marked(state=state, references=references)
 

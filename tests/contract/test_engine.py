@@ -259,6 +259,40 @@ async def test_a_file_whose_name_is_live_outside_the_roots_stays(find, lake):
     assert paths_of(rows) == ["s3://b/t/z.data"]
     assert plan.verdicts[Verdict.FOREIGN].files == 2
     assert plan.missing_count == 0  # nobody can tell what is in a store that is not listed
+    assert (plan.unverified, plan.unverified_first) == (2, "hdfs://nn:8020/t/x.data")
+
+
+@pytest.mark.parametrize("match_by", MatchBy)
+async def test_live_files_that_nobody_looked_for_are_counted_once_each(find, lake, match_by):
+    lake.match_by = match_by
+    lake.put("s3://b/t/live.data")
+    lake.source(["s3://b/t/live.data", "s3://other/u/1.data", "s3a://other/u//1.data", "s3://other/u/released.data"])
+    lake.source(["s3://other/u/2.data"])
+    lake.source(["s3://other/u/expired.data"], retained=False)
+    lake.named = ["s3://other/u/named.data"]
+    lake.released = ["s3://other/u/released.data"]
+    lake.tolerated = ["s3://other/u/may-be-gone.data"]
+    plan, _ = await find()
+    assert (plan.unverified, plan.missing_count) == (3, 0)
+    assert plan.unverified_first in ("s3://other/u//1.data", "s3://other/u/1.data")
+
+
+async def test_what_is_only_counted_keeps_nothing_and_guards_no_name(find, lake):
+    stray = lake.put("s3://b/t/x.data")
+    lake.source([lake.put("s3://b/t/live.data")])
+    lake.elsewhere = ["s3://other/u/x.data", "s3://other/u/removed.data", "s3://b/t/inside.data"]
+    lake.released = ["s3://other/u/removed.data"]
+    plan, rows = await find()
+    assert paths_of(rows) == [stray]
+    assert (plan.unverified, plan.unverified_first) == (1, "s3://other/u/x.data")
+    assert (plan.missing_count, plan.references) == (0, 1)
+
+
+async def test_of_a_table_whose_files_were_all_looked_for_none_is_unverified(find, lake):
+    lake.put("s3://b/t/live.data")
+    lake.source(["s3://b/t/live.data", "s3://b/t/away.data"])
+    plan, _ = await find()
+    assert (plan.unverified, plan.unverified_first, plan.missing_count) == (0, None, 1)
 
 
 async def test_reserved_and_foreign_names_stay(find, lake):
@@ -668,7 +702,8 @@ tables = st.fixed_dictionaries(
 
 
 def oracle(table, roots):
-    """Verdict per listed path, and the missing match keys, by the rules as they are written down."""
+    """Verdict per listed path, the match keys of what is missing, of what nobody looked for, and of all that is held,
+    by the rules as they are written down."""
     match_by = table["match_by"]
 
     def key(path):
@@ -702,7 +737,8 @@ def oracle(table, roots):
         )
         verdicts[path] = Verdict.LIVE if key(path) in held_keys else judged
     wanted = {key(path) for path in held if Location.parse(path).match_key.startswith(bases)}
-    return verdicts, wanted - {key(path) for path in table["stored"]}, len(held_keys)
+    unverified = {key(path) for path in held if not Location.parse(path).match_key.startswith(bases)}
+    return verdicts, wanted - {key(path) for path in table["stored"]}, unverified, held_keys
 
 
 def build(table, roots):
@@ -731,13 +767,13 @@ def plan_with(open_engine, folder, lake, storage):
 def test_every_file_gets_the_verdict_that_plain_sets_give(open_engine, tmp_path, table):
     roots = ("s3://b/t", "s3://c/ext")
     plan = plan_with(open_engine, tmp_path, build(table, roots), MemoryStorage())
-    verdicts, missing, references_read = oracle(table, roots)
+    verdicts, missing, unverified, held = oracle(table, roots)
     assert set(paths_of(rows_of(plan))) == {path for path, found in verdicts.items() if found is Verdict.ORPHAN}
     for found in Verdict:
         paths = [path for path, judged in verdicts.items() if judged is found]
         assert plan.verdicts[found] == Tally(files=len(paths), bytes=sum(len(path) for path in paths))
     assert plan.missing_count == len(missing) == len(plan.missing)
-    assert plan.references == references_read
+    assert (plan.references, plan.unverified) == (len(held), len(unverified))
     assert plan.matched == plan.verdicts[Verdict.LIVE].files
     going = {Path(path).name for path, found in verdicts.items() if found is Verdict.ORPHAN}
     assert set(plan.missing_clash) == going & {Path(path).name for path in plan.missing}

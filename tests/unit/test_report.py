@@ -31,6 +31,8 @@ PLAN = OrphanPlan(
     by_reason={Reason.UNREFERENCED: Tally(files=2, bytes=9)},
     missing=("s3://lake/acme/events/data/gone.parquet",),
     missing_count=1,
+    unverified=2,
+    unverified_first="s3://elsewhere/1.parquet",
     references=6,
     matched=5,
     rows_path="/artifacts/r1.parquet",
@@ -92,7 +94,7 @@ def test_a_run_document_is_spelled_like_this():
         "kept": {"live": 5, "young": 0, "reserved": 0, "foreign": 0},
         "kept_bytes": {"live": 50, "young": 0, "reserved": 0, "foreign": 0},
         "unconfirmed": {"count": 0, "bytes": 0},
-        "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
+        "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"], "unverified": 2},
         "stream": None,
     }
 
@@ -138,7 +140,7 @@ def test_a_plan_document_is_spelled_like_this():
             ],
         },
         "unconfirmed": {"count": 0, "bytes": 0},
-        "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"]},
+        "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"], "unverified": 2},
         "stream": None,
         "engine": {"kind": "inprocess", "why": "1000 files"},
         "refused": None,

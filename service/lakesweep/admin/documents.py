@@ -98,6 +98,9 @@ class Missing(Given):
 
     count: Count
     files: list[str]
+    unverified: Count = Field(
+        default=0, description="Live files that lie outside the listed places and were not looked for."
+    )
 
 
 class Kept(Given):

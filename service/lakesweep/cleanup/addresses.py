@@ -32,6 +32,9 @@ PLACED_SCHEMA = pa.schema(
         pa.field("address", pa.string()),  # normalised, slashes not collapsed; null for a bare name
         pa.field("match_key", pa.string()),  # null = the address itself
         pa.field("inside", pa.bool_(), nullable=False),  # storage should show it below one of the roots, and must
+        pa.field(
+            "outside", pa.bool_(), nullable=False
+        ),  # storage must have it, but below none of the roots: not listed
         pa.field("guarded_name", pa.string()),  # keeps listed objects of that name; see _guarded_names
     ]
 )
@@ -49,6 +52,8 @@ class Role(StrEnum):
     """Frees it if nothing else keeps it: only what expires names it."""
     RELEASED = "released"
     """Takes the force from READ references of the same address."""
+    COUNTED = "counted"
+    """Keeps nothing: says that a live file is outside the roots, unless the format has released it."""
 
 
 _ALIASES = tuple((f"{alias}://", f"{scheme}://") for alias, scheme in SCHEME_ALIASES.items())
@@ -102,7 +107,8 @@ def place(
 ) -> pa.RecordBatch:
     """References of one role, made ready for the join. Raises Indeterminate if one of them cannot be placed.
 
-    Where `tolerated`, storage need not show the file: the reference keeps it, but never counts it as missing.
+    Where `tolerated`, storage need not show the file: the reference keeps it, but never counts it as missing, nor as a
+    live file that nobody looks for.
     """
     paths = _present(paths)
     if match_by is MatchBy.ADDRESS and len(roots) == 1 and _plain(paths, _below(roots[0])):
@@ -141,8 +147,10 @@ def _placed(columns: Sequence[pa.Array], role: Role, tolerated: pa.Array | bool)
     """PLACED_SCHEMA from its other four columns."""
     addresses, keys, inside, guarded = columns
     roles = pa.repeat(pa.scalar(role.value, pa.string()), len(addresses))
-    expected = inside if tolerated is False else pc.and_not(inside, tolerated)
-    return pa.RecordBatch.from_arrays([roles, addresses, keys, expected, guarded], schema=PLACED_SCHEMA)
+    outside = pc.invert(inside)
+    if tolerated is not False:
+        inside, outside = pc.and_not(inside, tolerated), pc.and_not(outside, tolerated)
+    return pa.RecordBatch.from_arrays([roles, addresses, keys, inside, outside, guarded], schema=PLACED_SCHEMA)
 
 
 def _nulls(like: pa.Array) -> pa.Array:

@@ -27,6 +27,10 @@ TOLERATED = pa.field("tolerated", pa.bool_(), nullable=False)
 """A decoder may add this column. A true row keeps the file it names like any other, but the file may be absent
 without the table being damaged (a Delta tombstone, a second spelling of an address)."""
 
+ELSEWHERE = pa.field("elsewhere", pa.bool_(), nullable=False)
+"""A decoder that adds TOLERATED may add this column behind it. A true row is a live file outside the roots that is only
+counted: what the path may mean below the roots, and so keeps, other rows say."""
+
 
 class Clock(Protocol):
     """Where `now` comes from. Injected everywhere, so that tests own time."""
@@ -111,6 +115,8 @@ class References:
     A source's mention of them does not count as retained; `retained` above always does."""
     tolerated: tuple[str, ...] = ()
     """Kept exactly like `retained`, but never `missing`: see TOLERATED."""
+    elsewhere: tuple[str, ...] = ()
+    """Live files outside the roots that are only counted: see ELSEWHERE."""
 
     @property
     def kept(self) -> tuple[str, ...]:

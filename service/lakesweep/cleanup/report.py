@@ -152,7 +152,10 @@ def orphan_document(row: Candidate) -> dict[str, Any]:
 
 
 def _missing(plan: OrphanPlan | None) -> dict[str, Any]:
-    return {"count": plan.missing_count if plan else 0, "files": list(plan.missing) if plan else []}
+    """What storage does not show; `unverified` are live files outside the listed places, which nobody looked for."""
+    if plan is None:
+        return {"count": 0, "files": [], "unverified": 0}
+    return {"count": plan.missing_count, "files": list(plan.missing), "unverified": plan.unverified}
 
 
 def _engine(run: CleanupRun) -> dict[str, str] | None:

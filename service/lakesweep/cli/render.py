@@ -44,6 +44,7 @@ def show_plan(console: Console, run: CleanupRun, first: Sequence[Candidate]) -> 
         _going(console, run.plan, run.expiry or ExpiryPlan(head=run.plan.head), _noun(run))
         _files(console, run.plan, first)
         _missing(console, run.plan)
+        _unverified(console, run.plan)
     show_trouble(console, run)
 
 
@@ -60,6 +61,7 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
         _did(console, run)
     if run.plan is not None:
         _missing(console, run.plan)
+        _unverified(console, run.plan)
     show_trouble(console, run)
 
 
@@ -178,6 +180,14 @@ def _missing(console: Console, plan: OrphanPlan) -> None:
     for path in plan.missing[:LINES_SHOWN]:
         console.print(screen.text(f"  {path}", "red"), soft_wrap=True)
     _and_more(console, plan.missing_count - min(len(plan.missing), LINES_SHOWN), "file")
+
+
+def _unverified(console: Console, plan: OrphanPlan) -> None:
+    if not plan.unverified:
+        return
+    lie, were = ("lies", "was") if plan.unverified == 1 else ("lie", "were")
+    text = f"{screen.counted(plan.unverified, 'live file')} {lie} outside the listed places and {were} not looked for"
+    console.print(screen.text(f"{text}, first {plan.unverified_first}", "yellow"), soft_wrap=True)
 
 
 def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:

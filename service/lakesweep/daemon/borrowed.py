@@ -21,6 +21,7 @@ import structlog
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.ports import MatchBy, ReferenceSource, Table, TableState
 from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.engines import steps
 from lakesweep.formats import registry as formats
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
@@ -109,7 +110,8 @@ class Borrowed:
             if len(self._sources) >= _MOST_SOURCES:
                 self._sources.clear()
             data = await self._storage.read(source.location)
-            batch = await asyncio.to_thread(formats.decoder(source.format), source, data)
+            decoded = await asyncio.to_thread(formats.decoder(source.format), source, data)
+            batch = steps.naming(source, decoded)
             flags = batch.column("tolerated") if "tolerated" in batch.schema.names else _no(batch.num_rows)
             found = _outside(batch.column("path"), flags, state, begins)
             self._sources[key] = found if len(found) else _NOTHING

@@ -50,6 +50,7 @@ def tell(run: CleanupRun) -> None:
         "failed": len(run.deletion.failed),
         "spared": run.spared,
         "missing": run.plan.missing_count if run.plan else 0,
+        "unverified": run.plan.unverified if run.plan else 0,
     }
     level = log.info if run.outcome in (Outcome.DONE, Outcome.DRY_RUN) else log.warning
     level("run_finished", **fields)

@@ -33,7 +33,7 @@ from pyarrow import ipc
 
 import lakesweep
 from lakesweep import __version__
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
+from lakesweep.cleanup.ports import ELSEWHERE, REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +54,11 @@ _OURS_ALONE = 0o700
 _DECODERS = ("formats", "engines", "cleanup/addresses.py", "cleanup/coltext.py", "cleanup/ports.py", "model")
 """Everything that has a say in what a source names, below the package."""
 
-_REFERENCES = (REFERENCE_SCHEMA, REFERENCE_SCHEMA.append(TOLERATED))
+_REFERENCES = (
+    REFERENCE_SCHEMA,
+    REFERENCE_SCHEMA.append(TOLERATED),
+    REFERENCE_SCHEMA.append(TOLERATED).append(ELSEWHERE),
+)
 """What a decoder may return."""
 PACK_SCHEMA = pa.schema(
     [

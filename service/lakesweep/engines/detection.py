@@ -33,7 +33,7 @@ _KEPT_FREE = "8MB"
 _INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {file}"
 _REFS = """
 SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coalesce(match_key, address) AS match_key,
-       inside, guarded_name
+       inside, outside, guarded_name
 FROM {files}
 """
 _PRINTS = """
@@ -61,6 +61,8 @@ class Findings:
     missing: tuple[str, ...]
     missing_count: int
     missing_clash: tuple[str, ...]
+    unverified: int
+    unverified_first: str | None
     unreferenced_metadata: tuple[str, ...]
 
 
@@ -138,6 +140,7 @@ class Detection:
         files, size = self._one(statements()["totals"])
         judged = sum(verdicts.values(), Tally())
         verdicts[Verdict.LIVE] = Tally(files=files - judged.files, bytes=int(size) - judged.bytes)
+        unverified, first = self._one(statements()["unverified"])
         return Findings(
             verdicts=verdicts,
             by_kind=by_kind,
@@ -146,6 +149,8 @@ class Detection:
             missing=self._texts("missing_shown"),
             missing_count=int(self._one(statements()["missing_count"])[0]),
             missing_clash=self._texts("missing_clash"),
+            unverified=int(unverified),
+            unverified_first=first,
             unreferenced_metadata=self._texts("unreferenced_metadata"),
         )
 

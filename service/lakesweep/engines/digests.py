@@ -3,8 +3,8 @@
 The joins that keep files compare fingerprints anyway, so for them a source's digest is as good as its references:
 it takes a tenth of the room, and where an earlier cycle has left it in the cache, the source need not be read. It may
 not stand in where exact addresses decide: for a source of the expired side, for one that may spell an address the
-format has released, and for references that guard names elsewhere. Those are used in full, as are sources of which
-something turns out to be missing.
+format has released, for references that guard names elsewhere, and for live files outside the roots, which are
+counted by address. Those are used in full, as are sources of which something turns out to be missing.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ class Digests:
     def add(self, source: ReferenceSource, placed: pa.RecordBatch) -> Ready:
         """Take what a source names, made ready for the join."""
         if not source.retained or placed.column("guarded_name").null_count < placed.num_rows:
+            return Ready(placed)
+        if pc.any(placed.column("outside")).as_py():
             return Ready(placed)
         if self._released and not self._released.isdisjoint(addresses.placed_keys(placed).to_pylist()):
             return Ready(placed)

@@ -85,7 +85,7 @@ class InProcessEngine:
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now. Raises Unreadable on a retained one; an expired one is left out."""
-        async with aclosing(self._reader.read(sources, lambda _, batch: batch)) as found:
+        async with aclosing(self._reader.read(sources, steps.naming)) as found:
             async for source, batch in found:
                 if batch is not None:
                     yield source, batch

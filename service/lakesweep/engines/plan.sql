@@ -5,7 +5,7 @@
 -- Relations an engine provides
 --   inventory(path, match_key, size_bytes, modified_at, etag)
 --       every listed object; no column but the last two is null
---   refs(role, address, bare, match_key, inside, guarded_name)
+--   refs(role, address, bare, match_key, inside, outside, guarded_name)
 --       every reference, see cleanup.addresses; exactly one of address and bare is null
 --   judged(path, size_bytes, modified_at, etag, verdict, kind, reason, stage)
 --       `unreferenced`, judged
@@ -27,11 +27,12 @@ WHERE role = 'released'
 
 -- name: held
 -- What keeps files: everything named directly, and what sources spell unless the format has released it.
-SELECT match_key, fingerprint(match_key) AS print, coalesce(address, bare) AS path, inside, guarded_name
+SELECT match_key, fingerprint(match_key) AS print, coalesce(address, bare) AS path, inside, outside, guarded_name
 FROM refs
 WHERE role = 'named'
 UNION ALL
-SELECT r.match_key, fingerprint(r.match_key) AS print, coalesce(r.address, r.bare) AS path, r.inside, r.guarded_name
+SELECT r.match_key, fingerprint(r.match_key) AS print, coalesce(r.address, r.bare) AS path, r.inside, r.outside,
+       r.guarded_name
 FROM refs r
 ANTI JOIN released a ON a.address = r.address
 ANTI JOIN released b ON b.bare = r.match_key
@@ -102,6 +103,22 @@ FROM (SELECT DISTINCT regexp_replace(path, '(?s)^.*/', '') AS name FROM missing)
 SEMI JOIN (SELECT regexp_replace(path, '(?s)^.*/', '') AS name FROM judged WHERE verdict = 'orphan') j ON j.name = m.name
 ORDER BY m.name
 LIMIT :missing_shown
+
+-- name: unverified
+-- Live files below none of the roots: nobody lists those places, so nobody knows whether the files are there.
+SELECT count(*) AS files, min(path) AS path
+FROM (
+    SELECT min(path) AS path
+    FROM (
+        SELECT match_key, path FROM held WHERE outside
+        UNION ALL
+        SELECT r.match_key, r.address AS path
+        FROM refs r
+        ANTI JOIN released a ON a.address = r.address
+        WHERE r.role = 'counted' AND r.outside
+    ) f
+    GROUP BY match_key
+) h
 
 -- name: tallies
 SELECT verdict, kind, reason, count(*) AS files, coalesce(sum(size_bytes), 0) AS bytes

@@ -9,10 +9,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.ports import TOLERATED, Marked, MatchBy, OrphanJob, References, ReferenceSource
+from lakesweep.cleanup.ports import ELSEWHERE, TOLERATED, Marked, MatchBy, OrphanJob, References, ReferenceSource
 from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Verdict
@@ -51,6 +52,7 @@ def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, boo
         (Role.NAMED, references.tolerated, True),
         (Role.EXPIRED, references.expired, False),
         (Role.RELEASED, references.released, False),
+        (Role.COUNTED, references.elsewhere, False),
     )
     for role, paths, tolerated in roles:
         rest = iter(paths)
@@ -65,10 +67,22 @@ def placing(
 
     def place(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
         role = Role.READ if source.retained else Role.EXPIRED
-        tolerated = batch.column(TOLERATED.name) if TOLERATED.name in batch.schema.names else False
-        return addresses.place(batch.column("path"), role, match_by, roots, tolerated)
+        named = naming(source, batch)
+        tolerated = named.column(TOLERATED.name) if TOLERATED.name in named.schema.names else False
+        placed = addresses.place(named.column("path"), role, match_by, roots, tolerated)
+        if named.num_rows == batch.num_rows or not source.retained:
+            return placed
+        elsewhere = batch.column("path").filter(batch.column(ELSEWHERE.name))
+        return pa.concat_batches([placed, addresses.place(elsewhere, Role.COUNTED, match_by, roots)])
 
     return place
+
+
+def naming(_: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a decoded source that keep or free files; not those that are only counted."""
+    if ELSEWHERE.name not in batch.schema.names:
+        return batch
+    return batch.filter(pc.invert(batch.column(ELSEWHERE.name)))
 
 
 async def there_after_all(
@@ -118,6 +132,8 @@ def assemble(
         missing=findings.missing,
         missing_count=findings.missing_count,
         missing_clash=findings.missing_clash,
+        unverified=findings.unverified,
+        unverified_first=findings.unverified_first,
         references=findings.references,
         matched=findings.verdicts[Verdict.LIVE].files,
         unreferenced_metadata=findings.unreferenced_metadata,

@@ -87,6 +87,10 @@ class OrphanPlan:
     missing_count: int
     missing_clash: tuple[str, ...] = ()
     """Names that a missing live file and a candidate share: the table is seen wrongly."""
+    unverified: int = 0
+    """Live files that lie below none of the listed places: kept, but nobody looked whether they are there."""
+    unverified_first: str | None = None
+    """The first of them, by address."""
     references: int
     """Distinct references read from retained snapshots."""
     matched: int

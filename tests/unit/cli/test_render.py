@@ -103,6 +103,24 @@ def test_a_path_is_shown_as_it_is_and_never_interpreted():
     assert "\x1b" not in text
 
 
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (1, "1 live file lies outside the listed places and was not looked for, first s3://elsewhere/1.parquet"),
+        (
+            1200,
+            "1,200 live files lie outside the listed places and were not looked for, first s3://elsewhere/1.parquet",
+        ),
+    ],
+)
+def test_live_files_that_nobody_looked_for_are_counted(count, sentence):
+    plan = replace(examples.plan(), unverified=count, unverified_first="s3://elsewhere/1.parquet")
+    planned = examples.planned(plan=plan)
+    assert sentence in plain(render.show_plan, planned, [])
+    assert sentence in plain(render.show_run, planned, execute=False)
+    assert "not looked for" not in plain(render.show_plan, examples.planned(plan=examples.plan()), [])
+
+
 def test_missing_live_files_are_named():
     missing = tuple(f"s3://lake/acme/orders/data/{number}.parquet" for number in range(25))
     text = plain(render.show_plan, examples.planned(plan=examples.plan(missing=missing)), [])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.builders.delta import NOW, days_ago, inline_vector, millis, parquet, stored_vector
 
 from lakesweep.cleanup.ports import ReferenceSource
+from lakesweep.engines import steps
 from lakesweep.formats.delta import checkpoint, decode, files
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
@@ -34,6 +35,7 @@ ROWS = [
 ]
 LIVE = {"a.parquet", "k=a b/b.parquet", "c.parquet", "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"}
 TOLERATED = {"young.parquet", "d.parquet", "t/d.parquet", "lake/t/d.parquet"}
+ELSEWHERE = {"s3://other/lake/t/d.parquet"}
 
 
 def _source(data: bytes, name: str = "x.checkpoint.parquet", **more) -> ReferenceSource:
@@ -43,7 +45,8 @@ def _source(data: bytes, name: str = "x.checkpoint.parquet", **more) -> Referenc
 
 
 def _decoded(data: bytes, name: str = "x.checkpoint.parquet") -> tuple[set[str], set[str]]:
-    rows = decode.decode(_source(data, name), data).to_pylist()
+    decoded = decode.decode(_source(data, name), data)
+    rows = steps.naming(_source(data, name), decoded).to_pylist()
     live = {row["path"].removeprefix(BASE) for row in rows if not row["tolerated"]}
     return live, {row["path"].removeprefix(BASE) for row in rows if row["tolerated"]}
 
@@ -55,6 +58,15 @@ def _json(rows: list[dict]) -> bytes:
 def test_parquet_and_json_name_the_same_files():
     assert _decoded(parquet(ROWS)) == (LIVE, TOLERATED)
     assert _decoded(_json(ROWS), "x.checkpoint.u.json") == (LIVE, TOLERATED)
+    for data, name in ((parquet(ROWS), "x.checkpoint.parquet"), (_json(ROWS), "x.checkpoint.u.json")):
+        rows = decode.decode(_source(data, name), data).to_pylist()
+        assert {row["path"] for row in rows if row["elsewhere"]} == ELSEWHERE
+
+
+def test_of_a_table_that_is_not_listed_no_file_counts_as_elsewhere():
+    data = parquet(ROWS)
+    source = _source(data, context=decode.context(ROOT, millis(EXPIRES), listed=False))
+    assert decode.decode(source, data).schema.names == ["path", "tolerated"]
 
 
 def test_a_file_of_another_length_than_listed_is_damaged():
@@ -115,7 +127,7 @@ def test_texts_may_be_of_any_arrow_type():
 def test_a_decoder_and_its_source_travel_to_other_processes():
     data = parquet(ROWS)
     run, source = pickle.loads(pickle.dumps((decode.decode, _source(data))))
-    assert run(source, data).num_rows == len(LIVE) + len(TOLERATED)
+    assert run(source, data).num_rows == len(LIVE) + len(TOLERATED) + len(ELSEWHERE)
 
 
 def test_holders_find_every_action_that_names_a_wanted_address():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import uuid
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakesweep.cleanup import addresses
+from lakesweep.cleanup.ports import MatchBy
 from lakesweep.formats.delta import paths
 from lakesweep.model.location import Location
 
@@ -123,3 +126,27 @@ def test_inline_and_absolute_deletion_vectors():
 def test_a_deletion_vector_of_an_unknown_kind_raises(descriptor):
     with pytest.raises(ValueError):
         paths.deletion_vector(descriptor, LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "counted"),
+    [
+        ("s3a://other//t/a.parquet", "s3://other/t/a.parquet"),
+        ("/other/a%20b.parquet", "s3://lake/other/a b.parquet"),
+        ("../u/a.parquet", "s3://lake/u/a.parquet"),
+        ("s3://other/x/../../a.parquet", "s3://other/a.parquet"),
+        ("dbfs:/mnt/a.parquet", "dbfs://mnt/a.parquet"),
+        ("file://host/a.parquet", "file:///host/a.parquet"),
+        ("s3:///lake/t/a.parquet", None),
+        ("../t/a.parquet", None),
+        ("s3://../a.parquet", None),
+        ("s3://lake/t/a.parquet", None),
+        ("a.parquet", None),
+    ],
+)
+def test_what_leads_out_of_the_root_is_counted_by_an_address_that_can_be_placed(spelled, counted):
+    root = Location.parse("s3://lake/t")
+    assert paths.resolve(spelled, root).elsewhere == counted
+    if counted:
+        placed = addresses.place(pa.array([counted]), addresses.Role.COUNTED, MatchBy.ADDRESS, [root])
+        assert placed.select(["inside", "outside"]).to_pylist() == [{"inside": False, "outside": True}]

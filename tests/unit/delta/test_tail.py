@@ -41,6 +41,10 @@ def _addresses(row: dict) -> set[str]:
     return {row["address"], row["vector"]} - {None}
 
 
+def _everywhere(row: dict) -> set[str]:
+    return _addresses(row) | set(row["elsewhere"] or ())
+
+
 def _protects(row: dict) -> bool:
     return row["removed_ms"] is None or row["removed_ms"] >= NOW
 
@@ -53,9 +57,11 @@ def test_the_last_action_on_a_file_wins(written):
     assert {row["key"]: row for row in tail.last.to_pylist()} == last
     assert tail.last.num_rows == len(last)
     live = {address for row in last.values() if row["removed_ms"] is None for address in _addresses(row)}
-    removed = {address for row in last.values() if row["removed_ms"] is not None for address in _addresses(row)}
     assert sorted(tail.live()) == sorted(live)
-    assert sorted(tail.removed().to_pylist()) == sorted(removed - live)
+    added = {address for row in last.values() if row["removed_ms"] is None for address in _everywhere(row)}
+    removed = {address for row in last.values() if row["removed_ms"] is not None for address in _everywhere(row)}
+    assert sorted(tail.removed().to_pylist()) == sorted(removed - added)
+    assert sorted(tail.elsewhere()) == sorted(added - live)
     kept = [row for row in last.values() if _protects(row)]
     lately = {address for row in kept if row["removed_ms"] is not None for address in _addresses(row)}
     assert tail.tolerated(NOW) == sorted(lately | {alias for row in kept for alias in row["aliases"] or ()})
@@ -70,7 +76,7 @@ def test_a_checkpoint_holds_what_no_commit_has_overruled(written, older):
         address
         for row in checkpoint.to_pylist()
         if row["key"] not in last and _protects(row)
-        for address in (*_addresses(row), *(row["aliases"] or ()))
+        for address in (*_everywhere(row), *(row["aliases"] or ()))
     }
     held_keys = {Location.parse(address).match_key for address in held}
     expected = {address for address in removed.to_pylist() if Location.parse(address).match_key in held_keys}

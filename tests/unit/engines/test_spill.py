@@ -16,7 +16,7 @@ from lakesweep.engines import spill
 from lakesweep.engines.spill import Spill
 
 texts = st.none() | st.text(alphabet="ab/ü漢\0", max_size=12).map("s3://bucket/table/".__add__) | st.text(max_size=4)
-COLUMNS = ["role", "address", "match_key", "inside", "guarded_name"]
+COLUMNS = ["role", "address", "match_key", "inside", "outside", "guarded_name"]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def batch(addresses):
         pa.array(addresses, pa.string()),
         pa.array([*addresses[1:], *addresses[:1]], pa.string()),
         pa.array([True, False] * count, pa.bool_()).slice(0, count),
+        pa.array([False, True] * count, pa.bool_()).slice(0, count),
         pa.nulls(count, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PLACED_SCHEMA)

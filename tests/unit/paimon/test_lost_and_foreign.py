@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.builders.paimon_model import INDEX_SCHEMA
+from tests.builders.paimon_model import INDEX_SCHEMA, DataFile
 from tests.unit.paimon.conftest import NOW, World
 from tests.unit.paimon.test_table import spec
 
@@ -83,6 +84,31 @@ async def test_a_table_whose_home_is_an_external_path_of_another_keeps_its_files
     assert run.refusal is not None, run.reason
     assert run.refusal.code == "foreign_table"
     assert other.lost() == set()
+
+
+async def test_live_files_on_an_external_path_outside_the_tenants_root_are_counted(world: World) -> None:
+    """They are kept and never listed: the plan says how many, at first sight and from the cache."""
+    outside = "memory://elsewhere/ext/dt=a/bucket-0"
+    world.make({"data-file.external-paths": "memory://elsewhere/ext"})
+    first, second = (DataFile(name=f"data-{n}-0.orc", partition="a", external=outside) for n in range(2))
+    world.table.append("a")
+    world.table.commit("main", adds=[first])
+    world.table.commit("main", adds=[replace(second, extras=("data-1-0.orc.index",))])
+    world.table.commit("main", adds=[], deletes=[first])
+    for _ in range(2):
+        run = await world.clean()
+        assert (run.outcome, run.plan and run.plan.missing_count) == (Outcome.DONE, 0), run.reason
+        assert run.plan is not None
+        assert (run.plan.unverified, run.plan.unverified_first) == (2, f"{outside}/data-1-0.orc")
+
+
+async def test_live_files_on_an_external_path_inside_the_tenants_root_are_looked_for(world: World) -> None:
+    inside = f"memory://{world.name}/wh/ext"
+    world.make({"data-file.external-paths": inside})
+    world.table.commit("main", adds=[DataFile(name="data-1-0.orc", partition="a", external=f"{inside}/dt=a/bucket-0")])
+    run = await world.clean()
+    assert run.plan is not None, run.reason
+    assert (run.plan.missing_count, run.plan.unverified) == (1, 0)
 
 
 async def test_what_was_left_in_a_table_that_was_never_committed_to_goes(world: World) -> None:

@@ -102,7 +102,7 @@ class SparkEngine:
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now, in this process: they are few. Raises Unreadable on a retained one."""
-        async with aclosing(self._reader.read(sources, lambda _, batch: batch)) as found:
+        async with aclosing(self._reader.read(sources, steps.naming)) as found:
             async for source, batch in found:
                 if batch is not None:
                     yield source, batch

@@ -183,7 +183,7 @@ def streamed(produce: Callable[[], AsyncGenerator[pa.RecordBatch, None]]) -> Bat
 
 
 def _skipped() -> pa.RecordBatch:
-    row = {"role": SKIPPED, "address": None, "match_key": None, "inside": False, "guarded_name": None}
+    row = dict.fromkeys(PLACED_SCHEMA.names) | {"role": SKIPPED, "inside": False, "outside": False}
     return pa.RecordBatch.from_pylist([row], schema=PLACED_SCHEMA)
 
 

@@ -34,14 +34,14 @@ FINGERPRINT = "xxhash64"
 
 _LISTED = "path STRING, size_bytes BIGINT, modified_at TIMESTAMP, etag STRING"
 INVENTORY = f"{_LISTED}, match_key STRING"
-PLACED = "role STRING, address STRING, match_key STRING, inside BOOLEAN, guarded_name STRING"
+PLACED = "role STRING, address STRING, match_key STRING, inside BOOLEAN, outside BOOLEAN, guarded_name STRING"
 JUDGED = f"{_LISTED}, verdict STRING, kind STRING, reason STRING, stage INT"
 SEEN = "match_key STRING"
 
 _INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {raw}"
 _REFS = """
 SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coalesce(match_key, address) AS match_key,
-       inside, guarded_name
+       inside, outside, guarded_name
 FROM {raw}
 """
 _TAKEN = f"SELECT count(*), count_if(role = '{SKIPPED}') FROM refs"  # noqa: S608  # a constant of ours
@@ -139,6 +139,7 @@ class Pipeline:
         judged = sum(verdicts.values(), Tally())
         verdicts[Verdict.LIVE] = Tally(files=files - judged.files, bytes=int(size) - judged.bytes)
         missing, count, clash = self._missing(spark) if suspects else ((), 0, ())
+        unverified, first = self._sql(spark, statements()["unverified"]).first()
         return Findings(
             verdicts=verdicts,
             by_kind=by_kind,
@@ -147,6 +148,8 @@ class Pipeline:
             missing=missing,
             missing_count=count,
             missing_clash=clash,
+            unverified=int(unverified),
+            unverified_first=first,
             unreferenced_metadata=self._texts(spark, "unreferenced_metadata"),
         )
 

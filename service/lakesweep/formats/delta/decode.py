@@ -9,18 +9,19 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
+from lakesweep.cleanup.ports import ELSEWHERE, REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 from lakesweep.formats.delta import actions, checkpoint, files, tail
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 
 SCHEMA = REFERENCE_SCHEMA.append(TOLERATED)
+_WITH_ELSEWHERE = SCHEMA.append(ELSEWHERE)
 KIND = "checkpoint"
 _ROOT = "root"
 _DELETE_BEFORE = "delete_before_ms"
 _UNLISTED = "unlisted"
-_Named = tuple[list[pa.Array], list[pa.Array]]
-"""Addresses that must be there, and addresses that may be gone."""
+_Named = tuple[list[pa.Array], list[pa.Array], list[pa.Array]]
+"""Addresses that must be there, addresses that may be gone, and those of live files outside the root."""
 
 
 def context(root: Location, delete_before_ms: int, *, listed: bool = True) -> tuple[tuple[str, str], ...]:
@@ -36,35 +37,40 @@ def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
         raise Unreadable(address, f"{len(data)} bytes instead of {source.size_bytes}")
     known = dict(source.context)
     root, delete_before_ms = Location.parse(known[_ROOT]), int(known[_DELETE_BEFORE])
-    live, tolerated = _references_in(data, address, root, delete_before_ms)
-    return _batch([], [*live, *tolerated]) if _UNLISTED in known else _batch(live, tolerated)
+    live, tolerated, elsewhere = _references_in(data, address, root, delete_before_ms)
+    return _batch([], [*live, *tolerated], []) if _UNLISTED in known else _batch(live, tolerated, elsewhere)
 
 
 def _references_in(data: bytes, address: str, root: Location, delete_before_ms: int) -> _Named:
     if checkpoint.is_json(address):
         return _from_actions(actions.parse(data, root, address).files, delete_before_ms)
-    live: list[pa.Array] = []
-    tolerated: list[pa.Array] = []
+    found: _Named = ([], [], [])
     with checkpoint.reading(address):
         for table in checkpoint.read_in_turns(data, checkpoint.FILE_COLUMNS):
             removes = checkpoint.structs(table, "remove")
             kept = removes.filter(pc.greater_equal(files.removal_times(removes), delete_before_ms))
             for named in (files.adds(checkpoint.structs(table, "add"), root), files.removes(kept, root)):
-                must_be_there, may_be_gone = _from_actions(named, delete_before_ms)
-                live += must_be_there
-                tolerated += may_be_gone
-    return live, tolerated
+                for whole, more in zip(found, _from_actions(named, delete_before_ms), strict=True):
+                    whole.extend(more)
+    return found
 
 
 def _from_actions(named: pa.Table, delete_before_ms: int) -> _Named:
     kept = named.filter(tail.protects(named, delete_before_ms))
     removed = kept.column("removed_ms").is_valid()
     live, gone = kept.filter(pc.invert(removed)), kept.filter(removed)
-    return [files.addresses(live)], [files.addresses(gone), files.aliases(kept)]
+    return [files.addresses(live)], [files.addresses(gone), files.aliases(kept)], [files.elsewhere(live)]
 
 
-def _batch(live: list[pa.Array], tolerated: list[pa.Array]) -> pa.RecordBatch:
-    path = pa.concat_arrays([pa.array([], pa.string()), *live, *tolerated])
-    count = sum(map(len, live))
-    flags = [pa.repeat(pa.scalar(False), count), pa.repeat(pa.scalar(True), len(path) - count)]
-    return pa.RecordBatch.from_arrays([path, pa.concat_arrays(flags)], schema=SCHEMA)
+def _batch(live: list[pa.Array], tolerated: list[pa.Array], elsewhere: list[pa.Array]) -> pa.RecordBatch:
+    path = pa.concat_arrays([pa.array([], pa.string()), *live, *tolerated, *elsewhere])
+    first, last = (sum(map(len, arrays)) for arrays in (live, elsewhere))
+    middle = len(path) - first - last
+    columns = [path, _flags((False, first), (True, middle), (False, last))]
+    if not last:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, _flags((False, first + middle), (True, last))], schema=_WITH_ELSEWHERE)
+
+
+def _flags(*runs: tuple[bool, int]) -> pa.Array:
+    return pa.concat_arrays([pa.repeat(pa.scalar(value), count) for value, count in runs])

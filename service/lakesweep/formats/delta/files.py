@@ -27,6 +27,7 @@ FILES = pa.schema(
         pa.field("address", pa.string()),  # of the data file; null when it does not lie below the root
         pa.field("vector", pa.string()),  # address of its file of deletion vectors below the root
         pa.field("aliases", pa.list_(pa.string())),  # what a path outside the root may mean below it; null for none
+        pa.field("elsewhere", pa.list_(pa.string())),  # where paths outside the root lead; null for none
         pa.field("removed_ms", pa.int64()),  # null for an add
     ]
 )
@@ -46,6 +47,7 @@ class FileAction(NamedTuple):
     address: str | None
     vector: str | None
     aliases: tuple[str, ...] | None
+    elsewhere: tuple[str, ...] | None
     removed_ms: int | None
 
 
@@ -72,6 +74,7 @@ def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int |
         address=data.address,
         vector=vector.address if vector else None,
         aliases=(*data.aliases, *(vector.aliases if vector else ())) or None,
+        elsewhere=tuple(place.elsewhere for place in (data, vector) if place and place.elsewhere) or None,
         removed_ms=removed_ms,
     )
 
@@ -182,6 +185,7 @@ def _plain(rows: pa.StructArray, text: pa.Array, root: Location, *, removes: boo
         _behind(prefix, text),
         pa.nulls(len(rows), pa.string()) if vectors is None else _stored(vectors, prefix),
         pa.nulls(len(rows), FILES.field("aliases").type),
+        pa.nulls(len(rows), FILES.field("elsewhere").type),
         removal_times(rows) if removes else pa.nulls(len(rows), pa.int64()),
     ]
     return pa.Table.from_arrays(columns, schema=FILES)
@@ -240,6 +244,11 @@ def addresses(table: pa.Table) -> pa.Array:
 def aliases(table: pa.Table) -> pa.Array:
     """Everything below the root that outside paths of these actions may mean."""
     return pc.list_flatten(table.column("aliases")).combine_chunks()
+
+
+def elsewhere(table: pa.Table) -> pa.Array:
+    """Where outside paths of these actions lead: live files that nobody looks for."""
+    return pc.list_flatten(table.column("elsewhere")).combine_chunks()
 
 
 def among(found: pa.Array, wanted: pa.Array) -> pa.Array:

@@ -36,6 +36,8 @@ class Place:
     """The raw address below the root; None when the path leads elsewhere."""
     aliases: tuple[str, ...] = ()
     """Addresses below the root that an outside path may mean."""
+    elsewhere: str | None = None
+    """Where an outside path leads by its own word, to count it by. Nothing is listed or deleted there."""
 
 
 def resolve(spelled: str, root: Location) -> Place:
@@ -57,7 +59,8 @@ def _with_dots(text: str, root: Location) -> Place:
     cleaned. What leads out of the root is treated like any path elsewhere."""
     meant = posixpath.normpath(text)
     if meant.startswith(".."):
-        return Place(address=None, aliases=_aliases(text, root))
+        spelled = Location(root.scheme, root.authority, root.as_directory().path + text)
+        return Place(address=None, aliases=_aliases(text, root), elsewhere=_elsewhere(spelled, text, root))
     return Place(address=None, aliases=(root.as_directory().raw + meant,))
 
 
@@ -79,12 +82,29 @@ def _key(path: str, root: Location) -> str:
 
 
 def _place(location: Location | None, text: str, root: Location) -> Place:
+    elsewhere = _elsewhere(location, text, root)
     if location is None:
-        return Place(address=None, aliases=_aliases(text, root))
-    mine = root.match_key.rstrip("/") + "/"
-    if location.match_key.startswith(mine):
+        return Place(address=None, aliases=_aliases(text, root), elsewhere=elsewhere)
+    if location.match_key.startswith(_below(root)):
         return Place(address=location.raw)
-    return Place(address=None, aliases=_aliases(location.path, root))
+    return Place(address=None, aliases=_aliases(location.path, root), elsewhere=elsewhere)
+
+
+def _below(root: Location) -> str:
+    return root.match_key.rstrip("/") + "/"
+
+
+def _elsewhere(location: Location | None, text: str, root: Location) -> str | None:
+    """An address without dot segments that stands for an outside path; None if that would be below the root. What is no
+    address to us (`dbfs:/a/b`) is given the form of one: it is counted, never opened."""
+    if location is None:
+        scheme, _, rest = text.partition(":")
+        location = _parse(f"{scheme}://{'/' if scheme.lower() == 'file' else ''}{rest.lstrip('/')}")
+    if location is None or location.authority in (".", ".."):
+        return None
+    path = posixpath.normpath("/" + location.path.lstrip("/"))
+    found = Location(location.scheme, location.authority, path if location.scheme == "file" else path[1:])
+    return None if found.match_key.startswith(_below(root)) else found.raw
 
 
 def _aliases(path: str, root: Location) -> tuple[str, ...]:

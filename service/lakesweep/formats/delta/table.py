@@ -137,6 +137,7 @@ class DeltaTable:
         newest = frozenset(file.path for file in native.segment.files)
         stays = [file.path for file in native.listing.files if _is_of_the_log(file)]
         live = await asyncio.to_thread(tail.live)
+        elsewhere = () if self._lite else tuple(await asyncio.to_thread(tail.elsewhere))
         return References(
             retained=(*sorted(newest), *(() if self._lite else live)),
             expired=tuple(sorted(going)),
@@ -149,6 +150,7 @@ class DeltaTable:
                 *sorted(await unpublished.named(self._reader, native.listing)),
                 *sorted(await self._named_by_iceberg(native)),
             ),
+            elsewhere=elsewhere,
         )
 
     async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:

@@ -39,7 +39,11 @@ class Tail:
 
     def live(self) -> list[str]:
         """Addresses of files that are part of the newest state, each once, in the order of the log."""
-        return list(dict.fromkeys(self._named(removed=False).to_pylist()))
+        return list(dict.fromkeys(files.addresses(self._last(removed=False)).to_pylist()))
+
+    def elsewhere(self) -> list[str]:
+        """Where live files outside the root are by their own word, each once."""
+        return list(dict.fromkeys(files.elsewhere(self._last(removed=False)).to_pylist()))
 
     def tolerated(self, delete_before_ms: int) -> list[str]:
         """Addresses to keep that may be absent, sorted: what was removed lately, and what outside paths may mean."""
@@ -48,22 +52,27 @@ class Tail:
         return sorted({*files.addresses(removed).to_pylist(), *files.aliases(kept).to_pylist()})
 
     def removed(self) -> pa.Array:
-        """Addresses of files that commits removed and did not add again, each once."""
-        gone = self._named(removed=True)
-        return pc.unique(gone.filter(pc.invert(pc.is_in(gone, self._named(removed=False))))) if len(gone) else gone
+        """Addresses of files that commits removed and did not add again, wherever they are, each once."""
+        gone, live = (_everywhere(self._last(removed=removed)) for removed in (True, False))
+        return pc.unique(gone.filter(pc.invert(pc.is_in(gone, live)))) if len(gone) else gone
 
     def still_held(self, removed: pa.Array, checkpoint: pa.Table, delete_before_ms: int) -> pa.Array:
         """Which of the removed addresses an action of the checkpoint keeps that no commit has overruled: one file of
         deletion vectors serves many data files."""
         overruled = pc.is_in(checkpoint.column("key"), self.last.column("key").combine_chunks())
         holding = checkpoint.filter(pc.and_(pc.invert(overruled), protects(checkpoint, delete_before_ms)))
-        held = pa.concat_arrays([files.addresses(holding), files.aliases(holding)])
+        held = pa.concat_arrays([_everywhere(holding), files.aliases(holding)])
         return removed.filter(files.among(removed, held))
 
-    def _named(self, *, removed: bool) -> pa.Array:
-        """By the adds, or by the removes."""
+    def _last(self, *, removed: bool) -> pa.Table:
+        """The removes, or the adds."""
         times = self.last.column("removed_ms")
-        return files.addresses(self.last.filter(times.is_valid() if removed else times.is_null()))
+        return self.last.filter(times.is_valid() if removed else times.is_null())
+
+
+def _everywhere(actions: pa.Table) -> pa.Array:
+    """Addresses below the root and elsewhere."""
+    return pa.concat_arrays([files.addresses(actions), files.elsewhere(actions)])
 
 
 def protects(actions: pa.Table, delete_before_ms: int) -> pa.ChunkedArray:
