@@ -6,6 +6,7 @@ Every request is written down, so that a role can be held against what was asked
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import re
@@ -39,6 +40,8 @@ class Cluster:
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     asked: set[tuple[str, str]] = field(default_factory=set)
     """Verb and resource."""
+    pods_given: list[Object] = field(default_factory=list)
+    """Pods as they were asked for."""
     url: str = ""
     closed: threading.Event = field(default_factory=threading.Event)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -48,6 +51,8 @@ class Cluster:
     def create(self, resource: str, given: Object) -> Object:
         """Store, and run it if it is a pod."""
         with self._lock:
+            if resource == "pods":
+                self.pods_given.append(copy.deepcopy(given))
             number = str(next(self._numbers))
             given["metadata"].setdefault("name", f"{resource}-{number}")
             given["metadata"] |= {"uid": number, "resourceVersion": number, "namespace": "lakesweep"}

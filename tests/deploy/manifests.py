@@ -151,6 +151,8 @@ def _kinds(version: str) -> dict[tuple[str, str], jsonschema_rs.Validator]:
 
 
 _USED = {
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
     ("v1", "ConfigMap"),
     ("v1", "Namespace"),
     ("v1", "PersistentVolumeClaim"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.deploy import kubernetes_api, manifests
 from tests.deploy.container import Container, on_this_machine
+from tests.deploy.test_admission import refusals
 from tests.deploy.test_image import LAST
 from tests.peers.spark import ON_SPARK
 from tests.servers.daemon import ORPHANS, make_place
@@ -120,6 +121,8 @@ def test_executors_find_the_orphans_with_no_more_power_than_the_role_gives(clust
     (role,) = rendered.all("Role")
     allowed = {(verb, resource) for rule in role["rules"] for verb in rule["verbs"] for resource in rule["resources"]}
     assert cluster.asked <= allowed
+    assert cluster.pods_given
+    assert [refusal for pod in cluster.pods_given for refusal in refusals(pod)] == []
 
 
 def engine(rendered, url, directory):

