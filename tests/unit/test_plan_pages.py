@@ -6,14 +6,20 @@ import asyncio
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from tests.builders.admin import ORDERS, SetClock
+from tests.builders.audits import a_run
 
 from lakesweep.cleanup import artifacts, parted, planfile
 from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.cleanup.records import PlanHeader
+from lakesweep.daemon.control import Control
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.memory import MemoryStorage, MemoryWriter
 
 ROWS, GROUP = 20_000, 1000
@@ -116,3 +122,20 @@ async def test_a_plan_that_is_gone_or_cut_is_no_page(plan):
     await MemoryWriter().put(last, b"cut", create_only=False)
     with pytest.raises(Unreadable):
         await kept.page(address, 0, 10)
+
+
+async def test_the_api_shows_pages_without_fetching_the_plan(plan):
+    kept, address, store = plan
+    clock = SetClock()
+    state = MemoryStateStore(clock)
+    header = PlanHeader(
+        run_id="1" * 32, table="acme/prod/orders", head="h", digest="d", rows_path=address, candidates=ROWS, bytes=1,
+        created_at=clock.now(),
+    )  # fmt: skip
+    await state.start_run(a_run(header.run_id, ORDERS))
+    await state.save_plan(header)
+    control = Control(SimpleNamespace(app=SimpleNamespace(state=state, artifacts=kept)), checkup=None)
+    for offset in (5000, 5100, 5200):
+        page = await control.plan(header.run_id, offset=offset, limit=100)
+        assert [one.size_bytes for one in page.files] == list(range(offset, offset + 100))
+    assert len(store.asked) <= 6
