@@ -39,7 +39,7 @@ lint: $(VENV)/.test-installed  ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports
 
 # What needs no Java, no Maven and no server, in under three minutes on two cores.
-QUICK := tests/unit tests/flow -m "not soak and not spark and not server"
+QUICK := tests/unit tests/flow -m "not soak and not slow and not spark and not server"
 
 check: lint  ## Before a commit: lint, types and the quick tests; no Java, no Maven, no servers
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(QUICK)

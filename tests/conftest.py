@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,13 +20,32 @@ os.environ.update(AGED_BY_MTIME)
 
 SERVERS = {"seaweedfs_server", "postgres_server", "postgres"}
 """Fixtures that start a server of somebody else's."""
+SLOW = {
+    "flow/test_confined.py",
+    "flow/test_daemon_cycles.py",
+    "flow/test_iceberg_lineage.py",
+    "flow/test_last_question.py",
+    "unit/cli/test_demo.py",
+    "unit/cli/test_startup.py",
+    "unit/engines/test_digests.py",
+    "unit/iceberg/test_expire_rest.py",
+    "unit/storage/test_local_walk.py",
+    "unit/storage/test_s3_faults.py",
+    "unit/storage/test_s3_parts.py",
+    "unit/test_audit.py",
+    "unit/test_bombs.py",
+}
+"""Where a third of the time of unit and flow tests goes. `make check` leaves them out to stay below three minutes."""
+TESTS = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items):
-    """Whoever asks for a server is marked, so that `make check` can leave it out."""
+    """Mark what starts a server, and what takes long: whoever writes a test need not think of `make check`."""
     for item in items:
         if SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+        if item.path.relative_to(TESTS).as_posix() in SLOW:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,15 @@ def test_make_check_needs_no_java_no_maven_and_no_server():
     assert check[0].startswith("check: lint ")
     assert ".ci/need" not in check[1] + recipe("lint")[1]
     (quick,) = re.findall(r"^QUICK := (.*)$", MAKEFILE, re.M)
-    assert all(f"not {marker}" in quick for marker in ("soak", "spark", "server"))
+    assert all(f"not {marker}" in quick for marker in ("soak", "slow", "spark", "server"))
     assert {word for word in quick.split() if word.startswith("tests/")} == {"tests/unit", "tests/flow"}
+
+
+def test_what_counts_as_slow_exists():
+    listed = re.search(r"^SLOW = \{\n(.*?)^\}", (ROOT / "tests" / "conftest.py").read_text(), re.S | re.M)[1]
+    files = re.findall(r'"(.+?)"', listed)
+    assert files
+    assert [file for file in files if not (ROOT / "tests" / file).is_file()] == []
 
 
 def test_the_hooks_are_local_and_run_what_make_runs():
