@@ -61,7 +61,7 @@ def test_plan_prints_the_whole_contract_and_changes_nothing(lake, config):
         assert set(one) == {"path", "size_bytes", "modified_at", "kind", "reason"}
         assert one["reason"] in ("unreferenced", "expired")
         assert datetime.fromisoformat(one["modified_at"]).tzinfo is not None
-    assert orders["missing"] == {"count": 0, "files": []}
+    assert orders["missing"] == {"count": 0, "files": [], "unverified": 0}
     assert orders["engine"]["kind"] == "inprocess"
     assert orders["refused"] is None
     planted = {f"file://{path}" for path in lake.planted["acme/shop/orders"]}
