@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from tests.builders.small_lake import LocalLake
 from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
-from tests.servers.mounts import second_name
+from tests.servers.mounts import second_name, undeletable
 
 from lakesweep.daemon.app import App
 from lakesweep.model.location import Location
@@ -61,6 +61,18 @@ async def test_a_link_and_what_it_leads_to_are_one_place(tmp_path):
     real, linked = (Location.parse(str(tmp_path / name)) for name in ("real", "link/inner"))
     found = await identify((real, linked))
     assert found[real].overlaps(found[linked])
+
+
+async def test_what_is_mounted_on_itself_keeps_its_name(lake, bench):
+    table = lake.create()
+    table.append(1)
+    orphan, stuck = (plant(table, f"data/{name}.parquet") for name in ("orphan", "stuck"))
+    with second_name(directory(table) / "data", directory(table) / "data"), undeletable(stuck):
+        run = await clean(bench, table)
+        assert len(table.rows()) == 1
+    assert run.refusal is None
+    assert [failed.path for failed in run.deletion.failed] == [f"file://{stuck}"]
+    assert not orphan.exists()
 
 
 async def test_two_tables_whose_roots_are_one_place_overlap(tmp_path):

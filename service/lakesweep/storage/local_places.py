@@ -34,11 +34,17 @@ def _identified(places: Iterable[Location]) -> dict[Location, Standing]:
             status = os.stat(path)  # noqa: PTH116 - plain text, for thousands of tables
         except (OSError, ValueError):
             continue
-        inside = [point for point in mounts if point.startswith(f"{path.rstrip('/')}/")]
+        here = _path_in_file_system(path, mounts)
+        inside = {
+            point[len(path) :].strip("/"): _path_in_file_system(point, mounts)
+            for point in mounts
+            if point.startswith(f"{path.rstrip('/')}/")
+        }
         found[place] = Standing(
             inode=(status.st_dev, status.st_ino),
-            path=_path_in_file_system(path, mounts),
-            mounted=tuple(_path_in_file_system(point, mounts) for point in inside),
+            path=here,
+            # What is mounted on itself has the name that it had before.
+            mounted=tuple(mounted for below, mounted in inside.items() if mounted != f"{here}{below}/"),
         )
     return found
 
