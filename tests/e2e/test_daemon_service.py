@@ -147,10 +147,11 @@ SLOW_DELETER = """
 import asyncio, sys
 from lakesweep.storage.local_delete import LocalDeleter
 delete = LocalDeleter.delete
-async def slow(self, paths):
+async def slow(self, paths, conditions=None):
+    answers = await delete(self, paths, conditions)
     print("deleting", file=sys.stderr, flush=True)
     await asyncio.sleep({seconds})
-    return await delete(self, paths)
+    return answers
 LocalDeleter.delete = slow
 from lakesweep.cli.main import main
 sys.exit(main(["serve", "--config", {config!r}]))

@@ -27,23 +27,21 @@ def ancestors(head: int, by_id: _ById) -> Iterator[SnapshotEntry]:
 
 def add(reasons: dict[int, list[str]], refs: Sequence[Ref], by_id: _ById, *, since_ms: int, span: str) -> None:
     """Add to the reasons why snapshots stay. What was committed at `since_ms` or later may be needed."""
-    known: dict[str, int] = {}
     reached: set[int] = set()
     for ref in refs:
         if ref.kind is RefKind.BRANCH:
             line = list(ancestors(ref.snapshot_id, by_id))
             reached.update(entry.id for entry in line)
             newest = _newest(line)
-            for stream, entry in newest.items():
-                known[stream] = max(known.get(stream, entry.timestamp_ms), entry.timestamp_ms)
             needed = {stream: entry for stream, entry in newest.items() if entry.timestamp_ms >= since_ms}
             if needed:
                 _add_line(reasons, line, needed, f" on {ref}", span)
-    # What was rolled back, or is staged, may come onto a branch again.
-    apart = sorted((entry for entry in by_id.values() if entry.id not in reached), key=_age)
-    for stream, entry in _newest(apart).items():
-        if entry.timestamp_ms >= max(since_ms, known.get(stream, since_ms)):
+    # The newest by its time stays wherever it is: what was rolled back, or is staged, may come onto a branch again.
+    for stream, entry in _newest(sorted(by_id.values(), key=_age)).items():
+        if entry.timestamp_ms >= since_ms and entry.id not in reached:
             reasons.setdefault(entry.id, []).append(streams.newest_commit(stream, " on no branch", span))
+        elif entry.timestamp_ms >= since_ms:
+            reasons.setdefault(entry.id, [streams.newest_commit(stream, "", span)])
 
 
 def with_streams(all_refs: Sequence[Ref], staying: Sequence[Ref], by_id: _ById, *, since_ms: int) -> list[Ref]:
