@@ -84,7 +84,7 @@ async def test_an_empty_newest_commit_says_what_to_do(place):
     "feature",
     [
         *("inCommitTimestamp-preview", "icebergWriterCompatV1", "icebergWriterCompatV3"),
-        *("collations", "collations-preview", "geospatial"),
+        *("collations", "geospatial"),
     ],
 )
 async def test_features_that_change_nothing_about_files_are_not_refused(place, feature):

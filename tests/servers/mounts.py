@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ def full_disk(directory: Path) -> Iterator[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     with _mounted("-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(directory)):
         filler = directory / "filler"
-        with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, _DISK_BYTES)
+        # Page by page: a service that runs may write to the new disk before it is full.
+        with filler.open("wb") as file, suppress(OSError):
+            while True:
+                os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), mmap.PAGESIZE)
         yield filler
 
 

@@ -28,7 +28,6 @@ _NO_EFFECT_ON_FILES = frozenset(
         "checkConstraints",
         "clustering",
         "collations",
-        "collations-preview",
         "columnMapping",
         "domainMetadata",
         "generatedColumns",
