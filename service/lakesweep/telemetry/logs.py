@@ -47,6 +47,7 @@ def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG) -> No
         cache_logger_on_first_use=False,
     )
     handler = _StandardError()
+    handler.addFilter(_is_news)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -65,6 +66,11 @@ def about(ref: TableRef, run_id: str) -> AbstractContextManager[Any]:
     return structlog.contextvars.bound_contextvars(
         tenant=str(ref.tenant), dataset=ref.dataset, table=ref.name, run=run_id
     )
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """py4j logs a traceback for every connection that ends with its JVM, and raises all the same."""
+    return not (record.name == "root" and record.msg == "Exception while sending command.")
 
 
 class _StandardError(logging.StreamHandler[TextIO]):

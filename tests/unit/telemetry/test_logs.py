@@ -84,6 +84,13 @@ def test_libraries_tell_warnings_only(lines):
     assert [line["logger"] for line in lines()] == ["botocore", "py.warnings"]
 
 
+def test_what_py4j_says_of_a_jvm_that_ended_is_left_out(lines):
+    logs.configure(LoggingSettings())
+    logging.error("Exception while sending command.")  # noqa: LOG015  # as py4j does
+    logging.getLogger("other").error("Exception while sending command.")
+    assert [line["logger"] for line in lines()] == ["other"]
+
+
 @pytest.mark.parametrize(("at_least", "told"), [(logging.DEBUG, ["info", "warning"]), (logging.WARNING, ["warning"])])
 def test_a_command_may_ask_for_less(lines, at_least, told):
     logs.configure(LoggingSettings(), at_least=at_least)
