@@ -66,7 +66,7 @@ def _locked(text: str, scope: str) -> list[dict[str, Any]]:
         digests = _DIGEST.findall(text[pin.end() : following.start() if following else None])
         source = {
             "type": "distribution",
-            "url": f"https://pypi.org/simple/{name}/",
+            "url": _package(name, pin[2])["purl"],  # which index it comes from is the installer's choice
             "hashes": [{"alg": "SHA-256", "content": digest} for digest in digests],
         }
         found.append({**_package(name, pin[2]), "scope": scope, **_licence(name), "externalReferences": [source]})
