@@ -54,7 +54,7 @@ class Service:
     def jvms_at_work(self) -> list[psutil.Process]:
         """Its own JVMs that run Python tasks, or did."""
         children = psutil.Process(self._process.pid).children()
-        return [jvm for jvm in children if any("pyspark.daemon" in _command(one) for one in jvm.children())]
+        return [jvm for jvm in children if any("pyspark.daemon" in _command(one) for one in _children(jvm))]
 
 
 @contextmanager
@@ -93,6 +93,14 @@ def _told(run: CleanupRun) -> dict[str, Any]:
         "orphans": run.plan.candidates.files if run.plan else None,
         "deleted": run.deletion.deleted.files,
     }
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    """Empty for a process that ended between being listed and being asked."""
+    try:
+        return process.children()
+    except psutil.Error:
+        return []
 
 
 def _command(process: psutil.Process) -> list[str]:
