@@ -1,0 +1,187 @@
+"""The simulated world: stored objects, one clock, one source of chance, and a record of everything that happened.
+
+Nothing here knows the product. Time moves only by `advance`; chance comes only from `random`, which the story sets
+anew before every step, so that a story that loses a step keeps the others as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+START = datetime(2026, 1, 5, 8, 0, 0, tzinfo=UTC)
+
+
+class Killed(BaseException):
+    """The process that made a call is gone. No Exception, so that nothing in the product can catch it."""
+
+
+class Lost(AssertionError):
+    """The oracle found that something was lost, or that the product did what it must never do."""
+
+
+class Stored:
+    """One object as it was written. Never changed: another content is another Stored, so `is` compares bytes."""
+
+    __slots__ = ("_etag", "data", "modified_at", "who")
+
+    def __init__(self, data: bytes, modified_at: datetime, who: str) -> None:
+        self.data, self.modified_at, self.who = data, modified_at, who
+        self._etag: str | None = None
+
+    @property
+    def etag(self) -> str:
+        """A digest of the content, as S3 gives for small objects."""
+        if self._etag is None:
+            self._etag = hashlib.md5(self.data, usedforsecurity=False).hexdigest()
+        return self._etag
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The operator's retention, in hours. Models judge expiries by it, and the product's policy is built from it."""
+
+    grace: float = 24
+    max_snapshot_age: float = 72
+    min_snapshots: int = 1
+    stream_state: float = 168
+    confirm_after: float = 0
+    batch_size: int = 1000
+
+
+class Event(NamedTuple):
+    """One line of the trace."""
+
+    at: datetime
+    actor: str
+    call: str
+    answer: str
+
+    def __str__(self) -> str:
+        return f"{self.at:%m-%d %H:%M:%S}  {self.actor:<12} {self.call}{'  -> ' if self.answer else ''}{self.answer}"
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of the product to a port: which process, which port, what it does, to what, and the how manyeth it is."""
+
+    process: str
+    port: str
+    operation: str
+    target: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.port}.{self.operation} {self.target}".rstrip()
+
+
+class Adversary:
+    """What may happen around every call of the product. This one does nothing."""
+
+    async def before(self, call: Call) -> None:
+        """May do another writer's step, wait, or raise (a fault, Killed) before the call has its effect."""
+
+    async def after(self, call: Call) -> None:
+        """The same between the effect and its answer."""
+
+
+Watcher = Callable[[str, Stored | None, str], None]
+"""Told of every change by the product: address, what is there now (None: deleted), which process."""
+
+
+@dataclass
+class World:
+    """Everything that exists outside of the product. Addresses are texts such as `s3://lake/wh/db/t/data/a.parquet`."""
+
+    rules: Rules = field(default_factory=Rules)
+    now: datetime = START
+    random: random.Random = field(default_factory=lambda: random.Random(0))
+    objects: dict[str, Stored] = field(default_factory=dict)
+    trace: list[Event] = field(default_factory=list)
+    tracing: bool = False
+    """Traces cost time: they are written when a story is replayed."""
+    seen: Counter[str] = field(default_factory=Counter)
+    """Situations, and how often each came up: `world.seen["a commit between listing and marking"] += 1`."""
+    adversary: Adversary = field(default_factory=Adversary)
+    watchers: list[Watcher] = field(default_factory=list)
+    calls: int = 0
+    names: int = 0
+    _keys: list[str] = field(default_factory=list)
+
+    # ---- time and chance
+
+    def advance(self, span: timedelta) -> None:
+        """Let time pass."""
+        self.now += span
+
+    def ms(self) -> int:
+        """The time as tables write it."""
+        return int(self.now.timestamp() * 1000)
+
+    def uuid(self) -> str:
+        """A name that nobody else has. Does not use `random`: it changes nobody's choices."""
+        self.names += 1
+        digits = hashlib.md5(b"%d" % self.names, usedforsecurity=False).hexdigest()
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
+
+    # ---- objects
+
+    def put(self, address: str, data: bytes, who: str, modified_at: datetime | None = None) -> Stored:
+        """Write an object, whole. Stores keep times in whole seconds."""
+        if address not in self.objects:
+            insort(self._keys, address)
+        stored = self.objects[address] = Stored(data, (modified_at or self.now).replace(microsecond=0), who)
+        return stored
+
+    def get(self, address: str) -> bytes:
+        """The content of an object that must be there."""
+        try:
+            return self.objects[address].data
+        except KeyError:
+            raise Lost(f"{address} is needed and is not there") from None
+
+    def remove(self, address: str) -> Stored | None:
+        """Delete an object; None if there was none."""
+        stored = self.objects.pop(address, None)
+        if stored is not None:
+            del self._keys[bisect_left(self._keys, address)]
+        return stored
+
+    def below(self, place: str) -> Iterator[tuple[str, Stored]]:
+        """Objects whose address begins so, in order. The store must not change meanwhile."""
+        for at in range(bisect_left(self._keys, place), len(self._keys)):
+            key = self._keys[at]
+            if not key.startswith(place):
+                return
+            yield key, self.objects[key]
+
+    def changed(self, address: str, process: str) -> None:
+        """The product wrote or deleted an object: tell those who look on."""
+        stored = self.objects.get(address)
+        for watch in self.watchers:
+            watch(address, stored, process)
+
+    # ---- the record
+
+    def say(self, actor: str, call: str, answer: object = "") -> None:
+        """One line of the trace."""
+        if self.tracing:
+            self.trace.append(Event(self.now, actor, call, str(answer)))
+
+    async def before(self, call: Call) -> None:
+        """Ports call this first."""
+        self.calls += 1
+        call.number = self.calls
+        await self.adversary.before(call)
+
+    async def after(self, call: Call, answer: object = "") -> None:
+        """Ports call this when the effect is there and the answer is not yet."""
+        if self.tracing:
+            self.say(call.process, str(call), answer)
+        await self.adversary.after(call)
