@@ -1,0 +1,247 @@
+"""The plain engine: `plan.sql` in sets and dicts. No database, no threads, no file but the plan's own.
+
+It passes the contract suite of engines and gives the same digest, at a thousandth of the cost for a small table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from lakesweep.cleanup import addresses, planfile, verdict
+from lakesweep.cleanup.addresses import Role
+from lakesweep.cleanup.ports import Decode, MatchBy, OrphanJob, References, ReferenceSource
+from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.engines import steps
+from lakesweep.engines.detection import Findings
+from lakesweep.engines.listing import Listing, of_roots, planned
+from lakesweep.engines.sources import _check_skippable
+from lakesweep.model.errors import EngineFailed, Indeterminate, StorageError
+from lakesweep.model.files import METADATA_SHOWN, MISSING_SHOWN, OrphanPlan, Reason, Tally, Verdict
+from lakesweep.model.table import FormatName
+
+
+class _Reference(NamedTuple):
+    role: str
+    address: str | None
+    match_key: str
+    inside: bool
+    outside: bool
+    guarded_name: str | None
+
+    @property
+    def path(self) -> str:
+        return self.match_key if self.address is None else self.address
+
+
+@dataclass
+class _Held:
+    """What keeps files, by match key."""
+
+    inside: dict[str, bool] = field(default_factory=dict)
+    path: dict[str, str] = field(default_factory=dict)
+    """The least spelling of those that should be listed."""
+    guarded: set[str] = field(default_factory=set)
+    outside: dict[str, str] = field(default_factory=dict)
+    """The least spelling of those that nobody looks for."""
+
+    def add(self, one: _Reference) -> None:
+        key = one.match_key
+        self.inside[key] = self.inside.get(key, False) or one.inside
+        if one.inside:
+            self.path[key] = min(self.path.get(key, one.path), one.path)
+        if one.outside:
+            self.outside[key] = min(self.outside.get(key, one.path), one.path)
+        if one.guarded_name is not None:
+            self.guarded.add(one.guarded_name)
+
+
+class PlainEngine:
+    """Finds orphans with nothing but Python's own collections."""
+
+    name = "plain"
+
+    def __init__(self, *, storage: Storage, decoder: Callable[[FormatName], Decode]) -> None:
+        self._storage = storage
+        self._decoder = decoder
+
+    async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
+        """List, then mark, then judge."""
+        listing = await planned(job, self._storage)
+        stored = await self._list(listing, job.layout.match_by)
+        listing.check_rows(len(stored))
+        marked = await job.mark()
+        references, skipped = await self._read(job, marked.references)
+        held, expired, expired_bare = _sorted_out(references)
+        listed = {row[-1] for row in stored}
+        judged = _judged(job, stored, held, expired, expired_bare)
+        lost = {key: held.path[key] for key, inside in held.inside.items() if inside and key not in listed}
+        seen = await self._look_again(job, lost, len(stored)) if lost else set()
+        missing = sorted(path for key, path in lost.items() if key not in seen)
+        digest = _write(job.rows_path, judged)
+        findings = _findings(stored, judged, missing, held)
+        return steps.assemble(
+            job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=_no_timings()
+        )
+
+    async def read_references(
+        self, sources: Sequence[ReferenceSource]
+    ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
+        """Decode some sources now. Raises Unreadable on a retained one; an expired one is left out."""
+        for source in sources:
+            batch = await self._decoded(source, steps.naming)
+            if batch is not None:
+                yield source, batch
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""
+
+    async def _list(self, listing: Listing, match_by: MatchBy) -> list[tuple[Any, ...]]:
+        """Rows (path, size, time, etag, match key) of everything that is stored."""
+        found: list[tuple[Any, ...]] = []
+        for shard in listing.shards:
+            async with aclosing(shard.rows(self._storage)) as pages:
+                async for page in pages:
+                    columns = [page.column(at).to_pylist() for at in range(4)]
+                    keys = addresses.match_keys(page.column("path"), match_by).to_pylist()
+                    found += zip(*columns, keys, strict=True)
+        return found
+
+    async def _read(self, job: OrphanJob, references: References) -> tuple[list[_Reference], int]:
+        match_by, roots = job.layout.match_by, job.roots
+        found: list[_Reference] = []
+        skipped = 0
+        for role, paths, tolerated in steps.named_directly(references):
+            try:
+                found += _rows(addresses.place(paths, role, match_by, roots, tolerated))
+            except Indeterminate:
+                if role is Role.NAMED:
+                    raise
+                skipped += 1
+        place = steps.placing(match_by, roots)
+        for source in references.sources:
+            batch = await self._decoded(source, place)
+            if batch is None:
+                skipped += 1
+            else:
+                found += _rows(batch)
+        return found, skipped
+
+    async def _decoded(
+        self, source: ReferenceSource, use: Callable[[ReferenceSource, pa.RecordBatch], pa.RecordBatch]
+    ) -> pa.RecordBatch | None:
+        try:
+            data = await self._storage.read(source.location, source.size_bytes if source.entries is None else None)
+            return use(source, self._decoder(source.format)(source, data))
+        except (StorageError, Indeterminate) as exc:
+            _check_skippable(source, exc)
+            return None
+
+    async def _look_again(self, job: OrphanJob, lost: dict[str, str], listed: int) -> set[str]:
+        """Match keys of those that are there after all."""
+        if len(lost) <= steps.asked_singly(listed) and all("/" in path for path in lost.values()):
+            seen = await steps.there_after_all(self._storage, list(lost.items()), 16, job.cutoff)
+            if None not in seen:
+                return {key for key in seen if key is not None}
+        return {row[-1] for row in await self._list(of_roots(job), job.layout.match_by)}
+
+
+def _no_timings() -> dict[str, float]:
+    return dict.fromkeys(("list", "mark", "read", "judge", "look_again", "write"), 0.0)
+
+
+def _rows(placed: pa.RecordBatch) -> list[_Reference]:
+    columns = [column.to_pylist() for column in placed.columns]
+    columns[2] = addresses.placed_keys(placed).to_pylist()
+    return [_Reference(*row) for row in zip(*columns, strict=True)]
+
+
+def _sorted_out(references: Sequence[_Reference]) -> tuple[_Held, set[str], set[str]]:
+    """What keeps files, and the addresses and bare names that expiring snapshots free."""
+    held = _Held()
+    said: dict[str, list[_Reference]] = defaultdict(list)
+    for one in references:
+        said[one.role].append(one)
+    released = {one.address for one in said[Role.RELEASED] if one.address is not None}
+    released_bare = {one.match_key for one in said[Role.RELEASED] if one.address is None}
+    for one in said[Role.NAMED]:
+        held.add(one)
+    for one in said[Role.READ]:
+        if one.address not in released and one.match_key not in released_bare:
+            held.add(one)
+    for one in said[Role.COUNTED]:
+        if one.outside and one.address not in released:
+            held.outside[one.match_key] = min(held.outside.get(one.match_key, one.path), one.path)
+    expired = {one.address for one in said[Role.EXPIRED] if one.address is not None}
+    expired_bare = {one.match_key for one in said[Role.EXPIRED] if one.address is None}
+    return held, expired, expired_bare
+
+
+def _judged(
+    job: OrphanJob, stored: Sequence[tuple[Any, ...]], held: _Held, expired: set[str], expired_bare: set[str]
+) -> list[tuple[Any, ...]]:
+    """Rows (path, size, time, etag, verdict, kind, reason, stage) of what nothing keeps."""
+    found = []
+    for path, size, modified_at, etag, key in stored:
+        if key in held.inside:
+            continue
+        kind = job.layout.classify(path)
+        goes = path in expired or key in expired_bare
+        elsewhere = key.rpartition("/")[2] in held.guarded
+        said = verdict.judge(kind, expired=goes, elsewhere=elsewhere, modified_at=modified_at, cutoff=job.cutoff)
+        reason = None if said is not Verdict.ORPHAN else Reason.EXPIRED if goes else Reason.UNREFERENCED
+        found.append((path, size, modified_at, etag, said, kind.kind, reason, kind.stage))
+    return found
+
+
+def _write(rows_path: str, judged: Sequence[tuple[Any, ...]]) -> str:
+    rows = sorted((row for row in judged if row[4] is Verdict.ORPHAN), key=lambda row: (row[7], row[0]))
+    try:
+        with planfile.PlanWriter(rows_path) as plan:
+            if rows:
+                path, size, modified_at, etag, _, kind, reason, stage = zip(*rows, strict=True)
+                columns = (path, size, modified_at, etag, kind, [str(one) for one in reason], stage)
+                arrays = [pa.array(column, one.type) for column, one in zip(columns, planfile.PLAN_SCHEMA, strict=True)]
+                plan.write(pa.RecordBatch.from_arrays(arrays, schema=planfile.PLAN_SCHEMA))
+    except OSError as exc:
+        raise EngineFailed(f"the plain engine could not finish: {exc}") from exc
+    return plan.digest
+
+
+def _findings(
+    stored: Sequence[tuple[Any, ...]], judged: Sequence[tuple[Any, ...]], missing: list[str], held: _Held
+) -> Findings:
+    verdicts = dict.fromkeys(Verdict, Tally())
+    by_kind: dict[str, Tally] = {}
+    by_reason: dict[Reason, Tally] = {}
+    for _, size, _, _, said, kind, reason, _ in judged:
+        tally = Tally(files=1, bytes=size)
+        verdicts[said] += tally
+        if reason is not None:
+            by_kind[kind] = by_kind.get(kind, Tally()) + tally
+            by_reason[reason] = by_reason.get(reason, Tally()) + tally
+    gone = sum((size for _, size, *_ in judged), 0)
+    total = sum((size for _, size, *_ in stored), 0)
+    verdicts[Verdict.LIVE] = Tally(files=len(stored) - len(judged), bytes=total - gone)
+    going = {path.rpartition("/")[2] for path, _, _, _, said, *_ in judged if said is Verdict.ORPHAN}
+    clash = sorted({path.rpartition("/")[2] for path in missing} & going)
+    metadata = [(row[2], row[0]) for row in judged if row[5] == "metadata"]
+    known = sorted((one for one in metadata if one[0] is not None), key=lambda one: (-one[0].timestamp(), one[1]))
+    newest_first = [*sorted(path for when, path in metadata if when is None), *(path for _, path in known)]
+    return Findings(
+        verdicts=verdicts,
+        by_kind=by_kind,
+        by_reason=by_reason,
+        references=len(held.inside),
+        missing=tuple(missing[:MISSING_SHOWN]),
+        missing_count=len(missing),
+        missing_clash=tuple(clash[:MISSING_SHOWN]),
+        unverified=len(held.outside),
+        unverified_first=min(held.outside.values(), default=None),
+        unreferenced_metadata=tuple(newest_first[:METADATA_SHOWN]),
+    )
