@@ -1,0 +1,433 @@
+"""Holes in what all formats share: ages, guards, the questions before a delete, the records of it."""
+
+from __future__ import annotations
+
+from tests.sim.mutants import ALL, body, edit, hole
+
+HOLES = (
+    hole(
+        "no-grace",
+        "Unreferenced files go however young they are.",
+        ALL,
+        edit("lakesweep.cleanup.guards", "cutoff", "- max(policy.grace_period, minimum_age)", "- minimum_age * 0"),
+    ),
+    hole(
+        "grace-of-the-service-alone",
+        "The format's own retention of unreferenced files and the needs of streams do not count, only the grace period.",
+        ALL,
+        edit("lakesweep.cleanup.guards", "cutoff", "max(policy.grace_period, minimum_age)", "policy.grace_period"),
+    ),
+    hole(
+        "stream-files-wait-no-longer",
+        "Where a stream writes, unreferenced files wait for the grace period only.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.waiting",
+            "span",
+            "policy.stream_state if state.stream else timedelta(0)",
+            "timedelta(0)",
+        ),
+    ),
+    hole(
+        "clocks-may-disagree",
+        "This machine's clock alone decides about ages, however far it is from the store's.",
+        ALL,
+        body("lakesweep.cleanup.guards", "check_clock", "return None"),
+        edit("lakesweep.cleanup.guards", "cutoff", "min(now, store_now)", "max(now, store_now)"),
+    ),
+    hole(
+        "time-is-taken-last",
+        "The time of the plan is taken after the table was loaded and listed instead of before.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.cycle",
+            "Cycle._plan_now",
+            "        marked, expiry = marking.result()\n",
+            "        marked, _ = marking.result()\n"
+            "        now = self.clock.now() + timedelta(days=1)\n"
+            "        expiry = self.table.plan_expiry(marked.state, self.policy, now)\n",
+        ),
+        beyond="the expiry is planned again with what the commit loads, by the time of the plan",
+    ),
+    hole(
+        "first-of-each-manifest-is-skipped",
+        "The first file that a manifest or checkpoint names is not read.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.addresses",
+            "place",
+            "    paths = _present(paths)\n",
+            "    paths = _present(paths)\n"
+            "    if role is Role.READ:\n"
+            "        paths = paths.slice(1)\n"
+            "        tolerated = tolerated.slice(1) if tolerated is not False else False\n",
+        ),
+    ),
+    hole(
+        "direct-names-do-not-keep",
+        "Files that metadata names directly (manifests, lists, statistics, log files) are not protected by it.",
+        ALL,
+        edit("lakesweep.engines.steps", "named_directly", "(Role.NAMED, references.retained, False),", ""),
+    ),
+    hole(
+        "tolerated-do-not-keep",
+        "References whose file may be absent keep nothing.",
+        ALL,
+        edit("lakesweep.engines.steps", "named_directly", "(Role.NAMED, references.tolerated, True),", ""),
+    ),
+    hole(
+        "hidden-names-go",
+        "Names that are hidden, or that the format keeps for itself, count as orphans.",
+        ALL,
+        edit("lakesweep.cleanup.verdict", "_decide", "if kind.reserved:", "if kind.reserved and old is None:"),
+    ),
+    hole(
+        "foreign-names-go",
+        "Files that the format does not write count as orphans.",
+        ALL,
+        edit("lakesweep.cleanup.verdict", "_decide", "if kind.foreign:", "if kind.foreign and old is None:"),
+    ),
+    hole(
+        "name-live-elsewhere-goes",
+        "A file whose name is live outside the table's roots goes.",
+        ("iceberg",),
+        edit("lakesweep.cleanup.verdict", "_decide", "if elsewhere:", "if elsewhere is None:"),
+    ),
+    hole(
+        "unknown-age-is-old",
+        "A file whose age the store does not tell counts as old.",
+        ALL,
+        edit("lakesweep.cleanup.verdict", "_old", "_milliseconds(cutoff)), False)", "_milliseconds(cutoff)), True)"),
+    ),
+    hole(
+        "nobody-asks-again",
+        "What is referenced is not asked for again between the plan and the delete.",
+        ALL,
+        body("lakesweep.cleanup.revalidate", "Revalidator.__call__", "return frozenset()"),
+    ),
+    hole(
+        "asked-once-a-sweep",
+        "The head is read once before the first batch and believed for the rest of the sweep.",
+        ALL,
+        body(
+            "lakesweep.cleanup.revalidate",
+            "Revalidator.__call__",
+            "if not hasattr(self, '_once'):\n    self._once = await self._newest()\nreturn self._once",
+        ),
+    ),
+    hole(
+        "asked-once-a-batch",
+        "Behind the audit record and the journal nobody asks once more, right before the request.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.lastword",
+            "LastWord.spared",
+            "referenced = await self.revalidate()",
+            "referenced = frozenset()",
+        ),
+    ),
+    hole(
+        "spared-is-forgotten",
+        "What became referenced again is counted as spared, and deleted.",
+        ALL,
+        body("lakesweep.cleanup.lastword", "still_referenced", "return frozenset()"),
+        edit("lakesweep.cleanup.sweep", "Sweep._spare", "if not referenced:", "if referenced is not None:"),
+    ),
+    hole(
+        "head-moves-while-asking",
+        "What is committed while new references are being read is not looked at.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.revalidate",
+            "Revalidator._ask",
+            "            await unless_overtaken(self._look)\n",
+            "            await unless_overtaken(self._look)\n            return self._referenced\n",
+        ),
+    ),
+    hole(
+        "answer-of-an-earlier-question",
+        "Whoever asks while an answer is under way gets that answer, sought before the question.",
+        ALL,
+        edit("lakesweep.cleanup.lastword", "Shared.__call__", "if self._answered < mine:", "if not self._answered:"),
+    ),
+    hole(
+        "kept-snapshot-loses-its-files",
+        "The files of a snapshot that was to expire and did not are deleted all the same.",
+        ("iceberg", "paimon"),
+        edit(
+            "lakesweep.cleanup.revalidate",
+            "Revalidator.__init__",
+            "self._head = None if expires else planned.state.head",
+            "self._head = None if expires else planned.state.head\n        self._committed = expiring",
+        ),
+        edit(
+            "lakesweep.cleanup.revalidate",
+            "Revalidator.__init__",
+            "self._read = _retained_sources(planned.references)",
+            "self._read = frozenset(source.cache_key for source in planned.references.sources)",
+        ),
+    ),
+    hole(
+        "released-again-is-not-alive",
+        "A file that the log had released at the plan and has taken back since is deleted.",
+        ("delta", "paimon"),
+        edit("lakesweep.cleanup.revalidate", "Revalidator._new_keys", "keys |= self._released - released", "pass"),
+    ),
+    hole(
+        "another-table-by-the-same-name",
+        "A table that was dropped and created anew since the plan is swept by the old plan.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.revalidate",
+            "Revalidator._look",
+            "if state.table_uuid != self._planned.state.table_uuid:",
+            "if False:",
+        ),
+    ),
+    hole(
+        "longer-retention-comes-too-late",
+        "That the table keeps unreferenced files longer since the plan, or that a stream writes to it, is not heard.",
+        ("iceberg", "delta", "paimon"),
+        edit(
+            "lakesweep.cleanup.revalidate",
+            "Revalidator._look",
+            "if state.minimum_age > planned.minimum_age or (state.stream and not planned.stream):",
+            "if False:",
+        ),
+        edit(
+            "lakesweep.cleanup.guards",
+            "check_stayed",
+            "elif listed.minimum_age < marked.minimum_age or (marked.stream and not listed.stream):",
+            "elif False:",
+        ),
+    ),
+    hole(
+        "moved-while-listed",
+        "A table that was moved or replaced between its listing and its marking is cleaned by both.",
+        ("iceberg", "paimon"),
+        edit(
+            "lakesweep.cleanup.guards",
+            "check_stayed",
+            "if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:",
+            "if False:",
+        ),
+    ),
+    hole(
+        "foreign-table-inside",
+        "Another table's metadata in this table's place stops nothing.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.guards",
+            "check_plan",
+            'or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))',
+            "",
+        ),
+    ),
+    hole(
+        "two-tables-in-one-place",
+        "Tables that share a place are cleaned.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.guards",
+            "check_overlap",
+            "if mine.overlaps(theirs) or _are_one(mine, theirs, standings):",
+            "if False:",
+        ),
+        edit(
+            "lakesweep.cleanup.guards",
+            "check_plan",
+            'or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))',
+            "",
+        ),
+    ),
+    hole(
+        "lent-files-go",
+        "Files that another table uses in this table's place go.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.marking",
+            "Marking._mark",
+            "(*references.tolerated, *await self.lent(state))",
+            "references.tolerated",
+        ),
+        body("lakesweep.cleanup.cycle", "Cycle._check_lent", "return None"),
+    ),
+    hole(
+        "lent-since-the-plan",
+        "Files that another table began to use after the table was marked go.",
+        ALL,
+        body("lakesweep.cleanup.cycle", "Cycle._check_lent", "return None"),
+    ),
+    hole(
+        "missing-files-do-not-stop",
+        "A table with live files that storage does not have is cleaned.",
+        ALL,
+        body("lakesweep.cleanup.guards", "_check_missing", "return None"),
+    ),
+    hole(
+        "no-ceilings",
+        "A plan that is larger than any normal cycle's is executed without anybody's word.",
+        ALL,
+        body("lakesweep.cleanup.guards", "_check_ceilings", "return None"),
+    ),
+    hole(
+        "a-new-place-is-its-own",
+        "What lies in a place that the table was just moved to is taken for the table's own.",
+        ("iceberg",),
+        body("lakesweep.cleanup.guards", "_check_place", "return None"),
+    ),
+    hole(
+        "guards-after-the-commit",
+        "A refused plan keeps its files, but its expiry is committed.",
+        ("iceberg",),
+        edit(
+            "lakesweep.cleanup.cycle",
+            "Cycle._plan_now",
+            "        if refusal:\n",
+            "        if refusal and self.execute:\n"
+            "            await self.table.commit_expiry(marked.state, self.policy, now, self.fence)\n"
+            "        if refusal:\n",
+        ),
+    ),
+    hole(
+        "files-before-the-commit",
+        "Files of expired snapshots go before the expiry is committed.",
+        ("iceberg",),
+        edit(
+            "lakesweep.cleanup.cycle",
+            "Cycle._execute",
+            "run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)",
+            "run = self._note(run, phase=Phase.EXPIRING)",
+        ),
+        body("lakesweep.cleanup.revalidate", "Revalidator.__call__", "return frozenset()"),
+    ),
+    hole(
+        "stages-side-by-side",
+        "A stage of deletes does not wait for the one before it.",
+        ("delta", "paimon"),
+        edit(
+            "lakesweep.cleanup.sweep",
+            "Sweep.run",
+            "if begins != stage or len(running) >= _TASKS_HELD:\n                    await _finish(running)",
+            "if begins != stage:\n                    pass",
+        ),
+    ),
+    hole(
+        "stages-backwards",
+        "The stages of a sweep run in the reverse order.",
+        ("delta", "paimon"),
+        edit(
+            "lakesweep.cleanup.verdict",
+            "_decided",
+            '"stage": kind.stage}',
+            '"stage": -kind.stage}',
+        ),
+    ),
+    hole(
+        "journal-after-the-delete",
+        "A batch is written into the journal when it is done, not before it begins.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.sweep", "Sweep.run", "                    await self.journal.begin_batch(record)\n", ""
+        ),
+        edit(
+            "lakesweep.cleanup.sweep",
+            "Sweep._write_down",
+            "await self.journal.finish_batch(done)",
+            "await self.journal.begin_batch(done)\n            await self.journal.finish_batch(done)",
+        ),
+    ),
+    hole(
+        "audit-after-the-delete",
+        "The audit trail is told what goes when it is gone.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.sweep",
+            "Sweep.run",
+            "                    await self.audit.deleting(record, going, spared)\n",
+            "",
+        ),
+    ),
+    hole(
+        "failures-count-as-deleted",
+        "Objects that the store did not delete are reported as deleted.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.sweep",
+            "_report",
+            "fate = [one.fate for one in fates]",
+            "fate = [Fate.DELETED for _ in fates]",
+        ),
+    ),
+    hole(
+        "stop-is-not-heard",
+        "A sweep that was told to stop goes on to its end.",
+        ALL,
+        edit("lakesweep.cleanup.sweep", "Sweep.run", "if self.stop.is_set():", "if False:"),
+        edit("lakesweep.cleanup.lastword", "LastWord.check", "if self.stop.is_set():", "if False:"),
+    ),
+    hole(
+        "unsure-outcome-goes-on",
+        "What a trouble with the table says before a request does not end the sweep: the request is sent.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.lastword",
+            "BatchConditions.withheld",
+            "return {path: not_sent(path, str(exc)) for path in paths}",
+            "self._word.ended_by = None\n            return {}",
+        ),
+    ),
+    hole(
+        "unconfirmed-files-go",
+        "With confirm_after_hours a file goes although no earlier run has seen it unreferenced.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.ledger",
+            "Ledger._split",
+            "ripe = pc.and_(is_known, pc.less_equal(first_seen, ripe_until))",
+            "ripe = pc.or_(is_known, pc.invert(is_known))",
+        ),
+    ),
+    hole(
+        "referenced-again-stays-ripe",
+        "A file that was seen unreferenced, and referenced after that, is not seen anew.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.ledger",
+            "Ledger.settle",
+            "address = await self._publish(self._observed, run)",
+            "address = header.rows_path if header and header.rows_path else await self._publish(self._observed, run)",
+        ),
+        edit(
+            "lakesweep.cleanup.ledger", "Ledger._point_to", "if before is not None and before.rows_path:", "if False:"
+        ),
+    ),
+    hole(
+        "failed-runs-count-as-sightings",
+        "What a failed or refused run saw unreferenced counts as seen.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.ledger",
+            "_stays",
+            "return pc.and_(known, pc.invert(ripe)) if run.spared else known",
+            "return pc.or_(known, pc.invert(known))",
+        ),
+    ),
+    hole(
+        "expired-files-wait-from-before-their-expiry",
+        "Files of snapshots that a dry run only would have expired count as seen unreferenced.",
+        ALL,
+        edit(
+            "lakesweep.cleanup.ledger",
+            "_stays",
+            "return pc.or_(known, unreferenced)",
+            "return pc.or_(known, pc.invert(known))",
+        ),
+        edit(
+            "lakesweep.cleanup.ledger",
+            "_sightings",
+            "known = pc.and_(pc.is_valid(before), pc.and_(same_reason, pc.less_equal(before, now)))",
+            "known = pc.is_valid(before)",
+        ),
+    ),
+)

@@ -1,0 +1,282 @@
+"""Holes in what a service of several replicas rests on: leases, holds, approvals, clocks, what was begun."""
+
+from __future__ import annotations
+
+from tests.sim.mutants import SERVICE, body, edit, hole
+
+_LAWS = "lakesweep.state.laws"
+_WORKER = "lakesweep.daemon.worker"
+_HOLDS = "lakesweep.daemon.holds"
+_APP = "lakesweep.daemon.app"
+_TENDING = "lakesweep.daemon.tending"
+_CYCLE = "lakesweep.cleanup.cycle"
+
+_TOKEN = "if newest.token > token:"
+_ENDED = "if now >= newest.expires_at:"
+
+HOLES = (
+    hole(
+        "two-leases-at-once",
+        "A second replica is granted the lease that the first one holds.",
+        SERVICE,
+        edit(
+            _LAWS,
+            "grant",
+            "if newest and newest.owner != owner and now < newest.expires_at <= now + LONGEST_LEASE:",
+            "if False:",
+        ),
+    ),
+    hole(
+        "old-tokens-count",
+        "A lease that was granted to somebody else since still counts for its old holder.",
+        SERVICE,
+        edit(_LAWS, "require_valid", _TOKEN, "if False:"),
+        edit(_LAWS, "require_valid", _ENDED, "if False:"),
+        body(_WORKER, "HeldLease.check_time", "return None"),
+        edit(
+            _WORKER,
+            "HeldLease.guarding",
+            "async with asyncio.timeout_at(self._ends.by_loop) as self._deadline:",
+            "async with asyncio.timeout(None) as self._deadline:",
+        ),
+    ),
+    hole(
+        "lease-not-checked-before-a-request",
+        "A process that stood still beyond its lease sends the request that it had ready.",
+        SERVICE,
+        body(_WORKER, "HeldLease.check_time", "return None"),
+    ),
+    hole(
+        "lease-not-checked-before-a-batch",
+        "Neither the lease nor the journal's fence is asked before a batch.",
+        SERVICE,
+        edit("lakesweep.cleanup.sweep", "Sweep.run", "                    await self.fence.check()\n", ""),
+        edit(
+            "lakesweep.state.memory",
+            "MemoryStateStore.begin_batch",
+            "        self._require_valid(table, record.fencing_token)\n",
+            "",
+        ),
+        body(_WORKER, "HeldLease.check_time", "return None"),
+    ),
+    hole(
+        "lease-counted-from-the-answer",
+        "The end of the lease is counted from when the store answered, not from when it was asked.",
+        SERVICE,
+        edit(
+            _WORKER,
+            "lease",
+            "held = HeldLease(state, claimed, ttl, asked)",
+            "held = HeldLease(state, claimed, ttl, Moment.now())",
+        ),
+        edit(
+            _WORKER,
+            "HeldLease.heartbeat",
+            "self._end_at(asked.after(self._ttl))",
+            "self._end_at(Moment.now().after(self._ttl))",
+        ),
+    ),
+    hole(
+        "lease-not-renewed",
+        "Nobody renews the lease of a long run.",
+        SERVICE,
+        edit(_WORKER, "HeldLease.heartbeat", "while True:", "while False:"),
+    ),
+    hole(
+        "expiry-under-a-lost-lease",
+        "An expiry is committed although the lease is another replica's by then.",
+        SERVICE,
+        edit("lakesweep.formats.iceberg.expire", "ExpiryCommit.run", "            await self.fence.check()\n", ""),
+        edit(_CYCLE, "Cycle._commit_expiry", "        await self.fence.check()\n", ""),
+        edit(
+            _WORKER,
+            "HeldLease.guarding",
+            "async with asyncio.timeout_at(self._ends.by_loop) as self._deadline:",
+            "async with asyncio.timeout(None) as self._deadline:",
+        ),
+    ),
+    hole(
+        "pause-is-not-heard",
+        "A paused table is cleaned.",
+        SERVICE,
+        body(_HOLDS, "refuse_held", "return None"),
+        body("lakesweep.daemon.scheduler", "Scheduler._skips_paused", "return False"),
+    ),
+    hole(
+        "pause-heard-by-the-next-run-only",
+        "A pause does not end a sweep that is under way.",
+        SERVICE,
+        edit("lakesweep.cleanup.lastword", "LastWord.spared", "        await self._owners()\n", ""),
+    ),
+    hole(
+        "pause-not-asked-before-the-commit",
+        "A pause that comes while a run plans does not keep it from committing its expiry.",
+        SERVICE,
+        edit(_APP, "App._ask_again", "        await holds.refuse_held(self.state, *work.names)\n", ""),
+    ),
+    hole(
+        "changed-rules-not-heard",
+        "A run goes on deleting under rules that no longer hold.",
+        SERVICE,
+        body(_TENDING, "overruled", "return False"),
+    ),
+    hole(
+        "approval-covers-everything",
+        "An approval of one plan lets every later plan of the table go.",
+        SERVICE,
+        edit("lakesweep.cleanup.approval", "Approvals.covered", "return found", "return plan.candidates"),
+    ),
+    hole(
+        "approval-for-ever",
+        "An approval does not end.",
+        SERVICE,
+        edit("lakesweep.cleanup.approval", "Approvals.covered", "if approval.expires_at <= now:", "if False:"),
+    ),
+    hole(
+        "approval-of-other-files",
+        "An approved path covers whatever object lies there later.",
+        SERVICE,
+        edit(
+            "lakesweep.cleanup.rowmatch",
+            "_values",
+            "    same = pc.and_(pc.is_valid(index), pc.fill_null(same, False))\n",
+            "    same = pc.is_valid(index)\n",
+        ),
+    ),
+    hole(
+        "ceilings-lifted-by-anybody",
+        "A plan above its ceilings is executed without an approval.",
+        SERVICE,
+        body("lakesweep.cleanup.guards", "_check_ceilings", "return None"),
+    ),
+    hole(
+        "clock-may-jump",
+        "A clock that was set ahead by days makes young files old.",
+        SERVICE,
+        body("lakesweep.daemon.clock", "ClockWatch.check", "return None"),
+    ),
+    hole(
+        "clock-watched-at-the-start-only",
+        "A clock that jumps while a run plans is not noticed before the first change.",
+        SERVICE,
+        edit(
+            _APP,
+            "App._ask_again",
+            "if untimely := await ClockWatch(self.clock, self.state).check(skew):",
+            "if untimely := None:",
+        ),
+        edit(
+            _CYCLE, "Cycle._plan_now", "untimely = await self.check_time(self.policy.max_clock_skew)", "untimely = None"
+        ),
+    ),
+    hole(
+        "lasting-refusal-forgotten",
+        "A refusal that must not be forgotten leaves no hold.",
+        SERVICE,
+        body(_HOLDS, "hold_if_lasting", "return None"),
+    ),
+    hole(
+        "neighbours-not-asked",
+        "Another table that came into the place is not looked for.",
+        SERVICE,
+        edit(_CYCLE, "Cycle._plan_now", "or guards.check_overlap(marked.state, self.neighbours, standings)", ""),
+        edit(_APP, "App._ask_again", "or guards.check_overlap(state, neighbours, standings)", ""),
+    ),
+    hole(
+        "neighbours-not-asked-again",
+        "Another table that came into the place while the run planned is not looked for.",
+        SERVICE,
+        edit(_APP, "App._ask_again", "or guards.check_overlap(state, neighbours, standings)", ""),
+    ),
+    hole(
+        "neighbours-unknown-are-none",
+        "A dataset whose tables cannot be listed counts as one without any.",
+        SERVICE,
+        body("lakesweep.cleanup.guards", "check_neighbours", "return None"),
+    ),
+    hole(
+        "interrupted-runs-stay-open",
+        "A run whose process ended is never closed.",
+        SERVICE,
+        body("lakesweep.cleanup.resume", "close_interrupted", "return 0"),
+    ),
+    hole(
+        "interrupted-runs-forget-their-deletes",
+        "A run whose process ended is closed as if it had deleted nothing.",
+        SERVICE,
+        body("lakesweep.cleanup.resume", "_deletion", "return DeletionReport()"),
+    ),
+    hole(
+        "run-ends-in-silence",
+        "The outcome of a run is not written down.",
+        SERVICE,
+        edit(
+            "lakesweep.cleanup.closing",
+            "Closing.finish",
+            "            await self.state.update_run(run)\n",
+            "            pass\n",
+        ),
+    ),
+    hole(
+        "due-again-at-once",
+        "After a run the table is due again at once, for ever.",
+        SERVICE,
+        edit(
+            "lakesweep.daemon.timing",
+            "after_run",
+            "failures, next_due = 0, schedule.after(now, luck)",
+            "failures, next_due = 0, now",
+        ),
+    ),
+    hole(
+        "failed-tables-never-again",
+        "A table that failed once is not tried again.",
+        SERVICE,
+        edit(
+            "lakesweep.daemon.timing",
+            "_backoff",
+            "return min(wait, first * 2.0 ** min(failures - 1, _DOUBLINGS_AT_MOST))",
+            "return timedelta(days=3650)",
+        ),
+        edit(
+            "lakesweep.daemon.timing",
+            "due_at",
+            "return min(due.next_due, schedule.after(due.last_finished, luck=1.0))",
+            "return due.next_due",
+        ),
+        edit(
+            "lakesweep.daemon.timing",
+            "after_run",
+            "next_due = now + min(_backoff(schedule, failures, now), schedule.after(now, luck) - now)",
+            "next_due = now + _backoff(schedule, failures, now)",
+        ),
+    ),
+    hole(
+        "state-store-away-goes-on",
+        "A sweep goes on while the state store does not answer, without a journal.",
+        SERVICE,
+        edit(
+            "lakesweep.cleanup.sweep",
+            "Sweep.run",
+            "                    await self.journal.begin_batch(record)\n",
+            "                    try:\n"
+            "                        await self.journal.begin_batch(record)\n"
+            "                    except LakesweepError:\n"
+            "                        pass\n",
+        ),
+    ),
+    hole(
+        "audit-away-goes-on",
+        "A sweep goes on while the audit trail cannot be written.",
+        SERVICE,
+        edit(
+            "lakesweep.cleanup.sweep",
+            "Sweep.run",
+            "                    await self.audit.deleting(record, going, spared)\n",
+            "                    try:\n"
+            "                        await self.audit.deleting(record, going, spared)\n"
+            "                    except LakesweepError:\n"
+            "                        pass\n",
+        ),
+    ),
+)

@@ -1,0 +1,48 @@
+"""Every mutant of the catalogue still opens its hole: its targets are in the product, and what it writes compiles."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.sim import mutants
+
+AT_LEAST = 80
+
+
+@pytest.mark.parametrize("mutant", mutants.catalogue().values(), ids=lambda one: one.name)
+def test_a_mutant_applies(mutant):
+    changed = mutants.mutated(mutant)
+    assert changed
+    for module, source in changed.items():
+        assert source != mutants.source_path(module).read_text()
+
+
+def test_there_are_enough_mutants():
+    assert len(mutants.catalogue()) >= AT_LEAST
+    assert {story for one in mutants.catalogue().values() for story in one.stories} == {*mutants.ALL, *mutants.SERVICE}
+
+
+def test_a_mutant_whose_target_is_gone_says_so():
+    gone = mutants.hole("gone", "", "delta", mutants.edit("lakesweep.cleanup.guards", "cutoff", "no such text", ""))
+    with pytest.raises(mutants.Rotten, match="no such text"):
+        mutants.mutated(gone)
+
+
+def test_an_installed_mutant_is_what_others_import():
+    program = (
+        "from tests.sim import mutants\n"
+        "mutants.install(mutants.catalogue()['clocks-may-disagree'])\n"
+        "from lakesweep.cleanup.guards import check_clock\n"
+        "print(check_clock(None, None, None))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
+
+
+def test_a_mutant_that_comes_too_late_says_so():
+    import lakesweep.cleanup.guards  # noqa: F401, PLC0415 - it is the point
+
+    with pytest.raises(mutants.Rotten, match="was imported before"):
+        mutants.install(mutants.catalogue()["clocks-may-disagree"])
