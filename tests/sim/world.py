@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +20,16 @@ START = datetime(2026, 1, 5, 8, 0, 0, tzinfo=UTC)
 
 class Killed(BaseException):
     """The process that made a call is gone. No Exception, so that nothing in the product can catch it."""
+
+
+class Fault(Exception):
+    """A call that goes wrong. Raised by an adversary; ports turn it into what their real ones raise.
+
+    `kind` is `unavailable`, `timeout`, `throttled`, `denied`, or `partial`: of a delete, only a part is done."""
+
+    def __init__(self, kind: str = "unavailable") -> None:
+        super().__init__(kind)
+        self.kind = kind
 
 
 class Lost(AssertionError):
@@ -153,9 +163,10 @@ class World:
             del self._keys[bisect_left(self._keys, address)]
         return stored
 
-    def below(self, place: str) -> Iterator[tuple[str, Stored]]:
-        """Objects whose address begins so, in order. The store must not change meanwhile."""
-        for at in range(bisect_left(self._keys, place), len(self._keys)):
+    def below(self, place: str, after: str = "") -> Iterator[tuple[str, Stored]]:
+        """Objects whose address begins so, in order, those behind `after` only. Nothing may change meanwhile."""
+        first = bisect_right(self._keys, after) if after else bisect_left(self._keys, place)
+        for at in range(first, len(self._keys)):
             key = self._keys[at]
             if not key.startswith(place):
                 return

@@ -1,0 +1,337 @@
+"""The product's ports on the simulated world. Before each effect, and between each effect and its answer, the world's
+adversary has its say: see `World.before` and `World.after`.
+
+A process that was killed gets no further: whatever it calls afterwards raises Killed, also from its clean-up code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from tests.sim.world import Call, Fault, Killed, Stored, World
+
+from lakesweep.cleanup.deleter import ANOTHER_OBJECT, Conditions, Deleted, Fate, not_sent
+from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
+from lakesweep.model.errors import (
+    AlreadyThere,
+    Denied,
+    NotFound,
+    SettingsError,
+    StateError,
+    StorageError,
+    TooLarge,
+    Unavailable,
+)
+from lakesweep.model.files import StoredObject
+from lakesweep.model.location import Location
+
+SCHEMES = ("s3", "memory")
+
+
+@dataclass
+class Process:
+    """One running process of the product: its name, whether it lives, and how wrong its clock is."""
+
+    world: World
+    name: str = "lakesweep"
+    alive: bool = True
+    clock_error: timedelta = timedelta(0)
+    page_rows: int = 1000
+    """Objects in one page of a listing."""
+    request_keys: int = 1000
+    """Objects in one delete request."""
+    deleted: list[str] = field(default_factory=list)
+    """What really went by its requests."""
+    lost_answers: int = 0
+    """Deletes that had their effect and were answered as failed."""
+    last_words: int = 0
+    """Requests between their last question and their effect: see `SimDeleter`."""
+
+    def now(self) -> datetime:
+        """The Clock port."""
+        return self.world.now + self.clock_error
+
+    async def enter(self, port: str, operation: str, target: str = "") -> Call:
+        """Before the effect."""
+        if not self.alive:
+            raise Killed(self.name)
+        call = Call(self.name, port, operation, target)
+        await self.world.before(call)
+        if not self.alive:
+            raise Killed(self.name)
+        return call
+
+    async def leave(self, call: Call, answer: object = "") -> None:
+        """Between the effect and the answer."""
+        await self.world.after(call, answer)
+        if not self.alive:
+            raise Killed(self.name)
+
+
+def _storage_error(fault: Fault, address: str) -> StorageError:
+    return Denied(address, "403") if fault.kind == "denied" else Unavailable(address, f"injected: {fault.kind}")
+
+
+def _check_scheme(location: Location) -> None:
+    if location.scheme not in SCHEMES:
+        supported = "supported: file://, s3://, memory://"
+        raise SettingsError(f"{location}: {location.scheme}:// is not supported; {supported}")
+
+
+class SimStorage:
+    """The Storage port."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+
+    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+        """All objects below `root` in key order, page by page: each page shows the store as it is at its time."""
+        _check_scheme(root)
+        place = root.as_directory().raw
+        after = ""
+        while True:
+            call = await self._enter("list", root.raw if not after else f"{root.raw} after {after}")
+            page: list[tuple[str, Stored]] = []
+            more = False
+            for key, stored in self._world.below(place, after):
+                if key[-1] == "/":
+                    continue
+                if len(page) == self._process.page_rows:
+                    more = True
+                    break
+                page.append((key, stored))
+            await self._leave(call, f"{len(page)} objects{', more to come' if more else ''}")
+            if page:
+                yield _batch(page)
+                after = page[-1][0]
+            if not more:
+                return
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """Ranges of keys with about as many objects each."""
+        prefix = root.as_directory().path
+        keys = [key for key, _ in self._world.below(root.as_directory().raw)]
+        cuts = sorted({keys[at * len(keys) // wanted] for at in range(1, wanted)}) if keys else []
+        return [
+            Part(root=root, prefix=prefix, first=() if begin is None else (begin,), until=() if end is None else (end,))
+            for begin, end in pairwise([None, *cuts, None])
+        ]
+
+    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Those of the root's objects that are in the range."""
+        async with aclosing(self.list(part.root)) as pages:
+            async for page in pages:
+                paths = page.column("path")
+                inside = pa.repeat(pa.scalar(True), len(paths))
+                inside = pc.and_(inside, pc.greater_equal(paths, part.first[0])) if part.first else inside
+                inside = pc.and_(inside, pc.less(paths, part.until[0])) if part.until else inside
+                if pc.any(inside).as_py():
+                    yield page.filter(inside)
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """What keys share up to the next slash."""
+        call = await self._enter("directories", root.raw)
+        place = root.as_directory().raw
+        below = (key[len(place) :].partition("/") for key, _ in self._world.below(place))
+        found = sorted({name for name, slash, _ in below if name and slash})
+        await self._leave(call, found)
+        return found
+
+    async def irregular(self, root: Location) -> Sequence[str]:
+        """An object store has no links."""
+        return ()
+
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
+        """The whole object."""
+        _check_scheme(location)
+        call = await self._enter("read", location.raw)
+        stored = self._world.objects.get(location.raw)
+        await self._leave(call, "not there" if stored is None else f"{len(stored.data)} bytes")
+        if stored is None:
+            raise NotFound(location.raw, "no such object")
+        if limit is not None and len(stored.data) > limit:
+            raise TooLarge(location.raw, limit)
+        return stored.data
+
+    async def stat(self, location: Location) -> StoredObject:
+        """Size, time and etag."""
+        _check_scheme(location)
+        call = await self._enter("stat", location.raw)
+        stored = self._world.objects.get(location.raw)
+        await self._leave(call, "not there" if stored is None else "there")
+        if stored is None:
+            raise NotFound(location.raw, "no such object")
+        return StoredObject(
+            location=location, size_bytes=len(stored.data), modified_at=stored.modified_at, etag=stored.etag
+        )
+
+    async def now(self) -> datetime:
+        """The store's own clock, which is right."""
+        call = await self._enter("now", "")
+        now = self._world.now
+        await self._leave(call)
+        return now
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""
+
+    async def _enter(self, operation: str, target: str) -> Call:
+        try:
+            return await self._process.enter("storage", operation, target)
+        except Fault as fault:
+            raise _storage_error(fault, target) from fault
+
+    async def _leave(self, call: Call, answer: object = "") -> None:
+        try:
+            await self._process.leave(call, answer)
+        except Fault as fault:
+            raise _storage_error(fault, call.target) from fault
+
+
+class SimWriter:
+    """The Writer port."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """Write, or AlreadyThere."""
+        _check_scheme(location)
+        world, address = self._process.world, location.raw
+        try:
+            call = await self._process.enter("storage", "put", address)
+            taken = create_only and address in world.objects
+            if not taken:
+                world.put(address, bytes(data), self._process.name)
+                world.changed(address, self._process.name)
+            await self._process.leave(call, "taken" if taken else f"{len(data)} bytes")
+        except Fault as fault:
+            raise _storage_error(fault, address) from fault
+        if taken:
+            raise AlreadyThere(address, "the object exists")
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""
+
+
+class SimDeleter:
+    """The Deleter port, in requests of `request_keys`.
+
+    Each request asks its conditions as the last thing. What happens between that question and the effect cannot be
+    helped by anybody, so nothing but faults does: `Process.last_words` tells the adversary that it is such a moment."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
+        """One answer per path, in the order asked."""
+        for path in paths:
+            _check_scheme(Location.parse(path))
+        answers: list[Deleted] = []
+        size = self._process.request_keys
+        for start in range(0, len(paths), size):
+            answers += await self._request(paths[start : start + size], conditions)
+        return answers
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
+        """There are no directories here."""
+        return 0
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""
+
+    async def _request(self, paths: Sequence[str], conditions: Conditions | None) -> list[Deleted]:
+        process = self._process
+        target = f"{len(paths)} objects from {paths[0]}"
+        try:
+            call = await process.enter("storage", "delete", target)
+        except Fault as fault:
+            if fault.kind != "partial":
+                return [Deleted(path=path, fate=Fate.FAILED, why=fault.kind) for path in paths]
+            call = Call(process.name, "storage", "delete", target)
+            half = self._now(paths[: len(paths) // 2], await self._kept(paths, conditions), conditions)
+            return [*half, *(Deleted(path=path, fate=Fate.FAILED, why="partial") for path in paths[len(half) :])]
+        answers = self._now(paths, await self._kept(paths, conditions), conditions)
+        try:
+            await process.leave(call, ", ".join(f"{Location.parse(one.path).name} {one.fate}" for one in answers))
+        except Fault as fault:
+            process.lost_answers += sum(one.fate is Fate.DELETED for one in answers)
+            gone = (Fate.DELETED, Fate.ALREADY_GONE)
+            return [
+                Deleted(path=one.path, fate=Fate.FAILED, why=fault.kind) if one.fate in gone else one for one in answers
+            ]
+        return answers
+
+    async def _kept(self, paths: Sequence[str], conditions: Conditions | None) -> dict[str, Deleted]:
+        if conditions is None:
+            return {}
+        self._process.last_words += 1
+        try:
+            return dict(await conditions.withheld(paths))
+        finally:
+            self._process.last_words -= 1
+
+    def _now(self, paths: Sequence[str], kept: dict[str, Deleted], conditions: Conditions | None) -> list[Deleted]:
+        if not self._process.alive:
+            raise Killed(self._process.name)
+        if conditions is not None and (why := conditions.ended()):
+            return [kept.get(path) or not_sent(path, why) for path in paths]
+        return [kept.get(path) or self._delete(path, conditions) for path in paths]
+
+    def _delete(self, path: str, conditions: Conditions | None) -> Deleted:
+        world = self._process.world
+        judged = conditions.etags.get(path) if conditions else None
+        stored = world.objects.get(path)
+        if stored is None:
+            return Deleted(path=path, fate=Fate.ALREADY_GONE)
+        if judged is not None and stored.etag != judged:
+            return Deleted(path=path, fate=Fate.SPARED, why=ANOTHER_OBJECT)
+        world.remove(path)
+        self._process.deleted.append(path)
+        world.changed(path, self._process.name)
+        return Deleted(path=path, fate=Fate.DELETED)
+
+
+class SimState:
+    """Any StateStore, with the adversary around each of its calls."""
+
+    def __init__(self, inner: Any, process: Process) -> None:
+        self._inner = inner
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._inner, name)
+        if not callable(member) or name == "aclose":
+            return member
+        process = self._process
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                entered = await process.enter("state", name)
+                answer = await member(*args, **kwargs)
+                await process.leave(entered)
+            except Fault as fault:
+                raise StateError(f"injected: {fault.kind}") from fault
+            return answer
+
+        self.__dict__[name] = call
+        return call
+
+
+def _batch(page: Sequence[tuple[str, Stored]]) -> pa.RecordBatch:
+    paths, objects = zip(*page, strict=True)
+    columns = [
+        pa.array(paths, pa.string()),
+        pa.array([len(one.data) for one in objects], pa.int64()),
+        pa.array([one.modified_at for one in objects], LISTING_SCHEMA.field("modified_at").type),
+        pa.array([one.etag for one in objects], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)
