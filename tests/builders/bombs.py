@@ -6,21 +6,27 @@ import bz2
 import io
 import json
 import resource
+import sys
 import zlib
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cramjam
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from lakesweep.cleanup.ports import ReferenceSource
-from lakesweep.formats import avro, bounded
+from lakesweep.engines.inventory import rows
+from lakesweep.engines.inventory.lists import DataFile, FileList, Kind
+from lakesweep.formats import avro, bounded, columnar
 from lakesweep.formats.delta import checkpoint
 from lakesweep.formats.iceberg import decode, metadata
 from lakesweep.formats.paimon import decode as paimon
-from lakesweep.formats.paimon import snapshots
+from lakesweep.formats.paimon import manifests, snapshots
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -154,6 +160,88 @@ def very_many_rows() -> Callable[[], object]:
     return checkpoint_of(pa.table({"add": nothing}), 4)
 
 
+PATH = pa.struct([("path", pa.string())])
+
+
+def repeated(size: int, rows: int) -> pa.Array:
+    """One text, so many times, in little memory."""
+    zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+    return pa.DictionaryArray.from_arrays(zeros, ["x" * size])
+
+
+def parquet_of_one_text(column: str, *, store_schema: bool = False) -> bytes:
+    """A dictionary of one text of a megabyte that 900,000 rows point at. Its footer is honest: it tells of the one."""
+    texts = repeated(1_000_000, 900_000)
+    outer, _, inner = column.partition(".")
+    table = pa.table({outer: pa.StructArray.from_arrays([texts], [inner]) if inner else texts})
+    return parquet(table, store_schema=store_schema)
+
+
+def inventory_of_one_text() -> bytes:
+    count = 900_000
+    sizes = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(bytes(8 * count))])
+    times = sizes.cast(pa.timestamp("ms", tz="UTC"))
+    return parquet(pa.table({"path": repeated(1_000_000, count), "size": sizes, "last_modified": times}))
+
+
+def parquet(table: pa.Table, *, store_schema: bool = False) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out, dictionary_pagesize_limit=1 << 24, store_schema=store_schema, compression="zstd")
+    return out.getvalue()
+
+
+def varint(number: int, width: int = 0) -> bytes:
+    """As Thrift writes it, filled up to so many bytes with what means nothing."""
+    digits = [number >> at & 0x7F for at in range(0, 63, 7)]
+    length = max(width, *(at + 1 for at, digit in enumerate(digits) if digit), 1)
+    return bytes([digit | 0x80 for digit in digits[: length - 1]] + [digits[length - 1]])
+
+
+def parquet_that_lies(size: int = 400_000_000) -> bytes:
+    """One page of so many bytes, and a footer that says a thousand."""
+    out = io.BytesIO()
+    ends = pa.py_buffer((0).to_bytes(4, "little") + size.to_bytes(4, "little"))
+    text = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(bytes(size))])
+    table = pa.table({"add": pa.StructArray.from_arrays([text], ["path"])})
+    pq.write_table(table, out, use_dictionary=False, compression="zstd", write_statistics=False)
+    data = out.getvalue()
+    found = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    head, footer = data[:start], data[start:]
+    for told in {found.total_byte_size, found.column(0).total_uncompressed_size}:
+        true = varint(2 * told)
+        assert true in footer
+        footer = footer.replace(true, varint(2000, len(true)))
+    return head + footer
+
+
+def parquet_of_many_columns(groups: int = 10, columns: int = 200_000) -> bytes:
+    """A footer of column chunks of which nothing is said: three bytes each, and hundreds once they are read."""
+    schema = b"\x19\x1c\x48\x06schema\x15\x00\x00"
+    group = b"\x19\xfc" + varint(columns) + b"\x26\x00\x00" * columns + b"\x16\x00\x16\x00\x00"
+    footer = b"\x15\x02" + schema + b"\x16\x00" + bytes([0x19, groups << 4 | 12]) + group * groups + b"\x00"
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def orc_of_one_text() -> bytes:
+    out = io.BytesIO()
+    texts = pa.table({"_FILE_NAME": pa.array(["x" * 1_000_000] * 100)})
+    with orc.ORCWriter(out, compression="zstd", dictionary_key_size_threshold=1.0) as writer:
+        for _ in range(9):
+            writer.write(texts)
+    return out.getvalue()
+
+
+def checkpoint_in(data: bytes) -> None:
+    checkpoint.verify(data, PLACE, CHECKPOINT)
+
+
+def inventory_in(data: bytes) -> object:
+    listed = DataFile(location=PLACE, size_bytes=len(data))
+    files = FileList(address=PLACE.raw, created_at=datetime.now(UTC), kind=Kind.PLAIN_PARQUET, files=(listed,))
+    return list(rows.read(files, listed, data, [PLACE]))
+
+
 BOMBS: dict[str, Callable[[], Callable[[], object]]] = {
     "deflate manifest": lambda: manifest("deflate", deflated()),
     "zstd manifest": lambda: manifest("zstandard", zstandard()),
@@ -170,6 +258,19 @@ BOMBS: dict[str, Callable[[], Callable[[], object]]] = {
     "Parquet checkpoint": large_row_groups,
     "Parquet checkpoint of very many rows": very_many_rows,
 }
+COLUMNAR: dict[str, tuple[Callable[[], bytes], Callable[[bytes], object]]] = {
+    "checkpoint of one text": (lambda: parquet_of_one_text("add.path"), checkpoint_in),
+    "checkpoint of one text that stays a dictionary": (
+        lambda: parquet_of_one_text("add.path", store_schema=True),
+        checkpoint_in,
+    ),
+    "checkpoint whose footer lies": (parquet_that_lies, checkpoint_in),
+    "checkpoint of many columns": (parquet_of_many_columns, checkpoint_in),
+    "Paimon list of one text": (lambda: parquet_of_one_text("_FILE_NAME"), manifests.read_list),
+    "Paimon list in ORC of one text": (orc_of_one_text, manifests.read_list),
+    "inventory of one text": (inventory_of_one_text, inventory_in),
+}
+"""Those that Arrow decodes: how to make one, and how to read it."""
 
 
 def main() -> None:
@@ -179,17 +280,33 @@ def main() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + SPARE
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    print(json.dumps({kind: said_of(read) for kind, read in reads.items()}))
+
+
+def read_columnar(directory: Path) -> None:
+    """Print what was said of each file, and the memory that this process and its largest child took."""
+    before = peak(resource.RUSAGE_SELF)
     told = {}
-    for kind, read in reads.items():
-        try:
-            read()
-            told[kind] = "it was read"
-        except (Unreadable, ValueError) as exc:
-            told[kind] = f"refused: {str(exc)[:300]}"
-        except (MemoryError, pa.ArrowMemoryError):
-            told[kind] = "it took all the memory"
-    print(json.dumps(told))
+    for kind, (_, read) in COLUMNAR.items():
+        told[kind] = said_of(partial(read, (directory / kind).read_bytes()))
+    columnar._end_all()  # only children that have ended are counted
+    grown = peak(resource.RUSAGE_SELF) - before
+    print(json.dumps({"told": told, "grown": grown, "child": peak(resource.RUSAGE_CHILDREN)}))
+
+
+def said_of(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except (Unreadable, ValueError) as exc:
+        return "it took all the memory" if "malloc of size" in str(exc) else f"refused: {str(exc)[:300]}"
+    except (MemoryError, pa.ArrowMemoryError):
+        return "it took all the memory"
+    return "it was read"
+
+
+def peak(of: int) -> int:
+    return resource.getrusage(of).ru_maxrss * 1024
 
 
 if __name__ == "__main__":
-    main()
+    read_columnar(Path(sys.argv[1])) if sys.argv[1:] else main()

@@ -61,7 +61,12 @@ def most() -> int:
 
 def allowance(stored: int, ratio: int = _RATIO) -> int:
     """How many bytes an object of this size may become."""
-    return min(max(_FREE, ratio * stored), _most)
+    return min(expansion(stored, ratio), _most)
+
+
+def expansion(stored: int, ratio: int = _RATIO) -> int:
+    """The same for what is read in pieces and need never be there as a whole."""
+    return max(_FREE, ratio * stored)
 
 
 class TooMuch(ValueError):

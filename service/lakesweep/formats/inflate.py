@@ -15,7 +15,6 @@ from typing import Any
 
 import cramjam
 import pyarrow as pa
-import pyarrow.parquet as pq
 from zlib_ng import zlib_ng
 
 from lakesweep.formats import bounded
@@ -29,8 +28,6 @@ _COST_OF_OBJECT, _COST_OF_VALUE, _COST_OF_CHARACTER = 100, 60, 2
 """Bytes that Python needs, about, for each brace, each comma, colon or bracket, and each character of a JSON text."""
 _SURE_BYTES = 1024 * 1024
 """A JSON text up to here needs no counting."""
-_ROWS_AT_LEAST = 1_000_000
-"""Rows that any Parquet or ORC file may have; a larger one has at least a byte for each row."""
 
 _thread = threading.local()
 
@@ -66,24 +63,6 @@ def parse_json(data: bytes | str) -> Any:
         return json.loads(data)
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
-
-
-def check_parquet(file: pq.ParquetFile, stored: int) -> None:
-    """Raise TooMuch if the footer says that a row group would take more than metadata of this size may."""
-    allowed = bounded.allowance(stored)
-    found = file.metadata
-    check_rows(found.num_rows, stored)
-    for number in range(found.num_row_groups):
-        group = found.row_group(number)
-        sizes = [group.column(at).total_uncompressed_size for at in range(group.num_columns)]
-        if max(sum(sizes), group.total_byte_size) > allowed:
-            raise TooMuch(allowed)
-
-
-def check_rows(rows: int, stored: int) -> None:
-    """Raise ValueError if a columnar file of this size cannot have so many rows for an honest reason."""
-    if rows > _ROWS_AT_LEAST + stored:
-        raise ValueError(f"it has {stored} bytes and claims {rows} rows")
 
 
 def _cost(data: bytes | str) -> int:

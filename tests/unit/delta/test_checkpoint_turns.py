@@ -9,13 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakesweep.cleanup.ports import TOLERATED, ReferenceSource
+from lakesweep.formats import columnar
 from lakesweep.formats.delta import checkpoint, decode
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 
 ROOT = Location.parse("s3://lake/t")
-ADDS, REMOVES = checkpoint._ROWS_AT_ONCE + 5, 7
+ADDS, REMOVES = columnar.ROWS_AT_ONCE + 5, 7
 ADD = pa.struct([("path", pa.string())])
 REMOVE = pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64())])
 
@@ -57,8 +58,8 @@ def test_every_row_is_decoded_once(options):
 
 
 def test_a_reader_that_ends_early_is_noticed(monkeypatch):
-    whole = pq.ParquetFile.iter_batches
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *args, **kw: list(whole(*args, **kw))[:-1])
+    whole = columnar.ColumnarFile.batches
+    monkeypatch.setattr(columnar.ColumnarFile, "batches", lambda *args, **kw: list(whole(*args, **kw))[:-1])
     with pytest.raises(Malformed, match="its footer counts"):
         list(checkpoint.read_in_turns(written(), checkpoint.FILE_COLUMNS))
 

@@ -15,17 +15,16 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.ports import MatchBy
 from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.engines.inventory.lists import DataFile, FileList, Kind, md5
+from lakesweep.formats import bounded, columnar
 from lakesweep.model.errors import Indeterminate, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.storage.s3_parser import decoded_keys
 
-_ROWS_AT_ONCE = 65_536
 _CSV_BLOCK_BYTES = 1024 * 1024
 _TIME = LISTING_SCHEMA.field("modified_at").type
 _DOT_SEGMENT = r"(^|/)\.{1,2}(/|$)"
@@ -63,9 +62,9 @@ def _raw(source: FileList, file: DataFile, data: bytes) -> Iterator[pa.RecordBat
     if source.kind is Kind.S3_CSV:
         yield from _csv(data, source.columns, _wanted(source.kind, source.columns, file))
         return
-    with pq.ParquetFile(pa.BufferReader(data)) as parquet:
-        wanted = _wanted(source.kind, parquet.schema_arrow.names, file)
-        yield from parquet.iter_batches(_ROWS_AT_ONCE, columns=wanted)
+    with columnar.opened(data) as parquet:
+        wanted = _wanted(source.kind, parquet.schema.names, file)
+        yield from parquet.batches(wanted, at_most=bounded.expansion(len(data)))
 
 
 def _wanted(kind: Kind, present: Sequence[str], file: DataFile) -> list[str]:

@@ -13,19 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from lakesweep.formats import streams
+from lakesweep.formats import columnar, streams
 from lakesweep.formats.delta import actions, files
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
-from lakesweep.formats.inflate import check_parquet
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset")
-_ROWS_AT_ONCE = 65_536
 FILE_COLUMNS = (
     "add.path",
     *(f"add.deletionVector.{name}" for name in _VECTOR),
@@ -119,22 +116,21 @@ def reading(address: str) -> Iterator[None]:
 def read_in_turns(data: bytes, columns: tuple[str, ...]) -> Iterator[pa.Table]:
     """Those of the columns that the file has, since the protocol lets writers leave out any of them; some rows at a
     time, since one file may name every file of a large table."""
-    file = pq.ParquetFile(pa.BufferReader(data))
-    check_parquet(file, len(data))
-    present = _present(file, columns)
-    if not present:
-        return
-    rows = 0
-    for batch in file.iter_batches(_ROWS_AT_ONCE, columns=present):
-        _check_columns(batch.schema, present)
-        rows += batch.num_rows
-        yield pa.Table.from_batches([batch])
-    if rows != file.metadata.num_rows:
-        raise Malformed(f"{rows} rows read, its footer counts {file.metadata.num_rows}")
+    with columnar.opened(data) as file:
+        present = _present(file.paths, columns)
+        if not present:
+            return
+        rows = 0
+        for batch in file.batches(present):
+            _check_columns(batch.schema, present)
+            rows += batch.num_rows
+            yield pa.Table.from_batches([batch])
+        if rows != file.rows:
+            raise Malformed(f"{rows} rows read, its footer counts {file.rows}")
 
 
-def _present(file: pq.ParquetFile, columns: tuple[str, ...]) -> list[str]:
-    there = {level for column in file.schema for level in _levels(column.path)}
+def _present(paths: list[str], columns: tuple[str, ...]) -> list[str]:
+    there = {level for path in paths for level in _levels(path)}
     _check_spelling(there, columns)
     return [name for name in columns if name in there]
 

@@ -7,18 +7,15 @@ name, so that files of older and newer writers read alike. Lengths and counts th
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import orc, parquet
 
-from lakesweep.formats import avro
+from lakesweep.formats import avro, columnar
 from lakesweep.formats.avro_columns import is_alike
-from lakesweep.formats.inflate import check_parquet, check_rows
 from lakesweep.model.errors import Refused
 
 ADD, DELETE = 0, 1
@@ -261,18 +258,14 @@ def _check_kind(kind: Any) -> None:
 
 
 def _columnar(data: bytes) -> pa.Table:
+    kind = "orc" if data[:3] == b"ORC" else "parquet" if data[:4] == b"PAR1" else None
+    if kind is None:
+        raise ValueError(f"neither Avro, ORC nor Parquet (it begins with {data[:4].hex()})")
     try:
-        if data[:3] == b"ORC":
-            stripes = orc.ORCFile(io.BytesIO(data))
-            check_rows(stripes.nrows, len(data))
-            return stripes.read()
-        if data[:4] == b"PAR1":
-            file = parquet.ParquetFile(io.BytesIO(data))
-            check_parquet(file, len(data))
+        with columnar.opened(data, kind) as file:
             return file.read()
-    except (pa.ArrowException, OSError) as exc:
+    except (pa.ArrowException, OSError, ValueError) as exc:
         raise ValueError(f"undecodable: {exc}") from exc
-    raise ValueError(f"neither Avro, ORC nor Parquet (it begins with {data[:4].hex()})")
 
 
 def _dig_columns(table: pa.Table, columns: Mapping[str, Sequence[str]]) -> pa.Table:

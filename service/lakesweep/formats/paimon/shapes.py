@@ -15,7 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyarrow import orc
 
-from lakesweep.formats import avro
+from lakesweep.formats import avro, columnar
 
 Record = dict[str, Any]
 _AVRO_CODECS = {"zstd": "zstandard", "none": "null", "null": "null", "snappy": "zstandard", "lz4": "zstandard"}
@@ -39,7 +39,8 @@ def shape_of(data: bytes) -> Shape:
     if data[:4] == avro.MAGIC:
         return Shape(schema=_record_schema(avro.walk(data).schema))
     if data[:3] == b"ORC":
-        return Shape(schema=orc.ORCFile(io.BytesIO(data)).schema)
+        with columnar.opened(data, "orc") as file:
+            return Shape(schema=file.schema)
     raise ValueError("neither Avro nor ORC")
 
 
