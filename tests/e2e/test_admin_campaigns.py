@@ -156,7 +156,7 @@ def fault(caller, hidden, request, status, text):
     return None
 
 
-def test_fuzzed_requests_break_nothing_and_tell_nobody_elses_names(tmp_path):
+def test_fuzzed_requests_break_nothing_and_tell_nobody_elses_names(tmp_path, capsys):
     place = make_place(tmp_path)
     acme, reader = place.token("acme"), place.token("umbrella", role="read")
     with place.service() as api:
@@ -192,9 +192,11 @@ def test_fuzzed_requests_break_nothing_and_tell_nobody_elses_names(tmp_path):
     assert "Traceback" not in log
     assert acme not in log
     assert reader not in log
+    with capsys.disabled():
+        print(f"\n{sum(map(len, answered.values()))} fuzzed requests: 0 errors of ours, 0 foreign names, 0 foreign acts")
 
 
-def test_no_foreign_page_acts_through_a_browser_on_this_machine(tmp_path):
+def test_no_foreign_page_acts_through_a_browser_on_this_machine(tmp_path, capsys):
     """Without tokens the API is this machine's alone: every Host, Origin and Sec-Fetch-Site that is not refuses."""
     place = make_place(tmp_path)
     port = place.admin_port
@@ -233,3 +235,5 @@ def test_no_foreign_page_acts_through_a_browser_on_this_machine(tmp_path):
             if paused:
                 assert api.ask("POST", "/api/v1/resume", {"scope": "acme/prod/returns"}).document == {"paused": []}
     assert faults == []
+    with capsys.disabled():
+        print(f"\n{len(combinations)} combinations of Host, Origin and Sec-Fetch-Site: 0 foreign pages acted")
