@@ -193,7 +193,7 @@ def test_fuzzed_requests_break_nothing_and_tell_nobody_elses_names(tmp_path, cap
     assert acme not in log
     assert reader not in log
     with capsys.disabled():
-        print(f"\n{sum(map(len, answered.values()))} fuzzed requests: 0 errors of ours, 0 foreign names, 0 foreign acts")
+        print(f"\n{sum(map(len, answered.values()))} fuzzed requests: 0 errors of ours, 0 names or acts of others")
 
 
 def test_no_foreign_page_acts_through_a_browser_on_this_machine(tmp_path, capsys):

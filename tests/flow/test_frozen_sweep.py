@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -19,8 +22,8 @@ SWEEP = """
     from lakesweep.state.memory import MemoryStateStore
     from lakesweep.storage import local_delete
 
-    home, freezes_at = sys.argv[1], int(sys.argv[2])
-    local_delete._PAGE = 5
+    home, freezes_at, page = sys.argv[1], *map(int, sys.argv[2:])
+    local_delete._PAGE = page
     asked = 0
 
     class Clock:
@@ -58,6 +61,26 @@ def test_no_page_leaves_a_process_that_was_frozen_beyond_its_lease(tmp_path: Pat
     for number in range(20):
         (home / f"{number:02}").touch()
     subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SWEEP), str(home), str(page)], check=True, timeout=60, cwd=tmp_path
+        [sys.executable, "-c", textwrap.dedent(SWEEP), str(home), str(page), "5"], check=True, timeout=60, cwd=tmp_path
     )
     assert len(list(home.iterdir())) == 20 - 5 * (page - 1)
+
+
+def test_a_freeze_in_the_middle_of_a_page_keeps_the_rest_of_it(tmp_path: Path) -> None:
+    files, home = 30_000, tmp_path / "files"
+    home.mkdir()
+    for number in range(files):
+        os.close(os.open(home / f"{number:05}", os.O_CREAT))
+    command = [sys.executable, "-c", textwrap.dedent(SWEEP), str(home), "0", str(files)]
+    with subprocess.Popen(command, cwd=tmp_path) as sweep:
+        while (home / "00500").exists():  # files go in the order of their names
+            assert sweep.poll() is None
+        sweep.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, sweep.pid, os.WSTOPPED | os.WNOWAIT)
+        frozen = len(os.listdir(home))
+        time.sleep(1.5)
+        sweep.send_signal(signal.SIGCONT)
+        assert sweep.wait(60) == 0
+    assert 0 < frozen < files - 500
+    # One had been looked at before the freeze, and was about to go.
+    assert frozen - len(os.listdir(home)) <= 1
