@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lakesweep.cleanup.deleter import Conditions, Deleted, Fate, not_sent
 from lakesweep.model.location import Location
-from lakesweep.storage._unlink import NOT_A_FILE, remove
+from lakesweep.storage._unlink import NOT_A_FILE, NOT_TRIED, remove, steady_ns
 
 _PLAIN = "file:///"
 _MISLEADING = frozenset(("", ".", ".."))
@@ -23,6 +23,8 @@ _MISLEADING = frozenset(("", ".", ".."))
 
 _PAGE = 1000
 """Files between two questions: unlinking them takes some milliseconds."""
+_UNASKED_NS = 100_000_000
+"""For so long the lease is taken to be as it was when last looked at, within a page."""
 
 
 class LocalDeleter:
@@ -52,13 +54,28 @@ class LocalDeleter:
 
 
 def _delete_unless(ended: Callable[[], str | None], paths: Sequence[str]) -> list[Deleted]:
-    """In the thread itself: it may have waited for its turn, or been frozen with the machine."""
-    if why := ended():
-        return [not_sent(path, why) for path in paths]
-    return _delete(paths)
+    """In the thread itself: it may have waited for its turn, or been frozen with the machine. Also in the middle of a
+    page, and a slow disk may take longer for one than the lease lasts: what has taken long is looked at again."""
+    answers: dict[int, Deleted] = {}
+    left = list(range(len(paths)))
+    while left:
+        until = steady_ns() + _UNASKED_NS  # counted from before the question
+        if why := ended():
+            answers.update((index, not_sent(paths[index], why)) for index in left)
+            break
+        told = _attempt([paths[index] for index in left], until)
+        answers.update((left[at], answer) for at, answer in told.items())
+        left = [index for index in left if index not in answers]
+    return [answers[index] for index in range(len(paths))]
 
 
 def _delete(paths: Sequence[str]) -> list[Deleted]:
+    told = _attempt(paths, 0)
+    return [told[index] for index in range(len(paths))]
+
+
+def _attempt(paths: Sequence[str], until: int) -> dict[int, Deleted]:
+    """Answers by index, of those that were begun before a moment of the steady clock; all of them if it is 0."""
     answers: dict[int, Deleted] = {}
     exact: dict[int, bytes] = {}
     neighbours: dict[bytes, list[int]] = {}
@@ -70,9 +87,10 @@ def _delete(paths: Sequence[str]) -> list[Deleted]:
         else:
             neighbours.setdefault(place[: place.rindex(b"/")], []).append(index)
     order = [index for inside in neighbours.values() for index in inside]
-    for index, (code, reached) in zip(order, remove([exact[index] for index in order]), strict=True):
-        answers[index] = _answer(paths[index], exact[index], code, reached)
-    return [answers[index] for index in range(len(paths))]
+    for index, (code, reached) in zip(order, remove([exact[index] for index in order], until=until), strict=True):
+        if code != NOT_TRIED:
+            answers[index] = _answer(paths[index], exact[index], code, reached)
+    return answers
 
 
 def _answer(path: str, exact: bytes, code: int, reached: int) -> Deleted:
