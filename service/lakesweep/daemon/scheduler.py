@@ -159,12 +159,13 @@ class Scheduler:
         self.app.metrics.scheduler_step.set(now.timestamp())
         await self._retire()
         for tenant, dataset in self.roster.wanted(now):
-            tasks.create_task(self._look(tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
+            tasks.create_task(self._look(self.app, tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
         if await self._refresh(now):
             self._start(tasks, now)
 
-    async def _look(self, tenant: TenantSettings, dataset: DatasetSettings) -> None:
-        app = self.app
+    async def _look(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
+        if app is not self.app:
+            return  # other settings came before this look began: they have their own
         self._users[app] += 1
         try:
             await self.roster.look(tenant, dataset)

@@ -483,6 +483,21 @@ async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_close
         await new.retire()
 
 
+async def test_a_reload_before_a_look_has_begun_does_not_end_the_scheduler(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        new = stand.app.successor(Settings.model_validate(lake.settings()))
+        new._adapters.storage = _with_clock(new._adapters.storage, stand.clock)
+        async with asyncio.TaskGroup() as tasks:
+            looking = asyncio.ensure_future(stand.scheduler.step(tasks))
+            await asyncio.sleep(0)  # the look is a task that has not begun
+            stand.scheduler.adopt(new)
+            await looking
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done")]
+        await new.retire()
+
+
 @pytest.mark.parametrize(
     ("tenant", "deleted"),
     [({"dry_run": True}, 0), ({"enabled": False}, 0), ({"grace_period_hours": 48}, 0), (None, 0), ({}, 3)],
