@@ -15,7 +15,7 @@ help:  ## Show what can be made
 setup: $(VENV)/.installed  ## Make .venv with lakesweep and its pinned dependencies
 	@.ci/need java >/dev/null
 
-COMPILED := $(wildcard service/lakesweep/*/*.pyx service/lakesweep/*/*.pxi)
+COMPILED := $(shell find service/lakesweep -name "*.pyx" -o -name "*.pxi")
 
 $(VENV)/.installed: requirements.lock build.lock pyproject.toml $(COMPILED)
 	@.ci/need python

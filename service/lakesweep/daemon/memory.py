@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from lakesweep.daemon.tending import Turn
+from lakesweep.daemon.table_run import ScheduledRun
 
 log = structlog.get_logger()
 
@@ -45,7 +45,7 @@ class MemoryWatch:
 
     def __init__(
         self,
-        turns: Callable[[], list[Turn]],
+        turns: Callable[[], list[ScheduledRun]],
         *,
         used: Callable[[], int] = used,
         limit: int | None = None,
@@ -61,7 +61,7 @@ class MemoryWatch:
             self.look()
             await asyncio.sleep(_EVERY_SECONDS)
 
-    def look(self) -> Turn | None:
+    def look(self) -> ScheduledRun | None:
         """End the run since whose beginning memory grew most, if there is too little left. One at a time: what it
         held is free only when it has ended."""
         held, turns = self._used(), self._turns()
