@@ -212,7 +212,7 @@ HOLES = (
         SERVICE,
         edit(
             "lakesweep.cleanup.run_recorder",
-            "Closing.finish",
+            "RunRecorder.finish",
             "            await self.state.update_run(run)\n",
             "            pass\n",
         ),
@@ -224,7 +224,7 @@ HOLES = (
         edit(
             "lakesweep.daemon.due_times",
             "after_run",
-            "failures, next_due = 0, schedule.after(now, luck)",
+            "failures, next_due = 0, schedule.after(now, jitter)",
             "failures, next_due = 0, now",
         ),
     ),
@@ -241,13 +241,13 @@ HOLES = (
         edit(
             "lakesweep.daemon.due_times",
             "due_at",
-            "return min(due.next_due, schedule.after(due.last_finished, luck=1.0))",
+            "return min(due.next_due, schedule.after(due.last_finished, jitter=1.0))",
             "return due.next_due",
         ),
         edit(
             "lakesweep.daemon.due_times",
             "after_run",
-            "next_due = now + min(_backoff(schedule, failures, now), schedule.after(now, luck) - now)",
+            "next_due = now + min(_backoff(schedule, failures, now), schedule.after(now, jitter) - now)",
             "next_due = now + _backoff(schedule, failures, now)",
         ),
     ),
