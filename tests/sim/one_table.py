@@ -8,11 +8,11 @@ from typing import Any
 from tests.sim.formats import Model
 from tests.sim.replicas import SimAdapters
 
-from lakesweep.cleanup.ports import Table
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.table import Table
 
 
 class OneTable:

@@ -29,12 +29,12 @@ from tests.sim.loop import VirtualLoop
 from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
 from tests.sim.world import Killed, Lost, World
 
-from lakesweep.cleanup.deleter import GatedDeleter
-from lakesweep.daemon import adapters, app, scheduler, worker
+from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.daemon import adapters, app, lease, scheduler
 from lakesweep.daemon.app import App
 from lakesweep.daemon.clock import Uptime
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.daemon.tidy import GatedTidy
+from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.formats import registry as formats
 from lakesweep.model.run import EngineChoice
 from lakesweep.settings.schema import Settings
@@ -208,7 +208,7 @@ class Replica:
         while not ended:
             try:
                 await self.opened()
-                self.scheduler = Scheduler(self.app, luck=chance.random)
+                self.scheduler = Scheduler(self.app, jitter=chance.random)
                 await self.scheduler.run()
                 ended = True
             except Killed:
@@ -247,11 +247,11 @@ def seams(world: SimWorld, seed: int) -> Iterator[Path]:
         world.failure = world.failure or Lost(f"the product met a bug: {trouble!r}")
         world.failure.__cause__ = trouble
 
-    before = (app.Adapters, app.open_state, worker.time, scheduler.STEP_SECONDS, uuid.uuid4, random.getstate())
+    before = (app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4, random.getstate())
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         app.Adapters, app.open_state = SimAdapters, open_state
-        worker.time = SimpleNamespace(clock_gettime=steady)
+        lease.time = SimpleNamespace(clock_gettime=steady)
         scheduler.STEP_SECONDS = IDLE_SECONDS
         _METRICS.count_panic = panicked  # type: ignore[method-assign]
         uuid.uuid4 = lambda: uuid.UUID(int=chance.getrandbits(128), version=4)
@@ -259,7 +259,7 @@ def seams(world: SimWorld, seed: int) -> Iterator[Path]:
         try:
             yield Path(place)
         finally:
-            app.Adapters, app.open_state, worker.time, scheduler.STEP_SECONDS, uuid.uuid4 = before[:5]
+            app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4 = before[:5]
             random.setstate(before[5])
 
 

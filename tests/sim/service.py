@@ -20,10 +20,10 @@ from tests.sim.story import Step
 from tests.sim.watch import Watch
 from tests.sim.world import Adversary, Call, Fault, Killed, Rules
 
-from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import clock, hold_commands
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError
+from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
 
 OPERATOR = "operator"
@@ -219,7 +219,7 @@ class ServiceStory:
                 await self.operator.app.approve(run["run_id"], by=OPERATOR)
                 await self.watch.approved(self.operator.app, run["run_id"])
                 for replica in self._schedulers():
-                    replica.scheduler.forget_refresh()
+                    replica.scheduler.invalidate()
                 return
 
     def _reload(self, settings: Settings) -> None:
