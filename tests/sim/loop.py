@@ -67,6 +67,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             return self.run_until_complete(work)
         finally:
+            if self._asyncgens:
+                self.run_until_complete(self.shutdown_asyncgens())
             self._ready.clear()
             self._scheduled.clear()
             asyncio.set_event_loop(None)

@@ -1,25 +1,372 @@
-"""A story: a seed makes a list of steps, each with a seed of its own, and each cycle step with its interruptions.
+"""A story: a seed makes a list of steps, each with a seed of its own, and each cycle with its interruptions.
 
     Story("iceberg", seed=7).run()            make the story up while it goes, from the seed
-    Story("iceberg", script=[...]).run()      replay exactly these steps: what shrinking does
+    Story("iceberg", 7, script=[...]).run()   replay exactly these steps: what shrinking does
 
-A step that cannot happen any more, since an earlier one was left out, is passed over.
+A step that cannot happen any more, since an earlier one was left out, is passed over. At the end the world falls quiet,
+and some cycles later nothing dead may be left.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+import random
+import secrets
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import structlog
+from tests.sim.formats import Model, open_model
+from tests.sim.loop import Stuck, VirtualLoop
+from tests.sim.oracle import Oracle
+from tests.sim.ports import Process
+from tests.sim.product import Runner
+from tests.sim.world import Adversary, Call, Event, Fault, Killed, Lost, Rules, World
+
+from lakesweep.model.errors import LakesweepError
+from lakesweep.model.run import CleanupRun
+from lakesweep.state.memory import MemoryStateStore
+
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+FAULTS = ("unavailable", "timeout", "throttled", "denied", "partial")
+_CALL_SECONDS = 0.05
+"""What every call of the product takes."""
 
 
 @dataclass(slots=True)
 class Step:
-    """What happens next. `name` is a model's step, or `cycle`, `wait`, or an interruption's name.
+    """What happens next. `name` is a model's step, `cycle`, `wait`, or an interruption: `fault …`, `kill`, `clock`.
 
-    Of a cycle, `inner` are the interruptions: each with `at`, the how manyeth call of that cycle it comes before
-    (or, with `after`, between whose effect and answer it comes)."""
+    Of a cycle, `inner` are the interruptions. Each comes at the call number `at` of that cycle, counted over the calls
+    of the operation `on` if that is given; before it, or, with `after`, between its effect and its answer."""
 
     name: str
     seed: int
     at: int = 0
+    on: str = ""
     after: bool = False
     inner: list[Step] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a story ended."""
+
+    format: str
+    seed: int
+    failure: str | None
+    script: list[Step]
+    seen: Counter[str]
+    calls: int
+    cycles: int
+    deleted: int
+    outcomes: Counter[str]
+    trace: list[Event]
+
+    @property
+    def kind(self) -> str:
+        """What failed, without the names in it: a shrunk story must fail in the same way."""
+        words = (self.failure or "").split()
+        return " ".join(word for word in words if "/" not in word and not any(sign.isdigit() for sign in word))
+
+
+class Story(Adversary):
+    """One story. `run` may be called once."""
+
+    def __init__(self, format: str, seed: int, script: list[Step] | None = None, *, tracing: bool = False) -> None:
+        self.format, self.seed = format, seed
+        self._replayed = script
+        self._rng = random.Random(f"{format} {seed}")
+        self.script: list[Step] = []
+        self.world = World(rules=_rules(random.Random(f"rules {format} {seed}")), tracing=tracing)
+        self.world.adversary = self
+        self.model: Model = open_model(format, self.world)
+        self.oracle = Oracle(self.world, self.model)
+        self.process = Process(self.world)
+        self.store = MemoryStateStore(self.process)
+        self.runner = Runner(self.model, self.process, self.store)
+        self.outcomes: Counter[str] = Counter()
+        self._deleted = 0
+        self._cycle: Step | None = None
+        self._counts: Counter[str] = Counter()
+        self._last_calls = 60
+        self._phase = "planning"
+
+    def run(self) -> Result:
+        """Tell it. A failure is in the result; nothing is raised."""
+        failure: str | None = None
+        with _deterministic(self.world, self.seed):
+            try:
+                self._tell()
+            except (Lost, Stuck) as exc:
+                failure = str(exc)
+            except Exception as exc:  # noqa: BLE001 - a bug of the product or of the simulator ends a story too
+                failure = f"{type(exc).__name__}: {exc}"
+                self.error = exc
+        if failure:
+            self.world.say("oracle", failure)
+        return Result(
+            self.format,
+            self.seed,
+            failure,
+            self.script,
+            self.world.seen,
+            self.world.calls,
+            self.runner.runs,
+            self._deleted,
+            self.outcomes,
+            self.world.trace,
+        )
+
+    # ---- the plot
+
+    def _tell(self) -> None:
+        shape = random.Random(f"shape {self.format} {self.seed}")
+        self.process.page_rows = shape.choice([3, 10, 50, 1000])
+        self.process.request_keys = shape.choice([1, 3, 10, 1000])
+        self.world.random = random.Random(shape.getrandbits(32))
+        self.model.begin()
+        if self._replayed is None:
+            for _ in range(self._rng.randrange(6, 18)):
+                self._do(self._next())
+            self._do(Step("cycle", self._rng.getrandbits(32)))
+        else:
+            for step in self._replayed:
+                self._do(step)
+        self._end(shape)
+
+    def _next(self) -> Step:
+        rng = self._rng
+        kind = rng.random()
+        seed = rng.getrandbits(32)
+        if kind < 0.2:
+            return Step("wait", seed)
+        if kind < 0.4:
+            return Step("cycle", seed)
+        possible = [*self.model.steps(), *self.model.revivals()]
+        return Step(rng.choice(possible), seed)
+
+    def _do(self, step: Step) -> None:
+        world = self.world
+        if step.name == "cycle":
+            self._run_cycle(step)
+        elif step.name == "wait":
+            self.script.append(step)
+            self._wait(step.seed)
+        elif step.name in self.model.steps() or step.name in self.model.revivals():
+            self.script.append(step)
+            world.random = random.Random(step.seed)
+            world.advance(timedelta(seconds=world.random.randrange(1, 3600)))
+            self.model.do(step.name)
+        self.oracle.check()
+
+    def _wait(self, seed: int) -> None:
+        span = timedelta(hours=random.Random(seed).choice([1, 6, 20, 26, 50, 80, 170, 200]))
+        self.world.advance(span)
+        self.world.say("world", f"{span} pass")
+
+    def _end(self, shape: random.Random) -> None:
+        """Quiet: whatever is dead has to go within some cycles."""
+        world, rules = self.world, self.world.rules
+        world.say("world", "from here on all is quiet")
+        world.random = random.Random(shape.getrandbits(32))
+        self.process.clock_error = timedelta(0)
+        self.model.settle()
+        outcomes: list[str] = []
+        for number in range(5):
+            world.advance(timedelta(hours=max(rules.grace, rules.stream_state, rules.max_snapshot_age, 1000) + 1))
+            outcomes.append(self._run_cycle(None))
+            self.oracle.check()
+            if number and outcomes[-1] == "done" and not self.model.dead():
+                break
+        self.oracle.check_quiet(outcomes)
+
+    # ---- cycles
+
+    def _run_cycle(self, step: Step | None) -> str:
+        told = Step("cycle", step.seed) if step else None
+        if step is not None and told is not None:
+            self.script.append(told)
+            self._plan = self._interruptions(step) if self._replayed is None else list(step.inner)
+        else:
+            self._plan = []
+        self._cycle, self._counts, self._phase = told, Counter(), "planning"
+        process = self.process
+        process.alive, process.deleted, process.lost_answers, process.last_words = True, [], 0, 0
+        first = self.world.calls
+        self.world.say(process.name, "a cycle begins")
+        loop = VirtualLoop(lambda seconds: self.world.advance(timedelta(seconds=seconds)))
+        try:
+            run = loop.run(self.runner.cycle())
+        except BaseException as exc:
+            if isinstance(exc, KeyboardInterrupt) or (process.alive and not isinstance(exc, LakesweepError)):
+                raise
+            # What a cycle cannot write down even at its beginning, the service reports and tries again.
+            outcome = f"failed: {exc}" if process.alive else "killed"
+        else:
+            outcome = self._outcome(run)
+        self._cycle = None
+        self._last_calls = max(20, self.world.calls - first)
+        self._deleted += len(process.deleted)
+        self.outcomes[outcome] += 1
+        self.world.say(process.name, "the cycle ends", outcome)
+        if outcome.startswith("refused ref_"):
+            self.model.restore()
+        return outcome
+
+    def _outcome(self, run: CleanupRun) -> str:
+        process = self.process
+        told = run.deletion.deleted.files if run.deletion else 0
+        if told != len(process.deleted) - process.lost_answers:
+            raise Lost(
+                f"the report says {told} deleted; {len(process.deleted)} went, {process.lost_answers} answers were lost"
+            )
+        if run.refusal is not None:
+            return f"refused {run.refusal.code}"
+        return str(run.outcome) if str(run.outcome) == "done" else f"{run.outcome}: {run.reason}"
+
+    def _interruptions(self, step: Step) -> list[Step]:
+        """Chosen before the cycle begins: when, and of what kind. What a writer does is chosen when it comes to it."""
+        rng = random.Random(step.seed)
+        found = []
+        for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 4, 6])):
+            kind = rng.random()
+            name = "writer" if kind < 0.6 else f"fault {rng.choice(FAULTS)}" if kind < 0.8 else ""
+            name = name or rng.choice(["kill", "kill", "wait", "clock"])
+            on, at = "", rng.randrange(self._last_calls)
+            if rng.random() < 0.6:
+                on = rng.choice(_OPERATIONS[self.format])
+                at = rng.choice([0, 0, 0, 1, 1, 2, 3, 5, 8])
+            found.append(Step(name, rng.getrandbits(32), at, on, rng.random() < 0.3))
+        return found
+
+    # ---- the adversary
+
+    async def before(self, call: Call) -> None:
+        self.world.now += timedelta(seconds=_CALL_SECONDS)
+        if self._cycle is None:
+            return
+        self._counts[""] += 1
+        self._counts[call.operation] += 1
+        self._enter_phase(call)
+        if self._plan:
+            self._interrupt(call, after=False)
+
+    async def after(self, call: Call) -> None:
+        if self._cycle is not None and self._plan:
+            self._interrupt(call, after=True)
+
+    def _interrupt(self, call: Call, *, after: bool) -> None:
+        due = [
+            one
+            for one in self._plan
+            if one.after == after and (not one.on or one.on == call.operation) and one.at == self._counts[one.on] - 1
+        ]
+        for one in due:
+            self._plan.remove(one)
+        for one in due:
+            self._happen(one, call)
+
+    def _happen(self, one: Step, call: Call) -> None:
+        where = f"{'after' if one.after else 'before'} {call.port}.{call.operation}"
+        if one.name == "writer":
+            for number in range(random.Random(one.seed).choice([1, 1, 1, 2, 4])):
+                self._meanwhile(replace(one, name="", seed=one.seed + number), where)
+            return
+        if one.name.startswith("fault "):
+            self._record(one, f"fault {where}")
+            self.world.say("adversary", one.name, where)
+            raise Fault(one.name.removeprefix("fault "))
+        if one.name == "kill":
+            self._record(one, f"kill {where}")
+            self.world.say("adversary", "the process is killed", where)
+            self.process.alive = False
+            raise Killed(where)
+        if one.name == "wait":
+            self._record(one, f"the process stands still {where}")
+            self._wait(one.seed)
+        elif one.name == "clock":
+            self._record(one, f"the clock is set {where}")
+            minutes = random.Random(one.seed).choice([-10, 5, 14, -100, 100, 5000, -5000])
+            self.process.clock_error += timedelta(minutes=minutes)
+            self.world.say("adversary", f"the clock is set by {minutes} minutes", where)
+        else:
+            self._meanwhile(one, where)
+
+    def _meanwhile(self, one: Step, where: str) -> None:
+        """Another writer's step. What brings dead files back only comes where the product can still notice."""
+        late = self.process.last_words and not where.endswith("before catalog.pointer")
+        revivals = [] if one.after or late else list(self.model.revivals())
+        possible = [*self.model.steps(), *revivals]
+        name = one.name or random.Random(one.seed ^ 1).choice(possible)
+        if name not in possible:
+            return
+        self._record(replace(one, name=name), f"a writer's step while {self._phase}")
+        self.world.seen[f"{name}, during a cycle"] += 1
+        kept, self.world.random = self.world.random, random.Random(one.seed)
+        self.model.do(name)
+        self.world.random = kept
+
+    def _record(self, one: Step, situation: str) -> None:
+        self.world.seen[situation] += 1
+        if self._cycle is not None:
+            self._cycle.inner.append(one)
+
+    def _enter_phase(self, call: Call) -> None:
+        """Where a cycle is, as seen from outside."""
+        phase = self._phase
+        if call.operation == "list" and phase in ("planning", "listed"):
+            phase = "listing"
+        elif call.operation != "list" and phase == "listing":
+            phase = "listed"
+        elif call.operation == "save_plan":
+            phase = "planned"
+        elif call.operation == "commit":
+            phase = "committing"
+        elif phase == "committing":
+            phase = "committed"
+        elif call.operation == "begin_batch":
+            phase = "sweeping"
+        self._phase = phase
+
+
+_COMMON = ("list", "read", "put", "delete", "delete", "begin_batch", "finish_batch", "save_plan", "set_pending_expiry")
+_OPERATIONS = {
+    "iceberg": (*_COMMON, "pointer", "pointer", "commit", "commit"),
+    "delta": _COMMON,
+    "paimon": _COMMON,
+}
+
+
+def _rules(rng: random.Random) -> Rules:
+    return Rules(
+        grace=rng.choice([24, 24, 48, 72]),
+        max_snapshot_age=rng.choice([12, 24, 72, 72, 168]),
+        min_snapshots=rng.choice([1, 1, 1, 2, 5]),
+        stream_state=rng.choice([48, 168]),
+        confirm_after=rng.choice([0, 0, 0, 0, 24]),
+        batch_size=rng.choice([1, 2, 5, 1000, 1000]),
+    )
+
+
+@contextmanager
+def _deterministic(world: World, seed: int) -> Iterator[None]:
+    """Names and jitter that the product draws by itself come from the story too."""
+    kept = uuid.uuid4, secrets.token_bytes, random.getstate()
+    own = random.Random(seed)
+    uuid.uuid4 = lambda: uuid.UUID(int=own.getrandbits(128), version=4)
+    secrets.token_bytes = lambda count=32: own.randbytes(count or 32)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        uuid.uuid4, secrets.token_bytes = kept[0], kept[1]
+        random.setstate(kept[2])

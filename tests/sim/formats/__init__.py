@@ -36,6 +36,11 @@ class Model:
         called with a name that `steps` gives at that moment."""
         raise NotImplementedError
 
+    def revivals(self) -> Sequence[str]:
+        """Steps that bring back what nothing refers to any more: an old path added again, a catalog or a log set back.
+        They only happen at moments when the product can still notice, never between its last question and a delete."""
+        return ()
+
     def do(self, name: str) -> None:
         """Let it happen, at once and whole. All chance comes from `world.random`, names from `world.uuid()`."""
         raise NotImplementedError
@@ -49,12 +54,22 @@ class Model:
         """The product has written (or, with None, deleted) an object. A commit of the product is taken over here, and
         judged: raise Lost if it expired what it may not."""
 
+    reasons: set[str]
+    """Codes of refusals that this table may end with, since something has happened that only a person can settle."""
+
+    def restore(self) -> None:
+        """A run ended with a refusal: the operator does what its sentence says, if that is something to be done."""
+
     def settle(self) -> None:
         """The story ends: every job commits or gives up, other writers stop. After it `dead` is what must go."""
 
     def dead(self) -> set[str]:
         """Objects below the table's places that no reader wants and that have to go once they are old enough."""
         raise NotImplementedError
+
+    def overdue(self) -> Sequence[object]:
+        """Snapshots (or the like) that should have been expired by now, when all has been quiet for long."""
+        return ()
 
     # ---- help for subclasses
 

@@ -1,0 +1,102 @@
+"""Run stories, or replay one.
+
+python -m tests.sim --format iceberg --stories 1000 --workers 2    many, from seed 0 on
+python -m tests.sim --format iceberg --first 7000000 --stories 10  others
+python -m tests.sim --format iceberg --seed 42                     one, printed; shrunk first if it fails
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+
+from tests.sim import situations
+from tests.sim.campaign import Figures, campaign, kept_seeds, tell
+from tests.sim.shrink import shrink
+from tests.sim.story import Result, Step, Story
+
+FORMATS = ("iceberg", "delta", "paimon")
+
+
+def main() -> int:
+    """The exit code is 1 if a story failed, or if a situation that has to come up never did."""
+    options = _options()
+    formats = [options.format] if options.format else list(FORMATS)
+    if options.seed is not None:
+        return max(replay(one, options.seed, whole=options.whole) for one in formats)
+    first = random.SystemRandom().randrange(10**9, 10**12) if options.random else options.first
+    return max(run_many(one, range(first, first + options.stories), options.workers) for one in formats)
+
+
+def run_many(format: str, seeds: range, workers: int) -> int:
+    """A campaign of one format, and the seeds that failed before."""
+    began, said = time.monotonic(), 0.0
+    total = tell(format, kept_seeds(format))
+    for figures in campaign(format, seeds, workers):
+        if time.monotonic() - said > 20:
+            said = time.monotonic()
+            print(f"  {figures.line()}", file=sys.stderr, flush=True)
+    total.join(figures)
+    print(f"{total.line()}; {time.monotonic() - began:.0f} s, seeds {seeds.start} to {seeds.stop - 1}")
+    _print_seen(total)
+    for kind in dict.fromkeys(kind for _, kind, _ in total.failures):
+        seeds_of = [seed for seed, other, _ in total.failures if other == kind]
+        print(f"\n{len(seeds_of)} stories failed like this one (seeds {', '.join(map(str, seeds_of[:10]))}):")
+        replay(format, seeds_of[0])
+    missing = situations.missing(format, total.seen) if total.stories >= situations.STORIES else []
+    for name in missing:
+        print(f"this never happened: {name}")
+    return 1 if total.failures or missing else 0
+
+
+def replay(format: str, seed: int, *, whole: bool = False) -> int:
+    """Tell one story aloud."""
+    result = Story(format, seed).run()
+    if result.failure and not whole:
+        shorter = shrink(result)
+        print(f"{format} {seed} fails; of its {_count(result.script)} steps these {_count(shorter.script)} are enough")
+        result = shorter
+    again = Story(format, seed, result.script, tracing=True).run()
+    _print_story(again)
+    return 1 if again.failure else 0
+
+
+def _print_story(result: Result) -> None:
+    for event in result.trace:
+        print(event)
+    print("\nthe steps:")
+    for step in result.script:
+        print(f"  {step.name}")
+        for one in step.inner:
+            where = f"the call {one.at + 1} of {one.on}" if one.on else f"call {one.at + 1}"
+            print(f"    {one.name}, {'after' if one.after else 'before'} {where}")
+    print(f"\n{result.format} {result.seed}: {result.failure or 'nothing was lost'}")
+
+
+def _print_seen(total: Figures) -> None:
+    for title, counts in (("outcomes", total.outcomes), ("situations", total.seen)):
+        print(f"\n{title}")
+        for name, count in sorted(counts.items()):
+            print(f"  {count:>9}  {name}")
+
+
+def _count(script: list[Step]) -> int:
+    return sum(1 + len(step.inner) for step in script)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.partition("\n")[0])
+    parser.add_argument("--format", choices=FORMATS, help="only this one")
+    parser.add_argument("--stories", type=int, default=1000, help="how many of each format")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--random", action="store_true", help="begin with a seed that nobody knows: for nightly runs")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--seed", type=int, help="replay this one, and print it")
+    parser.add_argument("--whole", action="store_true", help="with --seed: do not shrink it")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+"""The product on the simulated world: how a process opens the table of a model, and runs one cycle on it.
+
+Nothing of the product is replaced but its ports. The Iceberg catalog stands in for a REST server and its client.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.exceptions import CommitFailedException, ServerError
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePartitionStatisticsUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+)
+from tests.builders.audits import ABOUT, KEY
+from tests.sim.engine import PlainEngine
+from tests.sim.formats import Model
+from tests.sim.formats.iceberg import CommitRejected, IcebergModel
+from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
+from tests.sim.world import Fault, Rules
+
+from lakesweep.audit.chain_writer import ChainWriter
+from lakesweep.audit.trail import Trail
+from lakesweep.cleanup import guards
+from lakesweep.cleanup.cycle import Cycle
+from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
+from lakesweep.formats import registry as formats
+from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
+from lakesweep.formats.iceberg.format import IcebergFormat
+from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.unpublished_files import LeaveAll
+from lakesweep.model.errors import CatalogUnavailable, LakesweepError, Refused, UnknownTable
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import CleanupRun, EngineChoice
+from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.table import Table, TableFormat, TableState
+
+TENANT = TenantId("acme")
+ARTIFACTS = Location.parse("s3://artifacts/lakesweep")
+
+
+class SimCatalog:
+    """What IcebergFormat asks of a catalog, from a REST server that applies commits."""
+
+    can_write = True
+    identity = "simulated"
+
+    def __init__(self, model: IcebergModel, process: Process) -> None:
+        self._model = model
+        self._process = process
+
+    async def tables(self, namespace: tuple[str, ...] | None) -> list[tuple[str, ...]]:
+        return await self._ask("tables", "", lambda: sorted(tuple(name.split(".")) for name in self._model.catalog))
+
+    async def pointer(self, identifier: tuple[str, ...]) -> Pointer:
+        name = ".".join(identifier)
+
+        def found() -> Pointer | None:
+            table = self._model.catalog.get(name)
+            if table is None:
+                return None
+            view = table.current
+            return Pointer(
+                metadata_location=view.path,
+                properties=view.properties,
+                snapshots=frozenset(view.snapshots),
+                refs={ref_name: ref.snapshot_id for ref_name, ref in view.refs.items()},
+            )
+
+        pointer = await self._ask("pointer", name, found)
+        if pointer is None:
+            raise UnknownTable(f"the catalog has no table {name}")
+        return pointer
+
+    async def commit_style(self) -> CommitStyle:
+        return CommitStyle.SERVER
+
+    async def no_swap(self) -> str | None:
+        return None
+
+    async def commit(
+        self, identifier: tuple[str, ...], pointer: Pointer, requirements: Any, updates: Any, roots: Any
+    ) -> None:
+        name = ".".join(identifier)
+        try:
+            call = await self._process.enter("catalog", "commit", name)
+            try:
+                self._apply(name, pointer.metadata_location, requirements, updates)
+            except CommitRejected as exc:
+                raise CommitFailedException(str(exc)) from exc
+            await self._process.leave(call, "committed")
+        except Fault as fault:
+            raise (TimeoutError() if fault.kind == "timeout" else ServerError(fault.kind)) from fault
+
+    def explain(self, exc: BaseException) -> str:
+        return str(exc)
+
+    async def aclose(self) -> None:
+        pass
+
+    def __str__(self) -> str:
+        return "the simulated catalog"
+
+    async def _ask(self, operation: str, target: str, answer: Any) -> Any:
+        try:
+            call = await self._process.enter("catalog", operation, target)
+            found = answer()
+            await self._process.leave(call, getattr(found, "metadata_location", ""))
+        except Fault as fault:
+            raise CatalogUnavailable(f"injected: {fault.kind}") from fault
+        return found
+
+    def _apply(self, name: str, base: str, requirements: Sequence[Any], updates: Sequence[Any]) -> None:
+        demands: dict[str, int] = {}
+        uuid: str | None = None
+        for one in requirements:
+            if isinstance(one, AssertRefSnapshotId):
+                demands[one.ref] = one.snapshot_id
+            elif isinstance(one, AssertTableUUID):
+                uuid = str(one.uuid)
+        changes: dict[str, list[Any]] = {"refs": [], "snapshots": [], "statistics": []}
+        for one in updates:
+            if isinstance(one, RemoveSnapshotRefUpdate):
+                changes["refs"].append(one.ref_name)
+            elif isinstance(one, RemoveSnapshotsUpdate):
+                changes["snapshots"] += one.snapshot_ids
+            elif isinstance(one, RemoveStatisticsUpdate | RemovePartitionStatisticsUpdate):
+                changes["statistics"].append(one.snapshot_id)
+            else:
+                raise TypeError(f"the simulated server knows no {type(one).__name__}")
+        self._model.expire(name, base, demands, uuid, changes)
+
+
+class SimIcebergFormat(IcebergFormat):
+    """IcebergFormat with the simulated catalog; nothing else is different."""
+
+    def __init__(self, spec: DatasetSpec, model: IcebergModel, process: Process) -> None:
+        self._spec = spec
+        self._storage = self._survey = SimStorage(process)
+        self._namespace = ("db",)
+        self._catalog = SimCatalog(model, process)  # type: ignore[assignment]
+        self._places = {}
+
+
+def open_format(model: Model, process: Process) -> TableFormat:
+    """The dataset that the model's table is in."""
+    root = Location.parse(model.tenant_root)
+    common: dict[str, Any] = {"tenant": TENANT, "tenant_root": root, "dataset": "prod"}
+    if isinstance(model, IcebergModel):
+        return SimIcebergFormat(DatasetSpec(format=FormatName.ICEBERG, **common), model, process)
+    spec = DatasetSpec(format=FormatName(model.format), **common, **model.dataset())  # type: ignore[attr-defined]
+    return formats.open_format(spec, SimStorage(process), process, SimWriter(process), LeaveAll())
+
+
+def policy_of(rules: Rules) -> CleanupPolicy:
+    """The product's policy from the story's rules."""
+    return CleanupPolicy(
+        dry_run=False,
+        grace_period=timedelta(hours=rules.grace),
+        max_snapshot_age=timedelta(hours=rules.max_snapshot_age),
+        min_snapshots_to_keep=rules.min_snapshots,
+        stream_state=timedelta(hours=rules.stream_state),
+        confirm_after=timedelta(hours=rules.confirm_after),
+        batch_size=rules.batch_size,
+    )
+
+
+class AlwaysOurs:
+    """A lease that nobody can take: replicas are `service.py`'s."""
+
+    async def check(self) -> None:
+        return None
+
+    def check_time(self) -> None:
+        return None
+
+
+_SCRATCH = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None, prefix="lakesweep-sim-")
+"""Plans are files. They are small, and in memory."""
+
+
+@dataclass
+class Runner:
+    """Runs cycles of one process, one after the other, on one state store."""
+
+    model: Model
+    process: Process
+    store: Any
+    runs: int = 0
+    scratch: Path = field(default_factory=lambda: Path(_SCRATCH.name))
+
+    async def cycle(self) -> CleanupRun:
+        """One cycle. What kills the process gets out of here."""
+        self.runs += 1
+        process, model = self.process, self.model
+        run_id = f"run-{self.runs:04d}"
+        storage, state = SimStorage(process), SimState(self.store, process)
+        source = open_format(model, process)
+        ref = TableRef(tenant=TENANT, dataset="prod", name="t", format=FormatName(model.format))
+        table = await source.open(ref)
+        company = _Company(source, table, storage)
+        rows = self.scratch / "plans" / f"{run_id}.parquet"
+        tenant_root = Location.parse(model.tenant_root)
+        engine = PlainEngine(storage=storage, decoder=formats.decoder)
+        neighbours, problem = await company.places()
+        cycle = Cycle(
+            run_id=run_id,
+            table=table,
+            tenant_root=tenant_root,
+            policy=policy_of(process.world.rules),
+            execute=True,
+            storage=storage,
+            choose_engine=lambda _: (engine, EngineChoice(kind="inprocess", why="simulated")),
+            open_deleter=lambda found: GatedDeleter(
+                SimDeleter(process), tenant_root=tenant_root, table_roots=found.roots
+            ),
+            state=state,
+            audit=Trail(
+                chain=ChainWriter(
+                    artifacts=ARTIFACTS,
+                    table=ref.label,
+                    run_id=run_id,
+                    key=KEY,
+                    storage=storage,
+                    writer=SimWriter(process),
+                    state=state,
+                    clock=process,
+                ),
+                about=ABOUT,
+            ),
+            clock=process,
+            fence=AlwaysOurs(),
+            fencing_token=1,
+            rows_path=str(rows),
+            neighbours=neighbours,
+            neighbours_problem=problem,
+            preconditions=company.preconditions,
+            lent=company.lent,
+        )
+        lease = await self.store.acquire_lease(ref.label, process.name, timedelta(days=3650))
+        cycle.fencing_token = lease.token
+        try:
+            return await cycle.run()
+        finally:
+            await self.store.release_lease(lease)
+            rows.unlink(missing_ok=True)
+
+
+class _Company:
+    """The tables around, as the service asks for them."""
+
+    def __init__(self, source: TableFormat, table: Table, storage: SimStorage) -> None:
+        self._source, self._table = source, table
+        self._borrowed = Borrowed(storage)
+        self._places: Mapping[TableRef, tuple[Location, ...]] = {}
+
+    async def places(self) -> tuple[Mapping[TableRef, tuple[Location, ...]], str | None]:
+        try:
+            self._places = await self._source.locations()
+        except LakesweepError as exc:
+            return self._places, str(exc)
+        return self._places, None
+
+    async def preconditions(self, state: TableState) -> None:
+        places, problem = await self.places()
+        if refusal := guards.check_neighbours(problem) or guards.check_overlap(state, places):
+            raise Refused(refusal.code, refusal.reason)
+
+    async def lent(self, state: TableState) -> Sequence[str]:
+        others = [ref for ref in self._places if ref != self._table.ref]
+        if not others:
+            return ()
+        begins = first_segments(place for where in self._places.values() for place in where)
+        tables = [await self._source.open(ref) for ref in others]
+        found = inside(await self._borrowed.of(tables, begins), state.roots, self._table.ref)
+        return [path for paths in found.values() for path in paths]
