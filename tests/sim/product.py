@@ -32,19 +32,19 @@ from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup import guards
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.delete_gate import GatedDeleter
-from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
+from lakesweep.cleanup.deleter import GatedDeleter
+from lakesweep.cleanup.ports import Table, TableFormat, TableState
+from lakesweep.daemon.borrowed import Borrowed, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
 from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.unpublished_files import LeaveAll
+from lakesweep.formats.tidy import LeaveAll
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, Refused, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, EngineChoice
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.ports.table import Table, TableFormat, TableState
 
 TENANT = TenantId("acme")
 ARTIFACTS = Location.parse("s3://artifacts/lakesweep")
@@ -159,7 +159,8 @@ def open_format(model: Model, process: Process) -> TableFormat:
     common: dict[str, Any] = {"tenant": TENANT, "tenant_root": root, "dataset": "prod"}
     if isinstance(model, IcebergModel):
         return SimIcebergFormat(DatasetSpec(format=FormatName.ICEBERG, **common), model, process)
-    spec = DatasetSpec(format=FormatName(model.format), **common, **model.dataset())  # type: ignore[attr-defined]
+    places = {name: Location.parse(place) for name, place in model.places().items()}
+    spec = DatasetSpec(format=FormatName(model.format), **common, **places, **model.settings())
     return formats.open_format(spec, SimStorage(process), process, SimWriter(process), LeaveAll())
 
 
@@ -245,7 +246,7 @@ class Runner:
             rows_path=str(rows),
             neighbours=neighbours,
             neighbours_problem=problem,
-            preconditions=company.preconditions,
+            ask_again=company.ask_again,
             lent=company.lent,
         )
         lease = await self.store.acquire_lease(ref.label, process.name, timedelta(days=3650))
@@ -272,7 +273,7 @@ class _Company:
             return self._places, str(exc)
         return self._places, None
 
-    async def preconditions(self, state: TableState) -> None:
+    async def ask_again(self, state: TableState) -> None:
         places, problem = await self.places()
         if refusal := guards.check_neighbours(problem) or guards.check_overlap(state, places):
             raise Refused(refusal.code, refusal.reason)

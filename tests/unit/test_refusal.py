@@ -1,6 +1,7 @@
 """What follows from a refusal is known for each code, and never more than was meant."""
 
-from lakesweep.model.refusal import RefusalCode, consequences, remedy
+from lakesweep.cli.remedies import remedy
+from lakesweep.model.refusal import RefusalCode, consequences
 
 
 def codes_that(what):

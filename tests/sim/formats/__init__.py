@@ -26,6 +26,14 @@ class Model:
         self.world = world
         world.watchers.append(self.noticed)
 
+    def places(self) -> Mapping[str, str]:
+        """The settings of the table's dataset that are addresses: `location` or `warehouse`."""
+        return {}
+
+    def settings(self) -> Mapping[str, str | bool]:
+        """Other settings of its dataset."""
+        return {}
+
     def begin(self) -> None:
         """Create the table, chosen at random from the kinds that there are (version, partitions, properties)."""
         raise NotImplementedError

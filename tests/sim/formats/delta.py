@@ -1,0 +1,337 @@
+"""Everybody who uses one Delta table: its writers, other cleaners, readers of each version, clones. No product code.
+
+What stays, by Delta's own rules and by what the product promises on top of them:
+- the newest version, and every version whose commit is younger than the log's retention (from midnight UTC), as far as
+  their files were not removed longer ago than `delta.deletedFileRetentionDuration` (at least a day);
+- all that such versions are rebuilt from: the newest complete checkpoint before each, and the commits behind it;
+- files of a job that has not committed yet, and change data, for the longest of the three waits;
+- what a commit names that counts although the log does not have it yet; files that a shallow clone reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from tests.sim.formats.delta_log import LOG, Added, DeltaLog
+from tests.sim.formats.delta_others import Others
+from tests.sim.formats.place import Place
+from tests.sim.formats.watching import WatchingModel
+from tests.sim.world import Lost, Stored, World
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+OLD_KINDS, NEW_KINDS = ("classic", "multipart"), ("classic", "v2-json", "v2-parquet")
+_ODD = ("k=a b/", "k=%C3%BC%3A/", "k=ü/", "k=#1/", "deep/er/", "k=100%25/", "")
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """Files that a writer holds and has not committed."""
+
+    files: list[Added]
+    optimize: bool
+
+
+class DeltaModel(WatchingModel):
+    """The table at `location`. `free` are names below it that may go: once there, always there."""
+
+    format = "delta"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.place = Place(world, self.location, "writer")
+        self.others = Others(self)
+        self.reasons: set[str] = set()
+        self.lite = False
+
+    # ---- the beginning
+
+    def places(self) -> Mapping[str, str]:
+        return {"location": self.location.rpartition("/")[0]}
+
+    def settings(self) -> Mapping[str, str | bool]:
+        return {"vacuum_mode": "lite" if self.lite else "full"}
+
+    def begin(self) -> None:
+        """A new table, where there is none."""
+        chance = self.world.random
+        self.lite = chance.random() < 0.15
+        self.kinds = NEW_KINDS if chance.random() < 0.5 else OLD_KINDS
+        self.free: set[str] = set()
+        self.changes: dict[str, int] = {}
+        """Files of change data, and the version that wrote each."""
+        self.jobs: list[Job] = []
+        self.announced: Added | None = None
+        """What a commit adds that counts and is not in the log yet."""
+        self.start = self.first = 0
+        """The version that the log begins with, and the oldest that readers may still ask for."""
+        features = ["deletionVectors"]
+        if self.kinds is NEW_KINDS:
+            features.append("v2Checkpoint")
+        if chance.random() < 0.2:
+            features.append("inCommitTimestamp")
+        self.log = DeltaLog(place=self.place, configuration={}, features=tuple(features))
+        if "inCommitTimestamp" in features:
+            self.log.configuration["delta.enableInCommitTimestamps"] = "true"
+        self._draw_retention()
+        self.log.create()
+
+    def _draw_retention(self) -> None:
+        chance = self.world.random
+        files, log = chance.choice((1, 6, 24, 48, 96, 168)), chance.choice((24, 48, 72, 120, 168, 240))
+        self.files_ms, self.log_ms = files * HOUR, max(log, files) * HOUR
+        spelled = chance.choice(("interval {} hours", "{} hours", "INTERVAL {} HOURS", "interval {} hour 0 seconds"))
+        self.log.configuration["delta.deletedFileRetentionDuration"] = spelled.format(files)
+        self.log.configuration["delta.logRetentionDuration"] = spelled.format(max(log, files))
+
+    # ---- what may happen
+
+    def steps(self) -> Sequence[str]:
+        found = ["append"] * 4 + ["checkpoint"] * 3 + ["begin_job", "stream", "stream", "stray", "nothing"]
+        found += ["compact_log", "checksum", "set_retention", "lost_checkpoint"]
+        if self.log.live:
+            found += ["overwrite", "delete_rows", "delete_rows", "update", "optimize", "optimize", "remove", "remove"]
+        if self.jobs:
+            found += ["commit_job", "commit_job", "give_up_job"]
+        found.append("publish" if self.announced else "announce")
+        if self.log.version > 0:
+            found += ["restore", "restore", "set_log_cleanup"]
+        return found + self.others.steps()
+
+    def do(self, name: str) -> None:
+        self.age()
+        if name in self.others.steps():
+            self.others.do(name)
+        else:
+            getattr(self, f"_{name}")()
+        self.changed()
+
+    def commit(self, **what: object) -> None:
+        """A commit that counts already comes first: whoever wants to write brings it into the log."""
+        self._publish()
+        self.log.commit(**what)  # type: ignore[arg-type]
+
+    def pick(self) -> Added:
+        """A file of the newest version."""
+        return self.world.random.choice(list(self.log.live.values()))
+
+    def _data(self) -> Added:
+        return self.log.data(directory=self.world.random.choice(_ODD)) if self._rarely() else self.log.data()
+
+    def _rarely(self) -> bool:
+        return self.world.random.random() < 0.25
+
+    def _append(self) -> None:
+        added = [self._data() for _ in range(self.world.random.randint(1, 3))]
+        if self._rarely():
+            path = added[0].path
+            added[0] = Added(spelled=f"{self.place.address}/{quote(path or '')}", path=path)
+        self.commit(added=added)
+
+    def _remove(self) -> None:
+        chance = self.world.random
+        # A writer's clock may be behind the store's; deltalake once wrote removes without their time.
+        behind = chance.choice((0, 0, HOUR, 20 * 60_000))
+        self.commit(removed=[self.pick()], removed_ms=self.place.ms() - behind, dated=chance.random() > 0.2)
+
+    def _overwrite(self) -> None:
+        self.commit(added=[self._data()], removed=list(self.log.live.values()))
+
+    def _optimize(self) -> None:
+        some = list(self.log.live.values())[: self.world.random.randint(1, 4)]
+        self.commit(added=[self.log.data()], removed=some, operation="OPTIMIZE")
+
+    def _delete_rows(self) -> None:
+        """Some rows of some files, by vectors in one new file."""
+        some = [one for one in self.log.live.values() if one.path][:2]
+        vector = self.log.vector()
+        added = [
+            Added(spelled=one.spelled, path=one.path, vector=type(vector)(file=vector.file, text=vector.text, offset=n))
+            for n, one in enumerate(some, start=1)
+        ]
+        self.commit(added=added, removed=some, operation="DELETE")
+
+    def _update(self) -> None:
+        """A file written anew, and the change beside it."""
+        name = self.place.put(f"_change_data/cdc-{self.place.uuid()}.parquet", b"changes")
+        cdc = {"cdc": {"path": name, "partitionValues": {}, "size": 7, "dataChange": False}}
+        self.commit(added=[self.log.data()], removed=[self.pick()], more=[cdc], operation="UPDATE")
+        self.changes[name] = self.log.version
+
+    def _nothing(self) -> None:
+        self.commit()
+
+    def _stream(self) -> None:
+        name = self.world.random.choice(("a", "b"))
+        number = self.log.transactions[name] = self.log.transactions.get(name, 0) + 1
+        txn = {"txn": {"appId": name, "version": number, "lastUpdated": self.place.ms()}}
+        self.commit(added=[self.log.data()], more=[txn], operation="STREAMING UPDATE")
+
+    def _restore(self) -> None:
+        """Only what Delta allows: every file of the version is there, and none was removed too long ago."""
+        able = [number for number in range(self.first, self.log.version) if self._restorable(number)]
+        if able:
+            wanted = {one.key: one for one in self.log.versions[self.world.random.choice(able)].live}
+            self._publish()
+            live = self.log.live
+            self.commit(
+                added=[one for key, one in wanted.items() if key not in live],
+                removed=[one for key, one in live.items() if key not in wanted],
+                operation="RESTORE",
+            )
+
+    def _restorable(self, number: int) -> bool:
+        version = self.log.versions.get(number)
+        return version is not None and not version.files & self.free and all(map(self.place.has, version.files))
+
+    def _set_retention(self) -> None:
+        self._draw_retention()
+        self.commit(more=[{"metaData": self.log.metadata()}], operation="SET TBLPROPERTIES")
+
+    def _set_log_cleanup(self) -> None:
+        on = self.log.configuration.get("delta.enableExpiredLogCleanup") == "false"
+        self.log.configuration["delta.enableExpiredLogCleanup"] = "true" if on else "false"
+        self.commit(more=[{"metaData": self.log.metadata()}], operation="SET TBLPROPERTIES")
+
+    def _checkpoint(self) -> None:
+        chance = self.world.random
+        # deltalake takes some spellings of the retention for a week.
+        kept_ms = chance.choice((self.files_ms, self.files_ms, 7 * DAY))
+        self.log.checkpoint(
+            chance.choice(self.kinds), hint=chance.random() < 0.8, keep_removed_ms=self.place.ms() - kept_ms
+        )
+
+    def _lost_checkpoint(self) -> None:
+        """A part of a checkpoint whose writer died, or a sidecar that none names."""
+        if self.world.random.random() < 0.5 and self.kinds is NEW_KINDS:
+            self.place.put(f"{LOG}_sidecars/{self.place.uuid()}.parquet", b"sidecar")
+        else:
+            self.place.put(f"{LOG}{self.log.version:020d}.checkpoint.0000000001.0000000005.parquet", b"part")
+
+    def _compact_log(self) -> None:
+        first = max(self.first, self.log.version - self.world.random.randint(1, 6))
+        if first < self.log.version and first > self.first:
+            self.log.compact_log(first)
+
+    def _checksum(self) -> None:
+        self.log.checksum()
+
+    # ---- jobs that commit later
+
+    def _begin_job(self) -> None:
+        files = [self._data() for _ in range(self.world.random.randint(1, 3))]
+        self.jobs.append(Job(files=files, optimize=self._rarely()))
+
+    def _commit_job(self) -> None:
+        """One whose files waited for too long gives up: nobody promised it anything."""
+        job = self.jobs.pop(self.world.random.randrange(len(self.jobs)))
+        if not any(one.path in self.free for one in job.files):
+            self._publish()
+            removed = list(self.log.live.values())[:2] if job.optimize else []
+            self.commit(added=job.files, removed=removed)
+
+    def _give_up_job(self) -> None:
+        self.jobs.pop(self.world.random.randrange(len(self.jobs)))
+
+    def _stray(self) -> None:
+        if self.world.random.random() < 0.7:
+            self.log.data("stray")
+        else:
+            self.log.vector()
+
+    def _announce(self) -> None:
+        self.announced = self.log.data()
+        name, body = self.log.drafted([self.announced], [], [], "WRITE", None)
+        self.temporary = self.place.put(f"{LOG}.tmp/{name}.{self.place.uuid()}", body)
+
+    def _publish(self) -> None:
+        if self.announced:
+            added, self.announced = self.announced, None
+            self.log.commit(added=[added])
+            self.place.remove(self.temporary)
+
+    # ---- what stays
+
+    def wait_ms(self) -> int:
+        """How long a file waits that no commit names."""
+        streams = self.world.rules.stream_state if self.log.transactions else 0
+        return int(max(self.world.rules.grace * HOUR, self.files_ms, streams * HOUR))
+
+    def age(self) -> None:
+        """Time has passed: what may go by now, may go for ever."""
+        now = self.place.ms()
+        removed_ms = max(self.files_ms, int(min(24, self.world.rules.grace) * HOUR))
+        for name, at_ms in self.log.removed_ms.items():
+            if at_ms + removed_ms < now:
+                self.free.add(name)
+        wait = self.wait_ms()
+        uncommitted = [one.path for job in self.jobs for one in job.files]
+        for name in [*self.changes, *uncommitted]:
+            if name and name not in self.free and self.place.age_ms(name) > wait:
+                self.free.add(name)
+        if self.log.configuration.get("delta.enableExpiredLogCleanup") != "false":
+            self.first = max(self.first, self._first_young())
+
+    def _first_young(self) -> int:
+        """The oldest version inside the log's retention; or fewer, as the operator asks for a number of them."""
+        midnight = (self.place.ms() - self.log_ms) // DAY * DAY
+        least = self.log.version + 1 - self.world.rules.min_snapshots
+        for number in range(self.first, least):
+            if self.log.versions[number].at_ms > midnight:
+                return number
+        return max(least, 0)
+
+    def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
+        self.age()
+        yield "the log", self.place.stored(self._log_needs())
+        newest = self.log.versions[self.log.version].files
+        yield f"version {self.log.version}, the newest", self.place.stored(newest)
+        seen = set(newest) | self.free
+        for number in range(self.log.version - 1, self.first - 1, -1):
+            files = self.log.versions[number].files - seen
+            if files:
+                yield f"version {number}", self.place.stored(files)
+                seen |= files
+        yield "change data", self.place.stored(name for name in self.changes if name not in self.free)
+        for job in self.jobs:
+            waiting = [one.path for one in job.files if one.path and one.path not in self.free]
+            yield "a job that has not committed", self.place.stored(waiting)
+        if self.announced:
+            yield "a commit that counts", self.place.stored([*self.announced.files(), self.temporary])
+        yield from self.others.readers()
+
+    def _log_needs(self) -> list[str]:
+        """The newest checkpoint of the oldest version that anybody asks for, and all that comes behind it."""
+        base = max((one.version for one in self.log.checkpoints if one.version <= self.first), default=self.start)
+        found = [f"{LOG}{number:020d}.json" for number in range(base, self.log.version + 1)]
+        for one in self.log.checkpoints:
+            if one.version >= base:
+                found += one.files
+        hint = f"{LOG}_last_checkpoint"
+        return [*found, hint] if hint in self.place.written else found
+
+    def noticed(self, address: str, stored: Stored | None, process: str) -> None:
+        """The product writes nothing into a Delta table, and deletes what nobody wants."""
+        if not address.startswith(self.tenant_root):
+            return
+        if stored is not None:
+            raise Lost(f"{process} wrote {address}")
+        self.check_deleted(address, process)
+
+    # ---- the end
+
+    def settle(self) -> None:
+        self.age()
+        self.changed()
+        self._publish()
+        self.jobs.clear()
+        self.others.settle()
+
+    def dead(self) -> set[str]:
+        if self.lite:
+            return set()  # it sees only what the log tells
+        live = self.log.versions[self.log.version].files | self.others.lent()
+        found = (name for name in self.place.names() if not name.startswith(LOG) and name not in live)
+        return {f"{self.place.address}/{name}" for name in found}

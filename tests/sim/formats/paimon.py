@@ -1,0 +1,358 @@
+"""Everybody who uses one Paimon table: writers, streams, other cleaners, readers of each root. No product code.
+
+What stays: every root that is there is whole (a snapshot is closed before its files go), and a snapshot or changelog
+may only be closed by Paimon's rules: by number and age, behind every consumer, and not while a stream may come back
+for its newest commit. Files of a job that has not committed yet stay for as long as the product promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.sim.formats import paimon_bytes
+from tests.sim.formats.paimon_log import DataFile, IndexFile, PaimonLog, Root
+from tests.sim.formats.paimon_others import Others
+from tests.sim.formats.paimon_rules import Rules
+from tests.sim.formats.watching import WatchingModel
+from tests.sim.world import Stored, World
+
+PARTITIONS = ("a", "b", "2026-01-05", None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """Files that a writer holds and has not committed."""
+
+    files: list[DataFile]
+    compacts: bool
+
+
+class PaimonModel(WatchingModel):
+    """The table at `location`."""
+
+    format = "paimon"
+    location = "s3://lake/wh/db.db/t"
+    external = "s3://lake/ext/t"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.others = Others(self)
+        self.reasons: set[str] = set()
+
+    def places(self) -> Mapping[str, str]:
+        return {"warehouse": "s3://lake/wh"}
+
+    def settings(self) -> Mapping[str, str | bool]:
+        return {"database": "db"}
+
+    def begin(self) -> None:
+        """A new table, where there is none."""
+        chance = self.world.random
+        self.rules = Rules(self)
+        self.log = PaimonLog(self.world, self.location, self.rules.draw())
+        if chance.random() < 0.3:
+            self.log.external = self.external
+            self.log.options["data-file.external-paths"] = self.external
+            self.log.write_schema()
+        self.consumers: dict[str, int] = {}
+        self.jobs: list[Job] = []
+        self.streams: dict[str, int] = {}
+        self.free: set[str] = set()
+        """Uncommitted files that waited for too long: once free, always free."""
+
+    # ---- what may happen
+
+    def steps(self) -> Sequence[str]:
+        found = ["append"] * 4 + ["stream", "stream", "begin_job", "stray", "set_options"]
+        if self.rules.producer != "none":
+            found += ["append_with_changelog"] * 3
+        if self.log.latest() is not None:
+            found += ["overwrite", "compact", "compact", "upgrade", "merge", "drop_partition", "hash_index", "vectors"]
+            found += ["wrong_hint", "analyze", "tag", "tag", "branch", "consume", "consume", "rollback", "as_latest"]
+        if self.jobs:
+            found += ["commit_job", "commit_job", "give_up_job"]
+        return found + self.others.steps()
+
+    def do(self, name: str) -> None:
+        self.age()
+        if name in self.others.steps():
+            self.others.do(name)
+        else:
+            getattr(self, f"_{name}")()
+        self.changed()
+
+    def line(self) -> str:
+        """The main table mostly, or one of its branches."""
+        branches = [name for name in self.log.states if name]
+        return self.world.random.choice(branches) if branches and self.world.random.random() < 0.2 else ""
+
+    def partition(self) -> str | None:
+        return self.world.random.choice(PARTITIONS)
+
+    def live(self, branch: str, partition: str | None) -> list[DataFile]:
+        return [one for one in self.log.states[branch].live.values() if one.partition == partition]
+
+    def _merge_now(self) -> bool:
+        return self.world.random.random() < 0.15
+
+    def _append(self) -> None:
+        branch = self.line()
+        extras = int(self.world.random.random() < 0.2)
+        files = [self.log.data(self.partition(), extras=extras) for _ in range(self.world.random.randint(1, 2))]
+        self.log.commit(branch, adds=files, merge=self._merge_now())
+
+    def _append_with_changelog(self) -> None:
+        partition = self.partition()
+        changes = [self.log.data(partition, stem="changelog")]
+        self.log.commit(adds=[self.log.data(partition)], changelog=changes, merge=self._merge_now())
+
+    def _stream(self) -> None:
+        name = self.world.random.choice(("flink-a", "flink-b"))
+        number = self.streams[name] = self.streams.get(name, 0) + 1
+        self.log.commit(adds=[self.log.data(self.partition())], stream=(name, number))
+
+    def _overwrite(self) -> None:
+        branch, partition = self.line(), self.partition()
+        old = self.live(branch, partition)
+        self.log.commit(branch, adds=[self.log.data(partition)], deletes=old, kind="OVERWRITE")
+
+    def _drop_partition(self) -> None:
+        branch, partition = self.line(), self.partition()
+        old = self.live(branch, partition)
+        if old:
+            self.log.commit(branch, deletes=old, kind="OVERWRITE")
+
+    def _compact(self) -> None:
+        branch, partition = self.line(), self.partition()
+        old = self.live(branch, partition)
+        if old:
+            merged = self.log.data(partition, level=5, source=1)
+            self.log.commit(branch, adds=[merged], deletes=old, kind="COMPACT", merge=self._merge_now())
+
+    def _upgrade(self) -> None:
+        """A file moves up a level under the same name."""
+        branch, partition = self.line(), self.partition()
+        for one in self.live(branch, partition)[:1]:
+            if one.level < 5:
+                higher = DataFile(
+                    address=one.address,
+                    partition=partition,
+                    level=one.level + 1,
+                    source=one.source,
+                    created_ms=one.created_ms,
+                    extras=one.extras,
+                    external=one.external,
+                )
+                self.log.commit(branch, adds=[higher], deletes=[one], kind="COMPACT")
+
+    def _merge(self) -> None:
+        self.log.commit(self.line(), merge=True, kind="COMPACT")
+
+    def _hash_index(self) -> None:
+        branch = self.line()
+        address = self.log.named("index", "index", b"index")
+        record = paimon_bytes.indexed("HASH", address.rpartition("/")[2], "a")
+        kept = tuple(one for one in self.log.states[branch].index if one.of is not None)
+        self.log.commit(branch, index=(*kept, IndexFile(address=address, record=record)))
+
+    def _vectors(self) -> None:
+        """Rows of one file are deleted: another index file has the vector."""
+        branch = self.line()
+        state = self.log.states[branch]
+        if not state.live:
+            return
+        of = self.world.random.choice(list(state.live.values()))
+        address = self.log.named("index", "index", b"index")
+        record = paimon_bytes.indexed("DELETION_VECTORS", address.rpartition("/")[2], of.partition, [of.name])
+        kept = tuple(one for one in state.index if one.of != of.address)
+        self.log.commit(branch, index=(*kept, IndexFile(address=address, record=record, of=of.address)))
+
+    def _analyze(self) -> None:
+        address = self.log.named("statistics", "stat", b"{}")
+        self.log.commit(statistics=address, kind="ANALYZE")
+
+    # ---- tags, branches, consumers, rollbacks
+
+    def _tag(self) -> None:
+        branch = self.line()
+        found = self.log.snapshots(branch)
+        if found:
+            root = self.world.random.choice(found)
+            more = {"tagCreateTime": [2026, 1, 5, 8, 0], "tagTimeRetained": 3600.0} if self._merge_now() else {}
+            self.log.copy(root, f"tag/tag-{self.world.uuid()[:4]}", "tag", branch, **more)
+
+    def _branch(self) -> None:
+        """From the newest snapshot, or from a tag."""
+        name = self.world.random.choice(("x", "y", "team/z"))
+        latest = self.log.latest()
+        if name not in self.log.states and latest is not None:
+            root = self.world.random.choice([latest, *self.log.snapshots(kind="tag")])
+            self.log.write_schema(name)
+            self.log.copy(root, f"snapshot/snapshot-{root.number}", "snapshot", name)
+            if root.kind == "tag":
+                self.log.copy(root, f"tag/{root.address.rpartition('/')[2]}", "tag", name)
+            self.log.states[name] = root.state
+
+    def _consume(self) -> None:
+        """A consumer comes, goes on or starts again, where history is not about to go."""
+        able = [one.number for one in self.log.snapshots() if one not in self.rules.doomed]
+        number = self.world.random.choice([*able, able[-1] + 1])
+        self._set_consumer(self.world.random.choice(("p", "q")), number)
+
+    def _set_consumer(self, name: str, number: int) -> None:
+        self.consumers[name] = number
+        self.log.put(self.log.at(f"consumer/consumer-{name}"), paimon_bytes.document({"nextSnapshot": number}))
+
+    def _rollback(self) -> None:
+        """Back to an older snapshot; ids are used again. What was committed since is left lying about."""
+        able = [one for one in self.log.snapshots() if one not in self.rules.doomed]
+        target = self.world.random.choice(able)
+        for kind in ("snapshot", "tag", "changelog"):
+            for one in self.log.snapshots(kind=kind):
+                if one.number > target.number:
+                    self.log.remove(one.address)
+        self.log.states[""] = target.state
+        self.log.hint("LATEST", target.number)
+        self.streams = {one.stream: one.document["commitIdentifier"] for one in self.log.snapshots() if one.stream}
+
+    def _as_latest(self) -> None:
+        """An older state becomes the newest, in a commit of its own."""
+        able = [one for one in self.log.snapshots() if one not in self.rules.doomed]
+        target = self.world.random.choice([*able, *self.log.snapshots(kind="tag")])
+        now, then = self.log.states[""].live, target.state.live
+        self.log.commit(
+            adds=[one for key, one in then.items() if key not in now],
+            deletes=[one for key, one in now.items() if key not in then],
+            index=target.state.index,
+            kind="OVERWRITE",
+        )
+
+    # ---- jobs, strays, options
+
+    def _begin_job(self) -> None:
+        compacts = self.world.random.random() < 0.3
+        files = [self.log.data(self.partition(), level=5 if compacts else 0, source=int(compacts))]
+        self.jobs.append(Job(files=files, compacts=compacts))
+
+    def _commit_job(self) -> None:
+        """One whose files waited for too long gives up: nobody promised it anything."""
+        job = self.jobs.pop(self.world.random.randrange(len(self.jobs)))
+        if not any(one.address in self.free for one in job.files):
+            old = self.live("", job.files[0].partition) if job.compacts else []
+            self.log.commit(adds=job.files, deletes=old, kind="COMPACT" if job.compacts else "APPEND")
+
+    def _give_up_job(self) -> None:
+        self.jobs.pop(self.world.random.randrange(len(self.jobs)))
+
+    def _stray(self) -> None:
+        kind = self.world.random.choice(("data", "manifest", "list", "index", "tmp"))
+        if kind == "data":
+            self.log.data(self.partition(), extras=int(self._merge_now()))
+        elif kind == "tmp":
+            self.log.put(self.log.at(f"snapshot/.snapshot-9.{self.world.uuid()}.tmp"), b"{}")
+        else:
+            place = {"manifest": "manifest", "list": "manifest-list", "index": "index"}[kind]
+            self.log.named("index" if kind == "index" else "manifest", place, b"stray")
+
+    def _set_options(self) -> None:
+        self.rules.redraw()
+        self.log.write_schema()
+
+    def _wrong_hint(self) -> None:
+        """Hints are no promise: others write them late, or not at all."""
+        address = self.log.at(f"snapshot/{self.world.random.choice(('LATEST', 'EARLIEST'))}")
+        if self.world.random.random() < 0.5:
+            self.world.remove(address)
+        else:
+            latest = self.log.latest()
+            number = self.world.random.randint(1, latest.number if latest else 1)
+            self.world.put(address, str(number).encode(), "writer")
+
+    # ---- what stays
+
+    def age(self) -> None:
+        """Time has passed: what may go by now, may go for ever."""
+        self.rules.age()
+        wait = self.rules.wait_ms()
+        now = self.world.ms()
+        for job in self.jobs:
+            for one in job.files:
+                if one.created_ms // 1000 * 1000 + wait < now:
+                    self.free.add(one.address)
+
+    def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
+        self.age()
+        for who, addresses in self._needs():
+            yield who, {address: self.log.written[address] for address in addresses}
+        yield from self.others.readers()
+
+    def _needs(self) -> Iterator[tuple[str, list[str]]]:
+        log, doomed = self.log, self.rules.doomed
+        lasting = self.rules.decoupled or any(one.kind == "changelog" for one in log.roots.values())
+        start = len(log.address) + 1
+        for address, root in log.roots.items():
+            found = [] if root in doomed else [address]
+            if root.kind != "changelog":
+                found += root.whole
+            found += [name for name in self._streamed(root, lasting=lasting) if name in log.written]
+            yield address[start:], found
+        own = ("schema/", "consumer/", "branch/")
+        yield "the table", [name for name in log.written if name[start:].startswith(own) and name not in log.roots]
+        for job in self.jobs:
+            waiting = [name for one in job.files for name in one.addresses() if one.address not in self.free]
+            yield "a job that has not committed", waiting
+
+    def _streamed(self, root: Root, *, lasting: bool) -> frozenset[str]:
+        """What streams read of a root. Where a table keeps no changelogs they read deltas: of snapshots, which have
+        what was added, and as long as changelogs outlive snapshots what was deleted, too."""
+        if root.kind == "tag":
+            return frozenset()
+        if root.changelog or "changelogManifestList" in root.document or self.rules.producer != "none":
+            return root.changelog
+        return root.delta if lasting or root.kind == "changelog" else frozenset()
+
+    def noticed(self, address: str, stored: Stored | None, process: str) -> None:
+        """The product deleted or wrote something."""
+        if not address.startswith(self.tenant_root):
+            return
+        if stored is not None:
+            self.rules.judge_written(address, stored)
+            return
+        self.check_deleted(address, process)
+        self.log.written.pop(address, None)
+        root = self.log.roots.pop(address, None)
+        if root is not None:
+            self.rules.judge_closed(root)
+            self.changed()
+
+    # ---- the end
+
+    def settle(self) -> None:
+        self.age()
+        self.jobs.clear()
+        self.others.settle()
+        if self.log.latest() is None:
+            self.reasons.add("no_snapshots")  # a first commit may have failed, or history was lost: a person knows
+        self.changed()
+
+    def dead(self) -> set[str]:
+        """What a document names may stay as long as the document, although nobody was promised that."""
+        self.changed()
+        wanted, found = set(self.wanted()), set[str]()
+        for root in self.log.roots.values():
+            if root.kind != "tag":
+                wanted.update(root.logged, root.delta, (name for name in root.whole if "/manifest/" in name))
+        for top in (self.location, self.external):
+            for address, _ in self.world.below(f"{top}/"):
+                inside = address[len(top) + 1 :]
+                if address not in wanted and self._is_ours(inside):
+                    found.add(address)
+        return found
+
+    @staticmethod
+    def _is_ours(inside: str) -> bool:
+        """May it go at all? Snapshots, changelogs and hints have their own rules."""
+        if inside.startswith(("snapshot/", "changelog/")):
+            return inside.endswith(".tmp")
+        return not inside.startswith(("schema/", "tag/", "consumer/", "branch/"))
