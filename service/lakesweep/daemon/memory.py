@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from lakesweep.daemon.table_run import ScheduledRun
+from lakesweep.daemon.tending import Turn
 
 log = structlog.get_logger()
 
@@ -45,7 +45,7 @@ class MemoryWatch:
 
     def __init__(
         self,
-        turns: Callable[[], list[ScheduledRun]],
+        turns: Callable[[], list[Turn]],
         *,
         used: Callable[[], int] = used,
         limit: int | None = None,
@@ -61,7 +61,7 @@ class MemoryWatch:
             self.look()
             await asyncio.sleep(_EVERY_SECONDS)
 
-    def look(self) -> ScheduledRun | None:
+    def look(self) -> Turn | None:
         """End the run since whose beginning memory grew most, if there is too little left. One at a time: what it
         held is free only when it has ended."""
         held, turns = self._used(), self._turns()

@@ -17,8 +17,8 @@ import cramjam
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-from lakesweep.formats import bounds
-from lakesweep.formats.bounds import TooMuch
+from lakesweep.formats import bounded
+from lakesweep.formats.bounded import TooMuch
 
 _RAW_DEFLATE = -15
 _GZIP = 31
@@ -57,8 +57,8 @@ def gunzip(data: bytes, at_most: int) -> bytes:
 
 def parse_json(data: bytes | str) -> Any:
     """A JSON document that becomes neither too deep nor too large."""
-    if len(data) > _SURE_BYTES and _cost(data) > bounds.most():
-        raise TooMuch(bounds.most())
+    if len(data) > _SURE_BYTES and _cost(data) > bounded.most():
+        raise TooMuch(bounded.most())
     try:
         return json.loads(data)
     except RecursionError as exc:

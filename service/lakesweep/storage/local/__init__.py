@@ -1,1 +1,0 @@
-"""Local disks. `store` reads and writes; `deleter` deletes, apart on purpose."""
