@@ -1,8 +1,12 @@
-"""A service that runs for months must not grow: its memory after many cycles is what it was after a few."""
+"""A service that runs for months must not grow, and one run that takes too much ends before the process does."""
 
 import re
 import signal
+import uuid
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.builders.daemons import daemon
 from tests.builders.iceberg import Lake
@@ -43,3 +47,51 @@ def test_memory_is_flat_over_five_hundred_cycles(tmp_path):
         print(f"{early:.0f} MiB after 800 cycles, {late:.0f} MiB after {cycles:.0f}")
         assert late < early * 1.05
         assert running.end(signal.SIGTERM) == 0
+
+
+def large_checkpoint(directory, files):
+    """Small on disk, with every bound on one file kept; its table takes hundreds of megabytes to read."""
+    paths = pa.array([f"{'d' * 300}/{uuid.uuid4()}.parquet" for _ in range(files)])
+    adds = pa.StructArray.from_arrays([paths], ["path"])
+    heads = {
+        "protocol": [{"minReaderVersion": 1, "minWriterVersion": 2}],
+        "metaData": [
+            {"id": "00000000-0000-4000-8000-000000000000", "partitionColumns": [], "configuration": {"a": "b"}}
+        ],
+    }
+    types = {"configuration": pa.map_(pa.string(), pa.string()), "partitionColumns": pa.list_(pa.string())}
+    rows = {"add": pa.concat_arrays([adds, pa.nulls(1, adds.type)])}
+    for name, (head,) in heads.items():
+        kind = pa.struct([(key, types.get(key, pa.scalar(value).type)) for key, value in head.items()])
+        rows[name] = pa.concat_arrays([pa.nulls(files, kind), pa.array([head], kind)])
+    place = directory / "_delta_log/00000000000000000000.checkpoint.parquet"
+    pq.write_table(pa.table(rows), place, compression="zstd", use_dictionary=False)
+
+
+def peak_megabytes(running):
+    status = Path(f"/proc/{running.process.pid}/status").read_text()
+    return int(re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE).group(1)) / 1024
+
+
+def test_a_run_that_takes_too_much_memory_fails_and_others_are_cleaned(tmp_path):
+    lake = LocalLake(root=tmp_path)
+    lake.add("evil", ["huge"])
+    lake.add("acme", ["one"])
+    large_checkpoint(lake.directory("evil/d/huge"), 500_000)
+    config = tmp_path / "lakesweep.toml"
+    settings = lake.settings(engine={"memory_limit": "16MB"}, daemon={"max_listings": 1})
+    config.write_text(to_toml(settings))
+    with daemon(config, tmp_path / "log") as running:
+        running.until(lambda: not lake.orphans_left("acme/d/one"), "the other tenant's table was not cleaned")
+        told = running.until(
+            lambda: [event for event in running.events("run_finished") if event["tenant"] == "evil"],
+            "the run did not end",
+        )
+        print(f"{peak_megabytes(running):.0f} MB at the most")
+        assert told[0]["outcome"] == "failed"
+        assert "memory" in told[0]["reason"]
+        assert "engine.memory_limit = 16MB" in told[0]["reason"]
+        assert running.get("/healthz")[0] == 200
+        assert running.end(signal.SIGTERM) == 0
+    assert len(lake.orphans_left("evil/d/huge")) == 3
+    lake.check_live()

@@ -42,9 +42,9 @@ from lakesweep.cleanup.ports import (
 from lakesweep.cleanup.recheck import Recheck
 from lakesweep.cleanup.records import PlanHeader, StateStore
 from lakesweep.cleanup.revalidate import Revalidator
-from lakesweep.cleanup.stopping import STOPPED, unless_stopped
+from lakesweep.cleanup.stopping import StopRequest, interruption, unless_stopped
 from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.model.errors import Indeterminate, Interrupted, LakesweepError, Refused, Unreadable
+from lakesweep.model.errors import Indeterminate, LakesweepError, Refused, Unreadable
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -119,7 +119,7 @@ class Cycle:
     """A ready file list to read instead of listing."""
     artifacts: Artifacts | None = None
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: asyncio.Event = field(default_factory=StopRequest)
     """Set from outside to end the run: planning at once, a sweep after its running requests."""
     listings: Places | None = None
     """Places for planning that all tables share."""
@@ -251,7 +251,7 @@ class Cycle:
         if not self.table.executable:
             raise Refused("plan_only", _PLAN_ONLY)
         if self.stop.is_set():
-            raise Interrupted(STOPPED)
+            raise interruption(self.stop)
         await self.ask_again(self._planned.marked.state)
         await self._check_lent(self._planned.marked)
         await self.audit.begin(run)
@@ -327,7 +327,7 @@ class Cycle:
         if result.stopped_by is not None:
             raise result.stopped_by
         if result.interrupted:
-            raise Interrupted(STOPPED)
+            raise interruption(self.stop)
         if result.report.failed:
             first = result.report.failed[0]
             reason = f"{len(result.report.failed)} objects could not be deleted (first: {first.path}: {first.why})"

@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.deleter import Deleted, Fate, not_sent
 from lakesweep.cleanup.ports import Fence, MatchBy
-from lakesweep.cleanup.stopping import STOPPED
-from lakesweep.model.errors import Interrupted, LakesweepError
+from lakesweep.cleanup.stopping import interruption
+from lakesweep.model.errors import LakesweepError
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class LastWord:
             raise self.ended_by
         self.fence.check_time()
         if self.stop.is_set():
-            raise Interrupted(STOPPED)
+            raise interruption(self.stop)
 
 
 class BatchConditions:

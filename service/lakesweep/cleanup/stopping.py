@@ -12,6 +12,22 @@ STOPPED = "stopped from outside; the next cycle goes on"
 T = TypeVar("T")
 
 
+class StopRequest(asyncio.Event):
+    """An event that also knows why it was set, where that is not somebody's wish."""
+
+    why = STOPPED
+
+    def end(self, why: str) -> None:
+        """Ask the run to stop, and have it give this reason."""
+        self.why = why
+        self.set()
+
+
+def interruption(stop: asyncio.Event) -> Interrupted:
+    """What a run ends with that was asked to stop."""
+    return Interrupted(stop.why if isinstance(stop, StopRequest) else STOPPED)
+
+
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T], name: str) -> T:
     """The result of the work, or Interrupted as soon as `stop` is set; the work is over when this returns."""
     working = asyncio.create_task(work, name=name)
@@ -19,7 +35,7 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T], name
     try:
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Interrupted(STOPPED)
+            raise interruption(stop)
         return await working
     finally:
         working.cancel()

@@ -13,6 +13,7 @@ from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.deleter import Deleter, GatedDeleter
 from lakesweep.cleanup.ports import Clock, Decode, Engine, Table, TableFormat, TableState
 from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.daemon import memory
 from lakesweep.daemon.tidy import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.engines import sizing
@@ -37,7 +38,7 @@ class Adapters:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        bounded.allow(settings.storage.max_metadata_bytes)
+        bounded.allow(settings.storage.max_metadata_bytes, memory=memory.of_a_run(settings))
         self._closing = AsyncExitStack()
         self._storages: dict[StorageSpec, Storage] = {}
         self._writers: dict[StorageSpec, Writer] = {}

@@ -32,6 +32,7 @@ from lakesweep.daemon.clock import ClockWatch, SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.events import ServiceEvents
 from lakesweep.daemon.limits import Limits
+from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.neighbours import Neighbours, other_roots, without_itself
 from lakesweep.daemon.status import TableStatus
 from lakesweep.daemon.targets import Work
@@ -75,6 +76,7 @@ class App:
         self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._limits = Limits.of(settings.daemon)
+        self.memory = MemoryWatch(settings)
         self._adapters = Adapters(settings, clock)
         self.artifacts = self._adapters.artifacts()
         self.neighbours = Neighbours(self._adapters, clock)
@@ -99,6 +101,8 @@ class App:
         """The same service under new settings: with this one's state store, clock and metrics, and its own adapters."""
         after = App(settings, self.clock, self.metrics)
         after.state = self.state
+        after.memory = self.memory
+        after.memory.adopt(settings)
         after._use_key(self.key)
         after._open_trails()
         return after
@@ -147,7 +151,8 @@ class App:
                     cycle = await self._cycle(run_id, work, claimed, trigger, execute=execute)
                     cycle.stop = stop or cycle.stop
                     cycle.progress = progress or cycle.progress
-                    run = await _guarded(cycle, claimed, self.settings.daemon.max_cycle_hours)
+                    async with self.memory.watching(work.ref.label, run_id, cycle.stop):
+                        run = await _guarded(cycle, claimed, self.settings.daemon.max_cycle_hours)
                     await holds.hold_if_lasting(self.state, run, self.clock.now())
             except SettingsError:
                 raise

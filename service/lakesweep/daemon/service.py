@@ -25,8 +25,6 @@ from lakesweep.daemon import exposition, housekeeping
 from lakesweep.daemon.app import App
 from lakesweep.daemon.control import open_admin
 from lakesweep.daemon.health import Checkup
-from lakesweep.daemon.memory import MemoryWatch
-from lakesweep.daemon.memory import limit as memory_limit
 from lakesweep.daemon.reload import Reloader
 from lakesweep.daemon.replicas import Replicas
 from lakesweep.daemon.scheduler import Scheduler
@@ -100,7 +98,6 @@ class Service:
             sides = [
                 tasks.create_task(self.reloader.run(), name="settings"),
                 tasks.create_task(self._measure_lag(), name="event loop lag"),
-                tasks.create_task(self._watch_memory().run(), name="memory"),
                 tasks.create_task(housekeeping.run(lambda: self.app), name="housekeeping"),
                 tasks.create_task(self.replicas.run(), name="replicas"),
                 tasks.create_task(self._end_in_time(work), name="shutdown"),
@@ -117,9 +114,6 @@ class Service:
         if late:
             log.warning("work_cut_off", tables=len(self.scheduler.running))
             work.cancel()
-
-    def _watch_memory(self) -> MemoryWatch:
-        return MemoryWatch(lambda: list(self.scheduler.running.values()), limit=memory_limit())
 
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()

@@ -6,7 +6,6 @@ Nothing that happens to the table gets out of here, except a cancellation.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import structlog
 
 from lakesweep.cleanup.records import DueTime
 from lakesweep.cleanup.resume import close_interrupted
+from lakesweep.cleanup.stopping import StopRequest
 from lakesweep.daemon import endings, holds, timing
 from lakesweep.daemon.roster import Entry
 from lakesweep.daemon.timing import Stopped
@@ -43,7 +43,7 @@ class Turn:
     """By a person, so it does not matter whether it is due."""
     execute: bool | None = None
     trigger: Trigger = SCHEDULE
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: StopRequest = field(default_factory=StopRequest)
     stopped: Stopped = Stopped.NO
     """Why, if it was asked to stop."""
 

@@ -19,6 +19,7 @@ _FREE = 64 * 1024 * 1024
 _RATIO = 100
 """How many times its own size a larger one may become. Manifests compress to a tenth, log files to a twentieth."""
 _most = 2 * 1024**3
+_memory: int | None = None
 
 CONCURRENT_READS = 16
 """Small reads in flight for one table."""
@@ -48,10 +49,19 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def allow(most: int) -> None:
-    """Set storage.max_metadata_bytes for this process."""
-    global _most  # noqa: PLW0603 - one setting of one process, which decoders in threads and workers share
-    _most = most
+def allow(most: int, memory: int | None = None) -> None:
+    """Set storage.max_metadata_bytes for this process, and the memory that a run may take if that is limited."""
+    global _most, _memory
+    _most, _memory = most, memory
+
+
+def check_memory(needed: int) -> None:
+    """Raise ValueError if a run may not take so much: before it is taken, where one call takes it all."""
+    if _memory is not None and needed > _memory:
+        raise ValueError(
+            f"reading it takes about {needed >> 20} MiB of memory, and a run may take {_memory >> 20} MiB: raise "
+            "engine.memory_limit"
+        )
 
 
 def most() -> int:

@@ -57,8 +57,11 @@ def gunzip(data: bytes, at_most: int) -> bytes:
 
 def parse_json(data: bytes | str) -> Any:
     """A JSON document that becomes neither too deep nor too large."""
-    if len(data) > _SURE_BYTES and _cost(data) > bounded.most():
-        raise TooMuch(bounded.most())
+    if len(data) > _SURE_BYTES:
+        cost = _cost(data)
+        if cost > bounded.most():
+            raise TooMuch(bounded.most())
+        bounded.check_memory(cost)
     try:
         return json.loads(data)
     except RecursionError as exc:

@@ -108,7 +108,8 @@ class EngineSettings(Group):
     spark_above_files: Count = 10_000_000
     """Files from which on `auto` takes Spark. Up to here one process is faster than a cluster starts."""
     memory_limit: MemorySize = "512MB"
-    """Memory for the in-process join of one table; beyond it the join spills to data_dir."""
+    """Memory for the in-process join of one table; beyond it the join spills to data_dir. A run that takes four times
+    as much in all (256 MiB at least), for its metadata and its listing too, is ended and fails."""
     spark: SparkSettings = SparkSettings()
     """The Spark session."""
 

@@ -81,6 +81,19 @@ def _memory(text: str) -> str:
     return text
 
 
+_UNITS = {
+    unit: base**power
+    for base, units in ((1000, "KB MB GB TB"), (1024, "KiB MiB GiB TiB"))
+    for power, unit in enumerate(units.split(), 1)
+}
+
+
+def in_bytes(size: str) -> int:
+    """A MemorySize as a number."""
+    number, unit = re.fullmatch(r"([\d.]+) ?(\w+)", size).groups()  # type: ignore[union-attr]  # it was checked
+    return int(float(number) * _UNITS[unit])
+
+
 def _absolute(path: Path) -> Path:
     try:
         path = path.expanduser()

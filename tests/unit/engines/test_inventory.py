@@ -282,6 +282,11 @@ def changed_manifest():
     return manifest, manifest, "the checksum that manifest.checksum gives"
 
 
+def deep_manifest():
+    manifest = put(f"{HOME}/x/manifest.json", b'{"files":' * 100_000)
+    return manifest, manifest, "nested too deeply"
+
+
 def no_manifest():
     manifest = put(f"{HOME}/x/manifest.json", b"{}")
     return manifest, manifest, "no manifest of S3 Inventory"
@@ -291,7 +296,7 @@ def no_manifest():
     "damage",
     [
         other_bytes, cut, vanished, cut_gzip, no_column, no_column_in_parquet, too_few_values, no_size, no_time,
-        no_text, no_parquet, no_address, times_as_numbers, unknown_format, changed_manifest, no_manifest,
+        no_text, no_parquet, no_address, times_as_numbers, unknown_format, changed_manifest, deep_manifest, no_manifest,
     ],
 )  # fmt: skip
 async def test_a_damaged_list_is_one_error_that_names_the_file(damage):

@@ -7,7 +7,6 @@ taken, that is one whose manifest has its checksum beside it, which S3 writes la
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -18,6 +17,7 @@ from typing import Any
 
 from lakesweep.cleanup.ports import Inventory
 from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 
@@ -163,7 +163,7 @@ async def _s3_inventory(storage: Storage, manifest: Location) -> FileList:
         raise Refused("inventory_missing", f"there is no {manifest}") from exc
     await _check_manifest(storage, manifest, data)
     try:
-        return _parsed(manifest, json.loads(data))
+        return _parsed(manifest, parse_json(data))
     except (ValueError, KeyError, TypeError, OverflowError) as exc:
         raise Unreadable(manifest.raw, f"it is no manifest of S3 Inventory: {type(exc).__name__} {exc}") from exc
 
