@@ -98,6 +98,23 @@ async def test_holds_are_set_replaced_and_cleared_by_scope(store):
     assert [hold.scope for hold in await store.holds()] == ["*"]
 
 
+async def test_an_administrators_hold_is_replaced_and_cleared_by_none_but_one(store):
+    """In the store itself: between a look at the holds and a change of them another may come."""
+    theirs = Hold(scope="acme", since=NOON, by="token 1", by_admin=False)
+    ours = replace(theirs, by="root", by_admin=True)
+    await store.set_hold(theirs)
+    await store.set_hold(replace(theirs, reason="mine"))
+    assert (await store.holds())[0].reason == "mine"
+    await store.set_hold(ours)
+    await store.set_hold(theirs)
+    assert await store.holds() == [ours]
+    assert not await store.clear_hold("acme", admin=False)
+    assert await store.holds() == [ours]
+    assert await store.clear_hold("acme", admin=True)
+    await store.set_hold(theirs)
+    assert await store.clear_hold("acme", admin=False)
+
+
 async def test_a_lease_given_back_is_free_for_any_clock(store):
     lease = await store.acquire_lease(TABLE.label, "a", HOUR)
     await store.release_lease(lease)

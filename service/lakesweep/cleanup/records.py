@@ -229,11 +229,12 @@ class StateStore(Protocol):
         ...
 
     async def set_hold(self, hold: Hold) -> None:
-        """Start nothing inside the scope until it is cleared."""
+        """Start nothing inside the scope until it is cleared. An administrator's hold is replaced by another
+        administrator's only: replaced by a tenant's it could be lifted by the tenant."""
         ...
 
-    async def clear_hold(self, scope: str) -> bool:
-        """Whether there was one."""
+    async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
+        """Whether one was cleared. Who is no administrator clears no administrator's."""
         ...
 
     async def holds(self) -> list[Hold]:

@@ -106,7 +106,7 @@ async def apply(record: Record, at: datetime, state: StateStore) -> None:
             admin = bool(record.get("by_admin", True))
             await state.set_hold(Hold(scope=scope, since=at, by=by, reason=record.get("reason"), by_admin=admin))
         case {"event": "resumed", "scope": str(scope)}:
-            await state.clear_hold(scope)
+            await state.clear_hold(scope, admin=bool(record.get("by_admin", True)))
 
 
 def hold_fields(hold: Hold) -> dict[str, Any]:

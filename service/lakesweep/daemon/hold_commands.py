@@ -28,5 +28,5 @@ async def resume(app: App, scope: str, *, by: str, admin: bool) -> bool:
         return False
     if hold.by_admin and not admin:
         raise Refused("held_by_admin", f"an administrator holds {scope}: ask somebody with a token for all tenants")
-    async with app.events.loosening("resumed", by, scope=scope):
-        return await app.state.clear_hold(scope)
+    async with app.events.loosening("resumed", by, scope=scope, by_admin=admin):
+        return await app.state.clear_hold(scope, admin=admin)  # an administrator's may have come meanwhile

@@ -36,7 +36,7 @@ async def stop(state: StateStore, settings: Settings, hold: Hold) -> list[str]:
     """Hold tables back in an emergency, however many holds there are: every sweep under way asks for holds before each
     request, wherever it runs. The runs that this reaches, by id."""
     _check_known(settings, hold.scope)
-    await _set(state, hold)
+    await state.set_hold(hold)
     held = HoldIndex([hold])
     recent = await state.list_runs(limit=_RUNS_LOOKED_AT)
     return [run["run_id"] for run in recent if run["outcome"] is None and held.covering(run["table"])]
@@ -51,14 +51,7 @@ async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
         raise Refused(
             "too_many_holds", f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant"
         )
-    await _set(state, hold)
-
-
-async def _set(state: StateStore, hold: Hold) -> None:
-    """Keep an administrator's hold of the same scope: replaced by a tenant's it could be lifted by the tenant."""
-    there = next((one for one in await state.holds() if one.scope == hold.scope), None)
-    if there is None or hold.by_admin or not there.by_admin:
-        await state.set_hold(hold)
+    await state.set_hold(hold)
 
 
 def _check_known(settings: Settings, scope: str) -> None:

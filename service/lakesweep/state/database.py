@@ -103,12 +103,18 @@ class Database:
             statement = self._inserts[table] = self._driver.insert(table).on_conflict_do_nothing()
         return (await connection.execute(statement, row)).rowcount == 1
 
-    async def upsert(self, connection: AsyncConnection, table: sa.Table, row: Mapping[str, Any]) -> None:
-        """Insert, or replace the row with the same key."""
+    async def upsert(
+        self,
+        connection: AsyncConnection,
+        table: sa.Table,
+        row: Mapping[str, Any],
+        *,
+        only: sa.ColumnElement[bool] | None = None,
+    ) -> None:
+        """Insert, or replace the row with the same key, in one step; `only` says of which rows that is allowed."""
         keys = table.primary_key.columns
-        await connection.execute(
-            self._driver.insert(table).values(row).on_conflict_do_update(index_elements=keys, set_=row)
-        )
+        insert = self._driver.insert(table).values(row)
+        await connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=row, where=only))
 
     async def aclose(self) -> None:
         """Give back the connections."""

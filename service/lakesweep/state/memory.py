@@ -209,12 +209,18 @@ class MemoryStateStore:
         return sorted(found, key=lambda approval: (approval.approved_at, approval.run_id), reverse=True)
 
     async def set_hold(self, hold: Hold) -> None:
-        """Remember a hold, or replace the one of the same scope."""
-        self._holds[hold.scope] = hold
+        """Remember a hold, or replace the one of the same scope, unless that is an administrator's and this is not."""
+        there = self._holds.get(hold.scope)
+        if there is None or hold.by_admin or not there.by_admin:
+            self._holds[hold.scope] = hold
 
-    async def clear_hold(self, scope: str) -> bool:
-        """Forget a hold."""
-        return self._holds.pop(scope, None) is not None
+    async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
+        """Forget a hold, an administrator's only for an administrator."""
+        there = self._holds.get(scope)
+        if there is None or (there.by_admin and not admin):
+            return False
+        del self._holds[scope]
+        return True
 
     async def holds(self) -> list[Hold]:
         """All of them."""

@@ -81,13 +81,15 @@ class SqlTables:
 
     @transaction
     async def set_hold(self, connection: AsyncConnection, hold: Hold) -> None:
-        """Remember a hold, or replace the one of the same scope."""
-        await self.database.upsert(connection, holds, asdict(hold))
+        """Remember a hold, or replace the one of the same scope, unless that is an administrator's and this is not."""
+        only = None if hold.by_admin else sa.not_(holds.c.by_admin)
+        await self.database.upsert(connection, holds, asdict(hold), only=only)
 
     @transaction
-    async def clear_hold(self, connection: AsyncConnection, scope: str) -> bool:
-        """Forget a hold."""
-        cleared = await connection.execute(sa.delete(holds).where(holds.c.scope == scope))
+    async def clear_hold(self, connection: AsyncConnection, scope: str, *, admin: bool = True) -> bool:
+        """Forget a hold, an administrator's only for an administrator."""
+        allowed = sa.true() if admin else sa.not_(holds.c.by_admin)
+        cleared = await connection.execute(sa.delete(holds).where(holds.c.scope == scope, allowed))
         return bool(cleared.rowcount)
 
     @transaction
