@@ -7,9 +7,11 @@ import asyncio
 
 import asyncpg
 import pytest
+import sqlalchemy as sa
 from tests.contract.test_state_store import MINUTE, TABLE, a_batch, lease_with_run
 
-from lakesweep.model.errors import LeaseLost
+from lakesweep.model.errors import LeaseLost, StateError
+from lakesweep.state import postgres
 
 CHANGES = {
     "new owner": "UPDATE lakesweep_leases SET owner = 'other', token = token + 1",
@@ -77,3 +79,29 @@ async def test_no_new_owner_is_let_in_while_a_batch_is_being_journaled(store, ho
     await holder.execute("ROLLBACK")
     await beginning
     assert await taking_over == [0]
+
+
+async def test_a_replica_that_stands_still_in_a_transaction_keeps_no_table(postgres_backend, store, monkeypatch):
+    """Frozen, or cut off from the network: its lease ends, so what it has locked must come free too."""
+    monkeypatch.setattr(postgres, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(postgres, "STATEMENT_SECONDS", 5.0)
+    frozen = await postgres_backend.open()
+    waiting = await postgres_backend.open()
+    locked, wakes_up = asyncio.Event(), asyncio.Event()
+    await frozen.acquire_lease(TABLE.label, "frozen", MINUTE / 600)
+
+    async def stand_still(connection):
+        await connection.execute(sa.text("SELECT * FROM lakesweep_leases FOR UPDATE"))
+        locked.set()
+        await wakes_up.wait()
+        await connection.execute(sa.text("SELECT 1"))
+
+    standing = asyncio.create_task(frozen.database.run(stand_still))
+    await locked.wait()
+    assert await waiting.acquire_lease(TABLE.label, "another", MINUTE)
+    wakes_up.set()
+    with pytest.raises(StateError):
+        await standing
+    await frozen.check_lease(await frozen.acquire_lease("acme/prod/other", "frozen", MINUTE))  # it goes on by itself
+    await frozen.aclose()
+    await waiting.aclose()

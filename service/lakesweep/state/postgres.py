@@ -20,6 +20,9 @@ CONNECT_SECONDS = 5.0
 """A server that does not take a connection in this time is out of reach."""
 STATEMENT_SECONDS = 15.0
 """No statement here is long: one that takes this long waits for somebody else, and a lease is not much longer."""
+IDLE_SECONDS = 10.0
+"""A transaction in which nothing is asked for so long belongs to a replica that is frozen or cut off. The server ends
+it before those who wait for its locks give up."""
 POOL_SIZE = 5
 """Connections per replica. All transactions are short, so waiting for one is short as well."""
 
@@ -74,6 +77,9 @@ def _engine(url: str) -> AsyncEngine:
 async def _connect(url: str) -> asyncpg.Connection:
     # The driver reads the address itself, so everything libpq knows (sslmode, several hosts, sockets) works.
     try:
-        return await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
     except (ValueError, OverflowError) as exc:
         raise SettingsError(f"state.url: {public_name(url)} is not a PostgreSQL address: {sentence(exc)}") from exc
+    # Not among the settings of the start, which poolers like PgBouncer refuse.
+    await connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_SECONDS * 1000:.0f}")
+    return connection
