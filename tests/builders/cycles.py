@@ -18,6 +18,7 @@ from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.deleter import GatedDeleter
+from lakesweep.cleanup.marking import Lent, nothing_lent
 from lakesweep.cleanup.ports import Table
 from lakesweep.cleanup.records import StateStore
 from lakesweep.engines import registry as engines
@@ -64,6 +65,7 @@ class Bench:
     neighbours: Mapping[Any, Any] = field(default_factory=dict)
     neighbours_problem: str | None = None
     inventory: Location | None = None
+    lent: Lent = nothing_lent
 
     def __post_init__(self) -> None:
         self.store = self.store or MemoryStateStore(self.clock)
@@ -126,6 +128,7 @@ class Bench:
             neighbours=self.neighbours,
             neighbours_problem=self.neighbours_problem,
             identify=identify,
+            lent=self.lent,
             inventory=self.inventory,
         )
         try:

@@ -23,18 +23,24 @@ from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, stored_
 from tests.builders.faults import Faults
 from tests.peers.delta_reader import rebuild
 
+from lakesweep.cleanup.ports import TableState
+from lakesweep.daemon.borrowed import Borrowed, first_segments, inside
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaTable
+from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
+from lakesweep.model.table import FormatName, TableRef, TenantId
 
 RETENTION = timedelta(days=3)
 POLICY = CleanupPolicy(grace_period=timedelta(days=1), batch_size=2, max_concurrent_deletions=1)
 FIRST = ("^-aqEH.-t@S}K{vb[*k^", "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin")
 SECOND = ("vBn[lx{q8@P<9BNH/isA", "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin")
 VECTORS = {name for _, name in (FIRST, SECOND)}
-ON_STORAGE = {"list", "list_part", "parts", "directories", "irregular", "read", "stat", "delete"}
 SECOND_LOOKS = 5
 """After every so many moments a second cycle follows, undisturbed."""
+LATER = NOW + timedelta(days=30)
+"""When nothing but a clone needs the files that it took from its source."""
 
 
 @dataclass(kw_only=True)
@@ -50,6 +56,17 @@ class Meanwhile(Faults):
         super().hit(name, error, after=after)
 
 
+@dataclass(kw_only=True)
+class Watching(Faults):
+    """Somebody looks before every call."""
+
+    looks: Callable[[], object] = int
+
+    def hit(self, name: str, error: Callable[[], Exception], *, after: bool) -> None:
+        self.looks()
+        super().hit(name, error, after=after)
+
+
 @dataclass
 class World:
     """A table with something for every rule: expired and young removes, one that the newest checkpoint has forgotten,
@@ -59,6 +76,8 @@ class World:
     writer: DeltaWriter = field(init=False)
     bytes_of: dict[str, bytes] = field(default_factory=dict)
     versions: dict[int, tuple[datetime, set[str]]] = field(default_factory=dict)
+    cloned: set[str] = field(default_factory=set)
+    """Files of this table that a shallow clone beside it uses."""
 
     def __post_init__(self) -> None:
         configuration = {
@@ -122,6 +141,30 @@ class World:
         adds = [{"add": self.writer.added(name)} for name in names]
         self.did(self.writer.commit([*removes, *adds], at), at)
 
+    def clone(self, version: int) -> None:
+        """A table beside this one, as SHALLOW CLONE makes it: a log of its own that names the files of one version
+        here by their absolute addresses, deletion vectors too."""
+        files = self.versions[version][1]
+        beside = DeltaWriter(LocalPlace(self.clone_path), features=self.writer.features, table_id="the clone")
+        beside.create()
+        for name in sorted(files - VECTORS):
+            vector = self._vector_of(name, files)
+            beside.commit([{"add": beside.added(name, vector, spelled=self._address(name))}])
+        beside.checkpoint()
+        self.cloned = files
+
+    @property
+    def clone_path(self) -> Path:
+        return self.place.path.parent / "clone"
+
+    def _address(self, name: str) -> str:
+        return f"file://{self.place.path / name}"
+
+    def _vector_of(self, name: str, files: set[str]) -> dict[str, Any] | None:
+        """Those of `b.parquet` are the only ones in versions that are cloned."""
+        vector = next(iter(VECTORS & files), None) if name == "b.parquet" else None
+        return vector and {**stored_vector(self._address(vector)), "storageType": "p"}
+
     @property
     def there(self) -> set[str]:
         return self.place.names()
@@ -148,7 +191,19 @@ class World:
                 path = self.place.path / name
                 if not path.exists() or path.read_bytes() != self.bytes_of[name]:
                     found.append(f"version {version}: {name}")
-        return found + ([] if (self.place.path / "young.parquet").exists() else ["young.parquet"])
+        return [
+            *found,
+            *([] if (self.place.path / "young.parquet").exists() else ["young.parquet"]),
+            *self.lost_by_the_clone(),
+        ]
+
+    def lost_by_the_clone(self) -> list[str]:
+        found = []
+        for name in self.cloned:
+            path = self.place.path / name
+            if not path.exists() or path.read_bytes() != self.bytes_of[name]:
+                found.append(f"the clone: {name}")
+        return found
 
 
 def append(world: World) -> None:
@@ -255,21 +310,28 @@ def clean_the_log_by_another(world: World) -> None:
             world.place.delete(f"_delta_log/{name}")
 
 
-def clone(world: World) -> None:
-    """A deep one, beside it: only reads."""
-    shutil.copytree(world.place.path, world.place.path.parent / "clone", dirs_exist_ok=True)
+def clone_and_overwrite(world: World) -> None:
+    """From then on the clone alone uses these files."""
+    world.clone(world.writer.version)
+    overwrite(world)
+
+
+def clone_an_earlier_version(world: World) -> None:
+    """With files that are removed here, and a deletion vector."""
+    world.clone(6)
 
 
 ACTIONS = (
     *(append, overwrite, delete_rows, delete_rows_again, restore, restore_long_ago, optimize, add_an_old_path_again),
     *(add_an_old_path_again_and_checkpoint, checkpoint, checkpoint_that_forgets, compact_the_log),
     *(keep_removed_files_longer, keep_removed_files_no_longer, keep_the_log, drop_and_create, vacuum_by_another),
-    *(clean_the_log_by_another, clone),
+    *(clean_the_log_by_another, clone_and_overwrite, clone_an_earlier_version),
 )
 
 
 async def _case(home: Path, action: Callable[[World], None], mode: VacuumMode, moment: int | None) -> tuple[Any, Any]:
-    """One cycle with the action before one call, then one more cycle: what the first one left must also outlive it."""
+    """One cycle with the action before one call, then one more cycle: what the first one left must also outlive it. A
+    clone must keep its files when all retention is over."""
     world = World(LocalPlace(home / "lake" / "t"))
     faults = Meanwhile(moment=moment, happens=lambda: action(world))
     try:
@@ -278,14 +340,28 @@ async def _case(home: Path, action: Callable[[World], None], mode: VacuumMode, m
         if moment is not None and moment % SECOND_LOOKS == 0:
             await _cycle(world, home, mode, Meanwhile())
             lost += world.lost()
+            if world.cloned:
+                await _cycle(world, home, mode, Meanwhile(), LATER)
+                lost += world.lost_by_the_clone()
     finally:
         await asyncio.to_thread(shutil.rmtree, home)
     return swept.run, (faults.calls, lost)
 
 
-async def _cycle(world: World, home: Path, mode: VacuumMode, faults: Faults) -> Any:
-    bench = Bench(root=home / "lake", clock=SetClock(NOW), scratch=home / "scratch", faults=faults)
+async def _cycle(world: World, home: Path, mode: VacuumMode, faults: Faults, now: datetime = NOW) -> Any:
+    bench = Bench(root=home / "lake", clock=SetClock(now), scratch=home / "scratch", faults=faults)
+    bench.lent = lambda state: _lent(world, bench, state)
     return await sweep(world.place, execute=True, policy=POLICY, bench=bench, options=DeltaOptions(vacuum_mode=mode))
+
+
+async def _lent(world: World, bench: Bench, state: TableState) -> list[str]:
+    """What the clone uses in the table's place, asked for by the service's own code."""
+    if not world.clone_path.exists():
+        return []
+    ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name="clone", format=FormatName.DELTA)
+    beside = DeltaTable(ref, Location.parse(str(world.clone_path)), bench.storage, bench.clock)
+    uses = await Borrowed(bench.storage).of([beside], first_segments(state.roots))
+    return [path for paths in inside(uses, state.roots, state.ref).values() for path in paths]
 
 
 @pytest.mark.parametrize("mode", list(VacuumMode))
@@ -299,20 +375,55 @@ async def test_without_a_writer_the_cycle_has_something_to_delete(tmp_path, mode
     assert not world.lost()
 
 
+@pytest.mark.parametrize("mode", list(VacuumMode))
+async def test_a_version_that_leaves_the_log_is_never_open_without_its_files(tmp_path, mode):
+    """Whoever opens one, to restore it for instance, finds all of it or nothing."""
+    world = World(LocalPlace(tmp_path / "lake" / "t"))
+    gutted: set[str] = set()
+    opened: set[int] = set()
+
+    def look() -> None:
+        for version in (1, 2):
+            try:
+                files = rebuild(world.place.path, version, VECTORS)
+            except OSError:
+                continue
+            opened.add(version)
+            gutted.update(f"version {version}: {name}" for name in files - world.there)
+
+    swept = await _cycle(world, tmp_path, mode, Watching(looks=look))
+    assert swept.run.outcome is Outcome.DONE, swept.run.reason
+    assert opened == {1, 2}
+    assert {f"{version:020d}.json" for version in (1, 2)} <= swept.log
+    assert "a.parquet" in swept.data
+    assert not gutted
+
+
+@pytest.mark.parametrize("mode", list(VacuumMode))
+@pytest.mark.parametrize("version", [6, 8])
+async def test_a_shallow_clone_keeps_the_files_of_its_source_for_good(tmp_path, mode, version):
+    world = World(LocalPlace(tmp_path / "lake" / "t"))
+    world.clone(version)
+    overwrite(world)
+    swept = await _cycle(world, tmp_path, mode, Meanwhile(), LATER)
+    assert swept.run.outcome is Outcome.DONE, swept.run.reason
+    assert world.cloned
+    assert not world.lost_by_the_clone()
+    assert swept.data  # what the clone does not use goes
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", list(VacuumMode))
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
 async def test_an_action_before_any_call_of_a_cycle_loses_nothing(tmp_path, action, mode):
-    """Between two calls on storage nothing is learnt of the table, so an action before any other call, on the state
-    store or the audit trail, is the same as one before the next call on storage."""
+    """Calls on storage, on the state store and on the audit trail, and the deletes themselves."""
     _, (calls, _) = await _case(tmp_path / "untouched", append, mode, None)
-    moments = [number for number, name in enumerate(calls) if name in ON_STORAGE]
     outcomes: Counter[str] = Counter()
     lost: dict[str, list[str]] = {}
-    for moment in moments:
+    for moment in range(len(calls)):
         run, (seen, found) = await _case(tmp_path / str(moment), action, mode, moment)
         outcomes[run.refusal.code if run.refusal else str(run.outcome)] += 1
         if found:
             lost[f"before call {moment} ({seen[moment] if moment < len(seen) else 'none'})"] = found
-    print(f"\n{action.__name__}, {mode}: {len(moments)} of {len(calls)} calls, {dict(outcomes)}, {len(lost)} losses")
+    print(f"\n{action.__name__}, {mode}: {len(calls)} combinations, {dict(outcomes)}, {len(lost)} losses")
     assert not lost

@@ -263,7 +263,8 @@ class Table(Protocol):
 
 @runtime_checkable
 class ClosesFirst(Protocol):
-    """A table whose expired history is closed by deleting objects: plan rows of stages below 0 (Paimon)."""
+    """A table whose expired history is closed by deleting objects: plan rows of stages below 0 (Paimon). Delta deletes
+    such objects too, but what its VACUUM takes does not depend on whether they are gone."""
 
     async def closed(self) -> None:
         """Called once in a sweep, when those objects are gone, and before any other goes. What is not gone by then has

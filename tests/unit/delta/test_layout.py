@@ -107,18 +107,20 @@ def _stage(name: str) -> int:
     return _layout().classify(f"{PREFIX}_delta_log/{name}").stage
 
 
-def test_data_goes_first_then_the_log_ascending_and_commits_before_their_checkpoints():
+def test_the_log_goes_first_ascending_and_commits_before_their_checkpoints():
     order = [
-        _layout().classify(f"{PREFIX}part-0.parquet").stage,
         _stage(f"{0:020d}.json"),
         _stage(f"{999:020d}.checkpoint.parquet"),
         _stage(f"{1000:020d}.json"),
         _stage(f"{1999:020d}.checkpoint.x.json"),
         _stage(f"{10**15:020d}.json"),
+        _stage(f"{10**19:020d}.checkpoint.parquet"),
         _stage("_sidecars/x.parquet"),
+        _layout().classify(f"{PREFIX}part-0.parquet").stage,
     ]
     assert order == sorted(set(order))
-    assert order[-1] < 2**31
+    assert order[0] >= -(2**31)
+    assert order[-2] < 0 == order[-1]  # below 0 is what closes history
     assert _stage(f"{5:020d}.crc") == _stage(f"{0:020d}.{9:020d}.compacted.json") == _stage(f"{5:020d}.json")
 
 

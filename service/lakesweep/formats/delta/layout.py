@@ -28,7 +28,9 @@ _MARKS = ("/metadata/", ".hoodie/", "snapshot/snapshot-", "schema/schema-")
 _RESERVED_LOG = FileKind(kind="log", reserved=True)
 _DATA, _KEPT_DATA = FileKind(kind="data"), FileKind(kind="data", reserved=True)
 _VERSIONS_PER_STAGE = 1000
-_LAST_LOG_STAGE = 2_000_000_000
+_FIRST_LOG_STAGE = -2_000_000_000
+_LAST_LOG_STAGE = -1
+"""All before any other file (see ports.FileKind)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +121,10 @@ def _log_kind(relative: str) -> FileKind:
 
 
 def _stage(kind: LogKind, version: int) -> int:
-    """Data first, then the log from its oldest versions on, so that an interrupted sweep leaves no hole; commits
-    before the checkpoints of the same versions; sidecars when no deleted checkpoint names them any more."""
+    """The log first, so that nobody can open a version that is about to lose its files; what an interrupted sweep
+    leaves of the data has no name any more, and the next one finds it as orphans. From the oldest versions on, to leave
+    no hole; commits before the checkpoints of the same versions; sidecars when no deleted checkpoint names them."""
     if kind is LogKind.SIDECAR:
         return _LAST_LOG_STAGE
-    block = min(version // _VERSIONS_PER_STAGE, _LAST_LOG_STAGE // 2 - 2)
-    return 1 + 2 * block + (1 if kind is LogKind.CHECKPOINT else 0)
+    block = min(version // _VERSIONS_PER_STAGE, -_FIRST_LOG_STAGE // 2 - 2)
+    return _FIRST_LOG_STAGE + 2 * block + (1 if kind is LogKind.CHECKPOINT else 0)
