@@ -6,7 +6,9 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.unit.paimon.conftest import World
+from tests.unit.paimon.test_table import once
 
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
@@ -57,3 +59,19 @@ async def test_a_file_that_one_late_tag_spells_as_deleted_and_a_later_one_needs_
     assert run.outcome is Outcome.DONE, run.reason
     assert "tag/tag-1" in table.needs
     assert table.lost() == set()
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+async def test_a_commit_that_comes_while_the_head_is_read_is_in_it(branch: str, world: World) -> None:
+    """Snapshots are listed before tags, consumers and schemas, and one may come meanwhile: it is asked for last."""
+    world.table.append("a")
+    world.table.branch("dev")
+    handle = world.handle()
+    before = await handle.head()
+    world.bucket.faults = once(
+        lambda call, address: call == "list" and address.endswith("/schema/"),
+        lambda: world.table.append("b", branch=branch),
+    )
+    meanwhile = await handle.head()
+    assert meanwhile != before
+    assert meanwhile == await handle.head()

@@ -17,7 +17,7 @@ from lakesweep.formats import avro
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.paimon.warehouse import PaimonFormat
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.model.errors import SettingsError, UnknownTable
+from lakesweep.model.errors import SettingsError, Unavailable, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
@@ -118,7 +118,7 @@ async def test_a_directory_without_schemas_is_refused(world: World) -> None:
 # Hints
 
 
-@pytest.mark.parametrize("latest", ["999", "1", "garbage", "-1", ""])
+@pytest.mark.parametrize("latest", ["7", "1", "garbage", "-1", ""])
 @pytest.mark.parametrize("earliest", ["999", "5", "garbage"])
 async def test_hints_may_lie(latest: str, earliest: str, world: World) -> None:
     history(world)
@@ -129,6 +129,90 @@ async def test_hints_may_lie(latest: str, earliest: str, world: World) -> None:
     assert run.expired_snapshots == ("1", "2", "3", "4", "5", "6")
     assert world.table.lost() == set()
     assert world.bucket.objects[f"{world.table.place}/snapshot/EARLIEST"].data == b"7"
+
+
+@pytest.mark.parametrize("latest", ["8", "999"])
+async def test_a_latest_hint_ahead_of_all_snapshots_stops_the_table(latest: str, world: World) -> None:
+    history(world)
+    world.table.put("snapshot/LATEST", latest.encode())
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "indeterminate"
+    assert f"snapshot-{latest}" in run.refusal.reason
+    assert "LATEST" in run.refusal.reason
+    assert world.bucket.objects == before
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+async def test_lost_snapshots_that_the_latest_hint_still_knows_keep_files(branch: str, world: World) -> None:
+    """As a restore leaves it that brings back old snapshots and not the newest: its files would be orphans."""
+    history(world)
+    if branch != "main":
+        world.table.branch(branch)
+        world.table.append("b", branch=branch)
+    lost = max(key for key in world.table.stored() if key.startswith(f"{world.table._under(branch)}snapshot/snapshot-"))
+    del world.bucket.objects[f"{world.table.place}/{lost}"]
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "indeterminate"
+    assert lost in run.refusal.reason
+    assert world.bucket.objects == before
+
+
+async def test_a_rollback_while_the_hint_is_read_is_looked_at_again(world: World) -> None:
+    history(world)
+    world.table.put("snapshot/LATEST", b"8")
+    ahead = f"{world.table.place}/snapshot/snapshot-8"
+    put = world.table.put
+
+    def roll_back(operation: str, address: str) -> None:
+        if operation == "stat" and ahead in address:
+            put("snapshot/LATEST", b"7")
+
+    world.bucket.faults = roll_back
+    run = await world.clean()
+    assert run.outcome is Outcome.DONE, run.reason
+    assert world.table.lost() == set()
+
+
+async def test_a_latest_hint_that_cannot_be_read_stops_the_table(world: World) -> None:
+    history(world)
+
+    def deny(operation: str, address: str) -> None:
+        if operation == "read" and address.endswith("/LATEST"):
+            raise Unavailable(address, "no answer")
+
+    world.bucket.faults = deny
+    before = dict(world.bucket.objects)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "LATEST" in (run.reason or "")
+    assert world.bucket.objects == before
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+async def test_a_next_snapshot_that_is_not_listed_stops_the_table(branch: str, world: World) -> None:
+    history(world)
+    if branch != "main":
+        world.table.branch(branch)
+        world.table.append("b", branch=branch)
+    newest = max(key for key in world.table.stored() if key.startswith(f"{world.table._under(branch)}snapshot/snap"))
+    world.table._remove(f"{world.table._under(branch)}snapshot/LATEST")
+    hidden = f"{world.table.place}/{newest}"
+    held = world.bucket.objects[hidden]
+
+    def hide(operation: str, address: str) -> None:
+        if operation == "list":
+            world.bucket.objects.pop(hidden, None)
+        else:
+            world.bucket.objects[hidden] = held
+
+    world.bucket.faults = hide
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "not listed" in (run.reason or "")
 
 
 async def test_missing_hints_change_nothing_and_earliest_is_written(world: World) -> None:

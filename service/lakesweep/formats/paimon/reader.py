@@ -1,8 +1,8 @@
 """Reads what protects files: schemas, snapshots, tags, branches, changelogs and consumers of one table.
 
-All of it or nothing. Hints are never trusted; what counts is what the directories list. The directories are
-listed in the order in which protection moves from one to the other (a snapshot becomes a tag, a branch or a
-changelog before it goes), so that nothing slips through between two listings. A file that was listed and is
+All of it or nothing. What counts is what the directories list; a hint that knows more than they do stops us (`newest`).
+The directories are listed in the order in which protection moves from one to the other (a snapshot becomes a tag, a
+branch or a changelog before it goes), so that nothing slips through between two listings. A file that was listed and is
 gone when it is read means that somebody is expiring: list again. A file that stays unreadable stops the table.
 """
 
@@ -18,7 +18,7 @@ from typing import TypeVar
 from lakesweep.formats import irregular
 from lakesweep.formats.bounded import gather_bounded
 from lakesweep.formats.inflate import parse_json
-from lakesweep.formats.paimon import names, schema
+from lakesweep.formats.paimon import names, newest, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
 from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, identity_of, parse_snapshot
@@ -128,15 +128,16 @@ async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str
 
 
 async def has_gone_on(files: TableFiles, listing: Listing) -> bool:
-    """Is there a snapshot behind the latest one that was listed? A look at one object, behind everything else."""
-    latest = max(numbers(listing["snapshot"], "snapshot"), default=None)
-    if latest is None:
-        return False
-    try:
-        await files.storage.stat(files.at("snapshot", f"snapshot-{latest + 1}"))
-    except NotFound:
-        return False
-    return True
+    """Is there a snapshot behind the latest one that was listed, of the main table or of a branch? A look at one object
+    of each, behind everything else."""
+    lines: list[tuple[str | None, Listing]] = [(None, listing), *_branches(listing["branch"]).items()]
+
+    async def has_next(line: tuple[str | None, Listing]) -> bool:
+        branch, below = line
+        latest = max(numbers(below["snapshot"], "snapshot"), default=None)
+        return latest is not None and await newest.is_there(files, branch, latest + 1)
+
+    return any(await gather_bounded(lines, has_next))
 
 
 async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str], known: Known) -> Log:
@@ -157,9 +158,7 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         branched += await _snapshots(files, below, branch, known)
     main = await _snapshots(files, listing, None, known)
     snapshots = tuple(found for found in main if found.role is Role.SNAPSHOT)
-    if snapshots:
-        await _check_newest(files, snapshots[-1])
-    else:
+    if not snapshots:
         await _check_never_committed(files, branched)
     return Log(
         head=await head_of(files, listing, without=without),
@@ -172,27 +171,6 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         consumers=await _consumers(files, listing["consumer"]),
         table_id=await table_id(files, schemas[0].id),
     )
-
-
-async def latest_hint(files: TableFiles) -> int | None:
-    """The snapshot that a hint calls the latest. It may be missing or lie."""
-    try:
-        hint = (await files.read(files.at("snapshot", "LATEST"))).decode("utf-8", "replace").strip()
-    except StorageError:
-        return None
-    return int(hint) if hint.isdecimal() else None
-
-
-async def _check_newest(files: TableFiles, newest: PaimonSnapshot) -> None:
-    """A hint may be missing or lie, but it may also know of a snapshot that the listing did not show. So may the next
-    number, asked for by its name."""
-    for number in sorted({newest.id + 1, max(newest.id + 1, await latest_hint(files) or 0)}):
-        place = files.at("snapshot", f"snapshot-{number}")
-        try:
-            await files.storage.stat(place)
-        except NotFound:
-            continue
-        raise NotFound(place.raw, "it is there, but was not listed")
 
 
 async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapshot]) -> None:
@@ -223,7 +201,7 @@ def _check_not_lost(place: Location, listing: Listing, found: list[PaimonSnapsho
 
 async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, known: Known) -> list[PaimonSnapshot]:
     """Snapshots, changelogs and tags of the main table or of one branch, each by id or by name."""
-    below = f"branch/branch-{branch}" if branch else ""
+    below = newest.below(branch)
     wanted = [(role, one) for role in (Role.SNAPSHOT, Role.CHANGELOG) for one in _numbered(listing[role], role)]
     wanted += [(Role.TAG, one) for one in listing["tag"] if _is_tag(one.name)]
 
@@ -243,6 +221,9 @@ async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, kn
 
     found = await gather_bounded(wanted, read)
     _check_not_lost(files.at(below, Role.SNAPSHOT), listing, found)
+    last = max((one for one in found if one.role is Role.SNAPSHOT), key=lambda one: one.id, default=None)
+    if last is not None:
+        await newest.check(files, last)
     return found
 
 

@@ -20,7 +20,7 @@ import structlog
 from lakesweep.cleanup.ports import Fence, References, TableState
 from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.cleanup.writing import GatedWriter
-from lakesweep.formats.paimon import directories, drop, expiry, load, reader
+from lakesweep.formats.paimon import directories, drop, expiry, load, newest, reader
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.given_up import GivenUp
@@ -230,7 +230,7 @@ class PaimonTable:
         took away belongs there again."""
         if not self._given_up.keys or reader.numbers(await self._files.names(Role.SNAPSHOT), Role.SNAPSHOT):
             return
-        wanted = self._given_up.snapshot(await reader.latest_hint(self._files))
+        wanted = self._given_up.snapshot(await newest.latest_hint(self._files))
         if wanted is None:
             return
         await self._writing().put(wanted.location, json.dumps(wanted.document, indent=2).encode(), create_only=True)
