@@ -195,3 +195,9 @@ def test_a_partition_written_ahead_of_its_time_in_the_west_stays() -> None:
     """There it is four, and the partition of six was filled hours ago."""
     assert not hourly("2024-03-10 06:00:00", stored=OLD, writers=WEST)
     assert hourly("2024-03-10 02:00:00", stored=OLD, writers=WEST)
+
+
+@pytest.mark.parametrize("hours", [-13, 15, 24 * 365 * 9000])
+def test_an_offset_that_no_zone_has_is_no_witness(hours: int) -> None:
+    """A clock that is wrong, or a file that was made long before its commit, says nothing of a zone."""
+    assert not hourly("2024-03-10 10:00:00", stored=OLD, writers=timedelta(hours=hours))

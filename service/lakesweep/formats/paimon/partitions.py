@@ -68,7 +68,7 @@ def find_due(
         return Due(problem="its partitions are kept in a metastore (metastore.partitioned-table): drop them there")
     here = now.astimezone().replace(tzinfo=None) - expiry.time
     everywhere = _utc(now) + _WESTERNMOST - expiry.time
-    theirs = None if writers is None else _utc(now) + max(writers, _WESTERNMOST) - expiry.time
+    theirs = _utc(now) + writers - expiry.time if writers is not None and _is_a_zone(writers) else None
     try:
         when = _strategy(keys, expiry)
     except ValueError as exc:
@@ -100,6 +100,11 @@ def unsure(
         return []
     first, last = (_utc(now) + zone - expiry.time for zone in (_WESTERNMOST, _EASTERNMOST))
     return [one for one in partitions if _before(when(one), last) and not _before(when(one), first)]
+
+
+def _is_a_zone(offset: timedelta) -> bool:
+    """Else a writer's clock is wrong, or it made its files long before it committed them."""
+    return _WESTERNMOST <= offset <= _EASTERNMOST
 
 
 def _utc(now: datetime) -> datetime:
