@@ -54,7 +54,8 @@ class Round:
     """One cycle on a copy of a table, with one action in it."""
 
     run: CleanupRun
-    calls: int
+    calls: list[str]
+    """On storage, on the state store and on the audit trail, the deletes among them."""
     wrong: list[str]
     """What was promised and cannot be read, or reads otherwise."""
 
@@ -94,8 +95,8 @@ async def play(built: JavaTable, peer: Peer, at: Path, *, action: Act | None, mo
     try:
         left: dict[str, Any] = readings(table)
     except PeerError as exc:
-        return Round(run=run, calls=len(bench.faults.calls), wrong=[*wrong, f"afterwards: {exc}"])
+        return Round(run=run, calls=bench.faults.calls, wrong=[*wrong, f"afterwards: {exc}"])
     wrong += [f"{what} is gone or reads otherwise" for what, rows in promised.items() if left.get(what) != rows]
     if not left:
         wrong.append("no snapshot is left")
-    return Round(run=run, calls=len(bench.faults.calls), wrong=wrong)
+    return Round(run=run, calls=bench.faults.calls, wrong=wrong)
