@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import time
 from collections import Counter
@@ -82,6 +83,7 @@ def kept_seeds(format: str) -> list[int]:
 
 def tell(format: str, seeds: Iterable[int]) -> Figures:
     """Some stories, here and now."""
+    gc.set_threshold(100_000)  # most of a story's garbage needs no collector, and a story is short
     figures, began = Figures(format), time.process_time()
     for seed in seeds:
         figures.add(Story(format, seed).run())

@@ -36,6 +36,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._virtual = 0.0
         self._clock_resolution = 1e-6
         self.on_time = on_time
+        self.set_exception_handler(lambda *_: None)  # what killed processes leave behind is no news
 
     def time(self) -> float:
         return self._virtual
@@ -62,13 +63,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to its end, then drop whatever is still scheduled."""
+        """Run to its end, then end whatever is left: the tasks of a process that was killed."""
         asyncio.set_event_loop(self)
         try:
             return self.run_until_complete(work)
         finally:
+            left = asyncio.all_tasks(self)
+            for task in left:
+                task.cancel()
+            if left:
+                self.run_until_complete(asyncio.wait(left))
             if self._asyncgens:
                 self.run_until_complete(self.shutdown_asyncgens())
-            self._ready.clear()
-            self._scheduled.clear()
             asyncio.set_event_loop(None)

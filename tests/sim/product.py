@@ -21,7 +21,6 @@ from pyiceberg.table.update import (
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
 )
-from tests.builders.audits import ABOUT, KEY
 from tests.sim.engine import PlainEngine
 from tests.sim.formats import Model
 from tests.sim.formats.iceberg import CommitRejected, IcebergModel
@@ -31,6 +30,7 @@ from tests.sim.world import Fault, Rules
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup import guards
+from lakesweep.cleanup.audit import Circumstances
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.deleter import GatedDeleter
 from lakesweep.cleanup.ports import Table, TableFormat, TableState
@@ -40,6 +40,7 @@ from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
 from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.formats.tidy import LeaveAll
+from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, Refused, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -48,6 +49,14 @@ from lakesweep.model.table import FormatName, TableRef, TenantId
 
 TENANT = TenantId("acme")
 ARTIFACTS = Location.parse("s3://artifacts/lakesweep")
+KEY = b"the key of the simulated audit trails"
+ABOUT = Circumstances(
+    trigger=Trigger(by=TriggeredBy.COMMAND, who="ada"),
+    worker="host:1",
+    fencing_token=1,
+    settings_digest="5e77",
+    version="0.1.0",
+)
 
 
 class SimCatalog:

@@ -18,7 +18,7 @@ from tests.sim.world import Lost, Stored, World
 _HOUR = 3_600_000
 _SLACK_MS = 16 * 60_000
 """A process's clock may be wrong by a quarter of an hour without any guard."""
-_RARE = ("a second catalog goes on", "drop and create anew", "move", "create a table next door")
+_RARE = ("a second catalog goes on", "drop and create anew", "move", "create a table next door", "set the catalog back")
 """After these a person has to settle something, so that less happens in the rest of the story."""
 
 
@@ -149,7 +149,10 @@ class IcebergModel(Model):
 
     def dead(self) -> set[str]:
         wanted = {path for _, files in self.readers() for path in files}
-        places = {self.table.location + "/", self.table.data_place + "/", self.table.metadata_place + "/"}
+        places = {self.table.location + "/"}
+        if not self.table.location.endswith("-now"):
+            # A place outside the location is the table's own only while its path has the table's name.
+            places |= {self.table.data_place + "/", self.table.metadata_place + "/"}
         return {path for place in places for path, _ in self.world.below(place) if path not in wanted}
 
     def overdue(self) -> Sequence[object]:
