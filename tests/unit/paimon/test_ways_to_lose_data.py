@@ -59,12 +59,11 @@ async def test_a_partition_that_was_written_to_after_the_plan_is_not_dropped(
     assert await live(world) == {file.name for file in world.table.files if file.partition == "a"}
 
 
-@pytest.mark.parametrize(("offsets", "goes"), [([-8], False), ([0], True), ([-8, 0], False), ([0, -8], False)])
-async def test_the_writers_clock_is_learnt_from_their_commits(
-    offsets: list[int], goes: bool, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Eight hours west of here the partition of 16:00 has just begun; for writers here it ended long ago. Of several
-    writers the westernmost counts."""
+HOURLY = EXPIRING | {"partition.expiration-time": "1 h", "partition.timestamp-formatter": "yyyy-MM-dd HH"}
+
+
+def with_writers(world: World, monkeypatch: pytest.MonkeyPatch, offsets: list[int], **options: str) -> None:
+    """A table with the partition of 16:00 on the day before, each file by a writer at another offset from UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     described = DataFile.entry
@@ -75,12 +74,41 @@ async def test_the_writers_clock_is_learnt_from_their_commits(
         return whole | {"_FILE": whole["_FILE"] | {"_CREATION_TIME": int(made.timestamp() * 1000)}}
 
     monkeypatch.setattr(DataFile, "entry", dated)
-    world.make(EXPIRING | {"partition.expiration-time": "1 h", "partition.timestamp-formatter": "yyyy-MM-dd HH"})
+    world.make(HOURLY | options)
     world.table.now = NOW - timedelta(minutes=2)
     for _ in offsets:
         world.table.append("2026-04-30 16")
+
+
+@pytest.mark.parametrize(("offsets", "goes"), [([-8], False), ([0], True), ([-8, 0], False), ([0, -8], False)])
+async def test_the_writers_clock_is_learnt_from_their_commits(
+    offsets: list[int], goes: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight hours west of here the partition of 16:00 has just begun; for writers here it ended long ago. Of several
+    writers the westernmost counts."""
+    with_writers(world, monkeypatch, offsets)
     run = await world.clean()
     assert bool(run.expired_partitions) is goes, run.reason
+
+
+@pytest.mark.parametrize("age", [None, timedelta(minutes=59)])
+async def test_a_partition_with_a_file_that_storage_may_have_taken_just_now_stays(
+    age: timedelta | None, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_writers(world, monkeypatch, [0])
+    (file,) = world.table.files
+    (place,) = file.places()
+    key = f"{world.table.place}/{place.rpartition('/')[0]}/data-young-0.orc"
+    world.bucket.objects[key] = Held(data=b"", modified_at=None if age is None else NOW - age)
+    assert (await world.clean()).expired_partitions == ()
+
+
+async def test_where_files_may_lie_on_external_paths_the_last_zone_decides(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storage is asked in the table's own directory only."""
+    with_writers(world, monkeypatch, [0], **{"data-file.external-paths": f"{world.bench.root}/elsewhere"})
+    assert (await world.clean()).expired_partitions == ()
 
 
 @pytest.mark.parametrize("options", [{}, EXPIRING | {"partition.expiration-time": "9999 d"}])
