@@ -24,6 +24,7 @@ import pyarrow as pa
 from lakesweep.formats import _avro, bounded
 from lakesweep.formats._avro import Block, read_long
 from lakesweep.formats.avro_columns import Path, Program, check_no_empty_items, compiled
+from lakesweep.formats.avro_schema import check_schema
 from lakesweep.formats.inflate import inflate as inflate_block
 from lakesweep.formats.inflate import parse_json
 
@@ -80,9 +81,11 @@ def walk(data: bytes) -> Container:
 def _parsed(schema: bytes) -> Any:
     """A writer's files share their schema, and parsing it takes longer than reading a hundred rows."""
     try:
-        return parse_json(schema)
+        parsed = parse_json(schema)
     except ValueError as exc:
         raise ContainerError(f"the schema is not JSON: {exc}") from exc
+    check_schema(parsed)
+    return parsed
 
 
 def read_records(data: bytes, container: Container | None = None) -> list[dict[str, Any]]:
