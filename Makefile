@@ -15,7 +15,7 @@ help:  ## Show what can be made
 setup: $(VENV)/.installed  ## Make .venv with lakesweep and its pinned dependencies
 	@.ci/need java >/dev/null
 
-COMPILED := $(wildcard service/lakesweep/*/*.pyx service/lakesweep/*/*.pxi)
+COMPILED := $(shell find service/lakesweep -name "*.pyx" -o -name "*.pxi")
 
 $(VENV)/.installed: requirements.lock build.lock pyproject.toml $(COMPILED)
 	@.ci/need python
@@ -47,11 +47,13 @@ check: lint  ## Before a commit: lint, types and the quick tests; no Java, no Ma
 test: setup lint  ## Everything: lint, unit, contract, flow, law, interop and end-to-end tests on real servers
 	@.ci/need maven
 	-@.ci/need debootstrap
+	-@.ci/need browser
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not soak"
 
 soak: setup $(VENV)/.test-installed  ## The same laws with many more examples, and the long fault campaigns
 	@.ci/need maven
 	-@.ci/need debootstrap
+	-@.ci/need browser
 	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
 bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today

@@ -68,3 +68,14 @@ def s3_credentials(monkeypatch):
 def seaweedfs(seaweedfs_server, s3_credentials):
     """The real S3 server, with its credentials in the environment."""
     return seaweedfs_server
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real browser, where one is installed: `make test` sees to that."""
+    from tests.servers import browser  # noqa: PLC0415  # few tests need what it imports
+
+    if browser.chromium() is None:
+        pytest.skip("no Chromium here; `.ci/need browser` installs it")
+    with browser.running_browser() as running:
+        yield running

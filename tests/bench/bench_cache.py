@@ -22,13 +22,13 @@ from tests.bench.places import LocalPlace, Place, S3Place
 from tests.builders.stores import StorageSpec
 from tests.servers import seaweedfs
 
-from lakesweep.cleanup.ports import Marked, OrphanJob
 from lakesweep.engines.registry import open_inprocess
 from lakesweep.formats import registry as formats
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName
+from lakesweep.ports.engine import Marked, OrphanJob
 from lakesweep.storage.registry import open_storage
 from lakesweep.storage.spec import S3Options
 

@@ -20,11 +20,11 @@ import fastavro
 from tests.bench.synthetic import Rows, SyntheticTable
 from tests.builders.paimon_model import MANIFEST_SCHEMA, DataFile
 
-from lakesweep.cleanup.ports import Decode, ReferenceSource
 from lakesweep.formats import avro
 from lakesweep.formats import registry as formats
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import Decode, ReferenceSource
 
 SIZES = (1, 10, 40, 100, 1_000, 10_000)
 _PROJECTED = {

@@ -22,9 +22,9 @@ from aiohttp import web
 from tests.bench.places import S3Place
 from tests.servers import s3_stub, seaweedfs
 
-from lakesweep.cleanup.deleter import Fate
-from lakesweep.storage.pace import PAGE_KEYS
-from lakesweep.storage.s3_delete import S3Deleter
+from lakesweep.ports.deleter import DeleteStatus
+from lakesweep.storage.adaptive_limiter import PAGE_KEYS
+from lakesweep.storage.s3.deleter import S3Deleter
 from lakesweep.storage.spec import S3Options
 
 BUCKET = "bench"
@@ -59,7 +59,7 @@ async def ours(endpoint: str, keys: list[str]) -> int:
         async def delete(batch: list[str]) -> int:
             async with slots:
                 answers = await deleter.delete([f"s3://{BUCKET}/{key}" for key in batch])
-            return sum(one.fate is Fate.DELETED for one in answers)
+            return sum(one.fate is DeleteStatus.DELETED for one in answers)
 
         return sum(await asyncio.gather(*map(delete, batches)))
 

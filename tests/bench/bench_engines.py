@@ -28,12 +28,13 @@ from tests.bench import stored_table
 from tests.bench.stored_table import StoredTable
 from tests.bench.synthetic import CUTOFF, Rows, SyntheticTable, job, listing_page
 
-from lakesweep.cleanup.ports import Engine, ReferenceSource
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.formats import registry as formats
+from lakesweep.ports.engine import Engine
+from lakesweep.ports.references import ReferenceSource
 
 ENGINES = ("inprocess", "spark")
 PER_MANIFEST = 10_000

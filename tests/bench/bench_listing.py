@@ -24,7 +24,7 @@ from tests.bench.listing_server import Shape
 from tests.servers.seaweedfs import ENVIRONMENT
 
 from lakesweep.model.location import Location
-from lakesweep.storage.s3 import S3Storage
+from lakesweep.storage.s3.store import S3Storage
 from lakesweep.storage.spec import S3Options
 
 List = Callable[[str], Awaitable[int]]

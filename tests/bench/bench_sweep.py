@@ -19,13 +19,14 @@ from pathlib import Path
 import pyarrow as pa
 from tests.builders.audits import REF, Shelf, a_run
 
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.deleter import Conditions, Deleted, Fate, GatedDeleter
-from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup import plan_file
+from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.cleanup.sweep import Sweep
-from lakesweep.daemon.worker import HeldLease, Moment
+from lakesweep.daemon.lease import HeldLease, Moment
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.ports.deleter import Conditions, Deleted, DeleteStatus
+from lakesweep.ports.table import MatchBy
 from lakesweep.state.registry import open_state
 
 ROOT = Location.parse("s3://lake/acme/orders")
@@ -43,7 +44,7 @@ class AnsweringDeleter:
     """Does nothing, and says that it is done."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        return [Deleted(path=path, fate=Fate.DELETED) for path in paths]
+        return [Deleted(path=path, fate=DeleteStatus.DELETED) for path in paths]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         return 0
@@ -63,8 +64,8 @@ def write_plan(path: Path, files: int) -> str:
         pa.repeat("unreferenced", files),
         pa.repeat(pa.scalar(0, pa.int32()), files),
     ]
-    with planfile.PlanWriter(str(path)) as writer:
-        writer.write(pa.RecordBatch.from_arrays(columns, schema=planfile.PLAN_SCHEMA))
+    with plan_file.PlanWriter(str(path)) as writer:
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=plan_file.PLAN_SCHEMA))
     return writer.digest
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.bench.places import LocalPlace
 
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage
+from lakesweep.storage.local.store import LocalStorage
 
 ROUNDS = 5
 PER_DIRECTORY = 100

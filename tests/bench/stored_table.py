@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import ipc
 
-from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import NotFound
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Part
 
 
 class StoredTable:

@@ -31,10 +31,8 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 from tests.builders.iceberg_metadata import Entry, entry_record, entry_schema
 
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, Marked, OrphanJob, References, ReferenceSource, TableState
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
-from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import decode as iceberg_decode
 from lakesweep.formats.iceberg.layout import IcebergLayout
@@ -42,6 +40,10 @@ from lakesweep.model.errors import NotFound
 from lakesweep.model.files import OrphanPlan, StoredObject
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.engine import Marked, OrphanJob
+from lakesweep.ports.references import REFERENCE_SCHEMA, References, ReferenceSource
+from lakesweep.ports.storage import LISTING_SCHEMA, Part
+from lakesweep.ports.table import TableState
 
 ROOT = Location.parse("s3://lake/warehouse/prod.db/events")
 CUTOFF = datetime(2026, 3, 1, tzinfo=UTC)

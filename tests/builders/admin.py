@@ -16,15 +16,15 @@ from lakesweep.admin.app import make_app
 from lakesweep.admin.auth import Gatekeeper, mint
 from lakesweep.admin.backend import Health, PlanPage
 from lakesweep.admin.limits import Limits
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.approval import Approvals
+from lakesweep.cleanup import plan_file
+from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.records import Hold, PlanHeader
 from lakesweep.model.access import EVERY_TENANT, Role
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.files import Tally
 from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.state import Hold, PlanHeader
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.telemetry.metrics import Metrics
 
@@ -85,8 +85,8 @@ class SmallService:
             for number in range(FILES)
         ]
         rows_path = str(self.directory / "plans" / f"{run_id}.parquet")
-        with planfile.PlanWriter(rows_path) as writer:
-            writer.write(pa.RecordBatch.from_pylist(rows, schema=planfile.PLAN_SCHEMA))
+        with plan_file.PlanWriter(rows_path) as writer:
+            writer.write(pa.RecordBatch.from_pylist(rows, schema=plan_file.PLAN_SCHEMA))
         return PlanHeader(
             run_id=run_id,
             table=ref.label,
@@ -136,7 +136,7 @@ class SmallService:
         header = await self.state.get_plan(run_id)
         if header is None:
             return None
-        files = next(iter(planfile.read_batches(header.rows_path, offset, limit)), [])
+        files = next(iter(plan_file.read_batches(header.rows_path, offset, limit)), [])
         return PlanPage(header=header, files=files)
 
     async def approve(self, run_id, *, digest, who):

@@ -10,16 +10,17 @@ from tests.builders.stores import StorageSpec
 
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.inspect import Inspector
+from lakesweep.audit.records import Circumstances
 from lakesweep.audit.trail import Trail
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.audit import FATES_SCHEMA, Circumstances
-from lakesweep.cleanup.records import BatchRecord, BatchState
+from lakesweep.cleanup import plan_file
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally
 from lakesweep.model.location import Location
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.audit import DELETE_RESULTS_SCHEMA
+from lakesweep.ports.state import BatchRecord, BatchState
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.registry import open_storage, open_writer
 
@@ -55,14 +56,14 @@ def candidate(path: str, size_bytes: int = 7, **changes) -> Candidate:
 
 def rows_of(*candidates: Candidate) -> pa.RecordBatch:
     """Rows of a plan."""
-    return pa.RecordBatch.from_pylist([asdict(one) for one in candidates], schema=planfile.PLAN_SCHEMA)
+    return pa.RecordBatch.from_pylist([asdict(one) for one in candidates], schema=plan_file.PLAN_SCHEMA)
 
 
 def fates_of(*fates: tuple[str, str] | tuple[str, str, str | None], size_bytes: int = 7) -> pa.RecordBatch:
     """What became of files: path, fate and what the store said."""
     rows = [(path, size_bytes, fate, *(why or (None,))) for path, fate, *why in fates]
     return pa.RecordBatch.from_pylist(
-        [dict(zip(FATES_SCHEMA.names, row, strict=True)) for row in rows], schema=FATES_SCHEMA
+        [dict(zip(DELETE_RESULTS_SCHEMA.names, row, strict=True)) for row in rows], schema=DELETE_RESULTS_SCHEMA
     )
 
 

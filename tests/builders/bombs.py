@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from lakesweep.cleanup.ports import ReferenceSource
 from lakesweep.engines.inventory import rows
 from lakesweep.engines.inventory.lists import DataFile, FileList, Kind
-from lakesweep.formats import avro, bounded, columnar
+from lakesweep.formats import avro, bounds, columnar
 from lakesweep.formats.delta import checkpoint
 from lakesweep.formats.iceberg import decode, metadata
 from lakesweep.formats.paimon import decode as paimon
@@ -30,6 +29,7 @@ from lakesweep.formats.paimon import manifests, snapshots
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import ReferenceSource
 
 SPARE = 384 * 1024 * 1024
 """Bytes that reading may take beyond what the process has by then."""
@@ -132,11 +132,11 @@ def many_small_objects() -> Callable[[], object]:
     data = b"[" + b"{}," * 8_000_000 + b"{}]"
 
     def read() -> object:
-        bounded.allow(256 * 1024 * 1024)
+        bounds.allow(256 * 1024 * 1024)
         try:
             return metadata.parse(PLACE.raw, data)
         finally:
-            bounded.allow(2 * 1024**3)
+            bounds.allow(2 * 1024**3)
 
     return read
 

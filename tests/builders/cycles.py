@@ -17,17 +17,17 @@ from tests.builders.stores import StorageSpec
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.deleter import GatedDeleter
-from lakesweep.cleanup.marking import Lent, nothing_lent
-from lakesweep.cleanup.ports import Table
-from lakesweep.cleanup.records import StateStore
+from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.mark import Lent, nothing_lent
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, EngineChoice
+from lakesweep.ports.state import StateStore
+from lakesweep.ports.table import Table
 from lakesweep.state.memory import MemoryStateStore
-from lakesweep.storage.local_places import identify
+from lakesweep.storage.local.same_place import identify
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
 
 CACHE_KEY = b"k" * 32

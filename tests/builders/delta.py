@@ -21,9 +21,7 @@ import pyarrow.parquet as pq
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.stores import GatedTidy, LocalStorage, StorageSpec
 
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.ports import Clock, References, TableState
-from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.cleanup import plan_file
 from lakesweep.formats.delta.decode import decode
 from lakesweep.formats.delta.options import DeltaOptions
 from lakesweep.formats.delta.table import DeltaTable
@@ -33,6 +31,10 @@ from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.references import References
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import TableState
 from lakesweep.storage import memory
 from lakesweep.storage.memory import MemoryStorage
 from lakesweep.storage.registry import open_deleter
@@ -436,7 +438,7 @@ async def sweep(
     run = await bench.run(table, policy or CleanupPolicy(), execute=execute)
     rows: list[Candidate] = []
     if run.plan is not None:
-        for batch in planfile.read_batches(run.plan.rows_path):
+        for batch in plan_file.read_batches(run.plan.rows_path):
             rows += batch
     start = place.location.as_directory().raw
     return Swept(run, {row.path.removeprefix(start): row for row in rows})

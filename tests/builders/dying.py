@@ -109,7 +109,7 @@ class _Steps:
 
 
 def _child(request: dict[str, Any]) -> int:
-    from lakesweep.cleanup.deleter import GatedDeleter  # noqa: PLC0415
+    from lakesweep.cleanup.delete_gate import GatedDeleter  # noqa: PLC0415
     from lakesweep.cli.main import main  # noqa: PLC0415
     from lakesweep.formats.iceberg.table import IcebergTable  # noqa: PLC0415
     from lakesweep.state.store import SqlStateStore  # noqa: PLC0415

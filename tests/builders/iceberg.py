@@ -25,7 +25,7 @@ from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local import LocalWriter
+from lakesweep.storage.local.store import LocalWriter
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 

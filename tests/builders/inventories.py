@@ -14,8 +14,8 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import LISTING_SCHEMA
 from lakesweep.storage.memory import Held, bucket
 
 CSV_COLUMNS = ("Bucket", "Key", "Size", "LastModifiedDate", "ETag", "StorageClass")

@@ -13,7 +13,7 @@ import pytest
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.stores import GatedTidy, StorageSpec
 
-from lakesweep.cleanup import planfile
+from lakesweep.cleanup import plan_file
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
@@ -78,7 +78,7 @@ async def clean(path: Path, on: Bench, policy: CleanupPolicy, *, execute: bool =
 def candidates(run: CleanupRun) -> list[Candidate]:
     """The rows of a run's plan."""
     assert run.plan is not None, run.reason
-    return [row for batch in planfile.read_batches(run.plan.rows_path) for row in batch]
+    return [row for batch in plan_file.read_batches(run.plan.rows_path) for row in batch]
 
 
 def copy_of(path: Path, into: Path) -> Path:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from lakesweep.daemon.tidy import GatedTidy as _GatedTidy
+from lakesweep.daemon.unpublished_files import GatedTidy as _GatedTidy
 from lakesweep.model.files import AgeBy
-from lakesweep.storage.local import LocalStorage as _LocalStorage
+from lakesweep.storage.local.store import LocalStorage as _LocalStorage
 from lakesweep.storage.spec import LocalOptions
 from lakesweep.storage.spec import StorageSpec as _StorageSpec
 

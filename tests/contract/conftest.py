@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.servers.postgres import PostgresServer, running_postgres
 
-from lakesweep.cleanup.records import StateStore
+from lakesweep.ports.state import StateStore
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.state.registry import open_state
 

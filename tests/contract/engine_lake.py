@@ -10,22 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from lakesweep.cleanup.ports import (
-    REFERENCE_SCHEMA,
-    FileKind,
-    Inventory,
-    Marked,
-    MatchBy,
-    OrphanJob,
-    References,
-    ReferenceSource,
-    Shortlist,
-    TableState,
-)
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import OutOfOrder, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.engine import Inventory, Marked, OrphanJob
+from lakesweep.ports.references import REFERENCE_SCHEMA, References, ReferenceSource
+from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.ports.table import FileKind, MatchBy, Shortlist, TableState
 from lakesweep.storage.memory import Held, MemoryStorage, bucket, forget
 
 CUTOFF = datetime(2026, 3, 1, tzinfo=UTC)

@@ -12,14 +12,15 @@ from datetime import timedelta
 import pytest
 from tests.builders.audits import KEY, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
 
+from lakesweep.audit import chain
+from lakesweep.audit.chain import Segment
 from lakesweep.audit.compact import Packer, pack, unpack
-from lakesweep.cleanup import segments
-from lakesweep.cleanup.segments import Segment
 from lakesweep.model.errors import AuditFailed, StateError, Unavailable, UnknownTable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 from lakesweep.state.memory import MemoryStateStore
-from lakesweep.storage import local, memory
+from lakesweep.storage import memory
+from lakesweep.storage.local import store
 from lakesweep.storage.registry import open_deleter
 from lakesweep.storage.spec import S3Options, StorageSpec
 
@@ -81,7 +82,7 @@ async def test_the_chain_goes_on_from_run_to_run(shelf):
     await shelf.record_run("r1")
     last = await shelf.state.audit_head(REF.label)
     await shelf.record_run("r2")
-    first = await shelf.storage.read(segments.segment_place(shelf.artifacts, REF.label, last.last + 1))
+    first = await shelf.storage.read(chain.segment_place(shelf.artifacts, REF.label, last.last + 1))
     assert Segment.decode(first).previous == last.digest
     assert await shelf.state.get_audit("r2") == replace(
         await shelf.state.audit_head(REF.label), first=last.last + 1, last=2 * last.last
@@ -90,7 +91,7 @@ async def test_the_chain_goes_on_from_run_to_run(shelf):
 
 async def test_a_missing_changed_or_cut_segment_is_named(shelf):
     await shelf.record_run("r1")
-    place = segments.segment_place(shelf.artifacts, REF.label, 5)
+    place = chain.segment_place(shelf.artifacts, REF.label, 5)
     data = await shelf.storage.read(place)
     await shelf.writer.put(place, data[:-10], create_only=False)
     (found,) = await shelf.findings(REF.label)
@@ -222,7 +223,7 @@ async def test_asking_for_what_is_not_there_says_so(shelf):
 
 async def test_showing_a_damaged_run_says_where(shelf):
     await shelf.record_run()
-    place = segments.segment_place(shelf.artifacts, REF.label, 4)
+    place = chain.segment_place(shelf.artifacts, REF.label, 4)
     await shelf.writer.put(place, b"{}\n", create_only=False)
     with pytest.raises(Unreadable, match=r"0000000004\.jsonl"):
         await kinds(shelf, "r1")
@@ -264,7 +265,7 @@ async def test_a_full_disk_fails_the_record_and_leaves_no_half_segment(local_she
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(local.os, "fsync", full)
+        patched.setattr(store.os, "fsync", full)
         with pytest.raises(AuditFailed, match="No space left on device"):
             await local_shelf.trail().deleting(batch(0, 1), rows_of(candidate("s3://b/t/1")), rows_of())
     (found,) = await local_shelf.findings()
@@ -288,10 +289,10 @@ def planted(shelf, number, previous=None, key=None):
 async def test_a_planted_segment_is_passed_over_and_reported(shelf, key):
     await shelf.record_run("r1")
     head = await shelf.state.audit_head(REF.label)
-    place = segments.segment_place(shelf.artifacts, REF.label, head.last + 1)
+    place = chain.segment_place(shelf.artifacts, REF.label, head.last + 1)
     await shelf.writer.put(place, planted(shelf, head.last + 1, head.digest, key), create_only=True)
     await shelf.record_run("r2")
-    next_one = await shelf.storage.read(segments.segment_place(shelf.artifacts, REF.label, head.last + 2))
+    next_one = await shelf.storage.read(chain.segment_place(shelf.artifacts, REF.label, head.last + 2))
     assert (Segment.decode(next_one).previous, Segment.decode(next_one).passed_over) == (head.digest, 1)
     (fault,) = await shelf.faults()
     assert fault.startswith(f"segment {head.last + 1}: it is {'signed with another key' if key else 'not signed'}")
@@ -348,7 +349,7 @@ async def test_packed_segments_read_back_and_verify_as_before(shelf):
 
 async def test_only_old_and_whole_segments_are_packed(shelf):
     await shelf.record_run("r1")
-    place = segments.segment_place(shelf.artifacts, REF.label, 3)
+    place = chain.segment_place(shelf.artifacts, REF.label, 3)
     await shelf.writer.put(place, (await shelf.storage.read(place))[:-5], create_only=False)
     numbers = await shelf.inspector.unpacked(REF.label)
     assert (await packer(shelf).pack(REF.label, numbers, shelf.clock.now() - timedelta(days=1))).segments == 0
@@ -360,7 +361,7 @@ async def test_a_pack_that_was_changed_is_reported(shelf):
     await shelf.record_run("r1")
     numbers = await shelf.inspector.unpacked(REF.label)
     await packer(shelf).pack(REF.label, numbers, shelf.clock.now() + timedelta(days=1))
-    place = segments.directory(shelf.artifacts, REF.label).join("packed-0000000001-0000000006.parquet")
+    place = chain.directory(shelf.artifacts, REF.label).join("packed-0000000001-0000000006.parquet")
     held = unpack(await shelf.storage.read(place))
     held[2] = held[2].replace(b"s3://lake", b"s3://LAKE") if b"s3://lake" in held[2] else held[2][:-3]
     await shelf.writer.put(place, pack(held), create_only=False)
@@ -373,7 +374,7 @@ async def test_a_trail_written_anew_does_not_fit_its_anchors(shelf):
     await shelf.record_run("r2")
     assert await shelf.faults() == []
     for number in range(1, 15):
-        place = segments.segment_place(shelf.artifacts, REF.label, number)
+        place = chain.segment_place(shelf.artifacts, REF.label, number)
         await open_deleter(shelf.spec).delete([place.raw])
     shelf.state = MemoryStateStore(shelf.clock)
     await shelf.record_run("r1")

@@ -30,16 +30,16 @@ from tests.contract.engine_lake import (
 )
 from tests.sim.engine import PlainEngine
 
-from lakesweep.cleanup import planfile, verdict
-from lakesweep.cleanup.ports import MatchBy, Shortlist
-from lakesweep.engines.cache import DigestCache
+from lakesweep.cleanup import classify, plan_file
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import Denied, Indeterminate, OutOfOrder, Refused, Unavailable, Unreadable
 from lakesweep.model.files import Reason, Tally, Verdict
 from lakesweep.model.location import Location
+from lakesweep.ports.table import MatchBy, Shortlist
 from lakesweep.storage.memory import Held, MemoryStorage, bucket
 
 
@@ -115,9 +115,9 @@ def find(open_engine, lake, tmp_path):
 
 
 def rows_of(plan):
-    rows = [row for batch in planfile.read_batches(plan.rows_path) for row in batch]
+    rows = [row for batch in plan_file.read_batches(plan.rows_path) for row in batch]
     assert plan.candidates == Tally(files=len(rows), bytes=sum(row.size_bytes for row in rows))
-    assert plan.digest == planfile.digest(plan.rows_path)
+    assert plan.digest == plan_file.digest(plan.rows_path)
     return rows
 
 
@@ -735,7 +735,7 @@ def oracle(table, roots):
     elsewhere = {name(path) for path in held if doubtful(path)} if match_by is MatchBy.ADDRESS else set()
     verdicts = {}
     for path, modified_at in table["stored"].items():
-        judged = verdict.judge(
+        judged = classify.judge(
             ListLayout().classify(path),
             expired=path in expired,
             elsewhere=name(path) in elsewhere,

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.cleanup.records import Approval, BatchRecord, BatchState, DueTime, Hold, PlanHeader
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Outcome, Phase
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.state import laws
+from lakesweep.ports.state import Approval, BatchRecord, BatchState, DueTime, Hold, PlanHeader
+from lakesweep.state import lease_rules
 
 TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -122,15 +122,15 @@ async def test_a_lease_given_back_is_free_for_any_clock(store):
 
 
 def test_a_lease_from_a_clock_far_ahead_does_not_lock_a_table_for_ever():
-    ahead = laws.grant(None, table="t", owner="a", ttl=HOUR, now=NOON + timedelta(days=365))
-    taken = laws.grant(ahead, table="t", owner="b", ttl=HOUR, now=NOON)
+    ahead = lease_rules.grant(None, table="t", owner="a", ttl=HOUR, now=NOON + timedelta(days=365))
+    taken = lease_rules.grant(ahead, table="t", owner="b", ttl=HOUR, now=NOON)
     assert taken is not None
     assert (taken.owner, taken.token) == ("b", ahead.token + 1)
 
 
 def test_a_lease_of_any_length_that_leases_have_is_respected():
-    lease = laws.grant(None, table="t", owner="a", ttl=laws.LONGEST_LEASE, now=NOON)
-    assert laws.grant(lease, table="t", owner="b", ttl=HOUR, now=NOON) is None
+    lease = lease_rules.grant(None, table="t", owner="a", ttl=lease_rules.LONGEST_LEASE, now=NOON)
+    assert lease_rules.grant(lease, table="t", owner="b", ttl=HOUR, now=NOON) is None
 
 
 async def test_old_runs_are_forgotten_with_all_that_hangs_on_them_and_younger_ones_stay(store):

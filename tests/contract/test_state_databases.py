@@ -17,10 +17,10 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 from tests.contract.state_child import child, outcomes
 
-from lakesweep.cleanup.records import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.state import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
 from lakesweep.state import schema
 from lakesweep.state.migrations import versions
 

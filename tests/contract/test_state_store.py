@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from lakesweep.cleanup.records import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.files import DeletionReport, FailedDelete, Tally
 from lakesweep.model.run import CleanupRun, Lease, Outcome, Phase, Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.state import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
 
 TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
 OTHER = replace(TABLE, name="orders")

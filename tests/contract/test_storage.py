@@ -20,10 +20,10 @@ from tests.servers.s3_stub import s3_stub
 from tests.sim.ports import Process, SimDeleter, SimStorage, SimWriter
 from tests.sim.world import World
 
-from lakesweep.cleanup.deleter import Deleter, Fate
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Storage, Writer
 from lakesweep.model.errors import AlreadyThere, NotFound, SettingsError
 from lakesweep.model.location import Location
+from lakesweep.ports.deleter import Deleter, DeleteStatus
+from lakesweep.ports.storage import LISTING_SCHEMA, Storage, Writer
 from lakesweep.settings import values
 from lakesweep.storage import memory
 from lakesweep.storage.registry import BACKENDS, open_deleter, open_storage, open_writer
@@ -253,7 +253,7 @@ async def test_odd_names_survive_byte_for_byte(stores):
         assert await stores.storage.read(stores.at(name)) == name.encode()
         assert (await stores.storage.stat(stores.at(name))).size_bytes == len(name.encode())
     fates = await stores.deleter.delete([row["path"] for row in await stores.listed()])
-    assert {one.fate for one in fates} == {Fate.DELETED}
+    assert {one.fate for one in fates} == {DeleteStatus.DELETED}
     assert await stores.names() == []
 
 
@@ -300,7 +300,7 @@ async def test_deleting_reports_every_path_in_the_order_asked(stores):
     paths = paths[::-1] + paths[:1]
     fates = await stores.deleter.delete(paths)
     assert [one.path for one in fates] == paths
-    assert Fate.FAILED not in {one.fate for one in fates}
+    assert DeleteStatus.FAILED not in {one.fate for one in fates}
     assert await stores.names() == ["data/kept"]
 
 
@@ -308,7 +308,7 @@ async def test_deleting_a_missing_object_never_fails_and_touches_nothing(stores)
     # S3 itself answers success for a missing key, so "deleted" is allowed: either way it is not there.
     await stores.put("data/a")
     (fate,) = await stores.deleter.delete([stores.at("data/b").raw])
-    assert fate.fate in (Fate.ALREADY_GONE, Fate.DELETED)
+    assert fate.fate in (DeleteStatus.ALREADY_GONE, DeleteStatus.DELETED)
     assert await stores.names() == ["data/a"]
 
 
@@ -334,7 +334,7 @@ async def test_an_object_written_anew_since_it_was_listed_stays(stores):
         await stores.put(name, b"written anew")
     answers = await stores.deleter.delete([stores.at(name).raw for name in names], listed)
     kept = names[:2] if stores.kind != "local" else []
-    assert [one.fate is Fate.SPARED for one in answers] == [name in kept for name in names]
+    assert [one.fate is DeleteStatus.SPARED for one in answers] == [name in kept for name in names]
     assert await stores.names() == sorted(kept)
 
 

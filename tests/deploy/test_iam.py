@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import pytest
 from tests.deploy.tools import DEPLOY, REPOSITORY
 
-from lakesweep.cleanup import segments
+from lakesweep.audit import chain
 from lakesweep.model.location import Location
 
 CALLS = {
@@ -143,7 +143,7 @@ def test_every_write_of_the_audit_trail_is_one_that_the_policies_allow():
 
 def test_the_names_of_the_places_are_those_of_the_code():
     place = Location.parse("s3://lake/acme")
-    trail = segments.segment_place(place, "acme/prod/orders", 1)
+    trail = chain.segment_place(place, "acme/prod/orders", 1)
     assert allows(policy("artifacts"), "s3:PutObject", f"arn:aws:s3:::lake/{trail.path}", create_only=True)
     source = (REPOSITORY / "service/lakesweep").rglob("*.py")
     kinds = {kind for path in source for kind in re.findall(r'artifacts\.file\("(\w+)"', path.read_text())}

@@ -11,9 +11,9 @@ import pytest
 from tests.servers.postgres import running_postgres
 from tests.servers.replicas import LABELS, Replicas, replicas
 
-from lakesweep.cleanup.records import StateStore
 from lakesweep.daemon.clock import SystemClock
 from lakesweep.model.run import Lease
+from lakesweep.ports.state import StateStore
 from lakesweep.state.registry import open_state
 
 FREEZES = 30

@@ -145,7 +145,7 @@ def test_a_table_is_cleaned_again_and_again(world):
 
 SLOW_DELETER = """
 import asyncio, sys
-from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.local.deleter import LocalDeleter
 delete = LocalDeleter.delete
 async def slow(self, paths, conditions=None):
     answers = await delete(self, paths, conditions)

@@ -9,12 +9,12 @@ import pytest
 import sqlalchemy as sa
 from tests.builders.small_lake import LONG_AGO, LocalLake
 
-from lakesweep.cleanup.records import BatchState, Hold
 from lakesweep.daemon.app import App
 from lakesweep.daemon.clock import Uptime
 from lakesweep.model.errors import Refused, StateError, UnknownRun
 from lakesweep.model.files import Verdict
 from lakesweep.model.run import Lease, Outcome
+from lakesweep.ports.state import BatchState, Hold
 from lakesweep.settings.schema import Settings
 from lakesweep.state.schema import leases
 

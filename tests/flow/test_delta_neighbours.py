@@ -13,7 +13,6 @@ from deltalake import DeltaTable, write_deltalake
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, Lake, later
 
-from lakesweep.cleanup.ports import Table
 from lakesweep.formats import avro
 from lakesweep.formats import registry as formats
 from lakesweep.formats.delta import table as ours
@@ -22,6 +21,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import FormatName
+from lakesweep.ports.table import Table
 
 ROWS = pa.table({"id": pa.array([7], pa.int64()), "name": ["n7"]})
 

@@ -13,13 +13,13 @@ from deltalake import write_deltalake
 from tests.builders.iceberg import SCHEMA
 from tests.flow.test_delta_neighbours import ROWS, Shared
 
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.delta.iceberg import IcebergNeighbour
 from lakesweep.formats.delta.table import DeltaTable
+from lakesweep.formats.delta.uniform import IcebergNeighbour
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
+from lakesweep.ports.storage import Storage
 
 
 class _Raced(DeltaTable):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.builders.small_lake import LocalLake
 
-from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import holds
 from lakesweep.daemon.app import App
 from lakesweep.model.run import Outcome
+from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
-from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.local.deleter import LocalDeleter
 
 TABLES = ("one", "two", "three")
 ORPHANS = 8

@@ -10,7 +10,7 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from tests.builders.cycles import Bench
 from tests.builders.iceberg import Lake, LakeTable
 
-from lakesweep.cleanup import planfile
+from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.explain import Explainer
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
@@ -49,7 +49,7 @@ async def test_a_file_is_explained_as_an_orphan_if_and_only_if_a_plan_lets_it_go
     keep_outside(table, "stats-1.parquet")
     handle = await lake.format(storage=bench.storage, writer=bench.writer).open((await table.open()).ref)
     plan = (await bench.run(handle, POLICY, execute=False)).plan
-    going = {row.path for rows in planfile.read_batches(plan.rows_path) for row in rows}
+    going = {row.path for rows in plan_file.read_batches(plan.rows_path) for row in rows}
     engine = engines.open_inprocess(
         storage=bench.storage, decoder=formats.decoder, data_dir=bench.scratch, memory_limit="512MB"
     )

@@ -11,8 +11,8 @@ import pytest
 from tests.builders.cycles import CACHE_KEY
 from tests.flow.test_iceberg_ways_to_lose_data import clean, plant
 
-from lakesweep.engines import cache as cache_module
-from lakesweep.engines.cache import PACK_SCHEMA, DigestCache
+from lakesweep.engines import manifest_cache as cache_module
+from lakesweep.engines.manifest_cache import PACK_SCHEMA, DigestCache
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 

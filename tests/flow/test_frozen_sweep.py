@@ -15,9 +15,9 @@ import pytest
 SWEEP = """
     import asyncio, os, signal, subprocess, sys
     from datetime import UTC, datetime, timedelta
-    from lakesweep.cleanup.lastword import LastWord
-    from lakesweep.cleanup.ports import MatchBy
-    from lakesweep.daemon.worker import lease
+    from lakesweep.cleanup.delete_conditions import LastWord
+    from lakesweep.ports.table import MatchBy
+    from lakesweep.daemon.lease import lease
     from lakesweep.model.errors import LeaseLost
     from lakesweep.state.memory import MemoryStateStore
     from lakesweep.storage import local_delete

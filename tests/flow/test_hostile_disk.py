@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from tests.laws import examples
 
-from lakesweep.cleanup.deleter import Fate, GatedDeleter
+from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.model.errors import NotFound, OutsideRoot, StorageError
 from lakesweep.model.location import Location
+from lakesweep.ports.deleter import DeleteStatus
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
 from lakesweep.storage.spec import Confine, StorageSpec
 
@@ -140,12 +141,14 @@ async def test_deletes_lose_nothing_behind_a_link_that_comes_and_goes(table, out
             for page in (asked[first : first + PAGE] for first in range(0, len(asked), PAGE)):
                 answers = await deleter.delete([f"file://{table}/{name}" for name in page])
                 done.update(answer.fate for answer in answers)
-                left += [name for name, answer in zip(page, answers, strict=True) if answer.fate is not Fate.DELETED]
+                left += [
+                    name for name, answer in zip(page, answers, strict=True) if answer.fate is not DeleteStatus.DELETED
+                ]
     await deleter.aclose()
     os.close(inside)
     assert {path.name for path in outside.iterdir()} == set(names)
     assert list(table.iterdir()) == []
-    assert done[Fate.DELETED] == made
+    assert done[DeleteStatus.DELETED] == made
     with capsys.disabled():
         print(f"\n{swaps.count} swaps during {made} deletes, of {done.total()} asked for; 0 files lost outside")
 
@@ -201,7 +204,7 @@ async def test_hostile_names_are_listed_read_and_deleted_exactly(table, capsys):
     deleter = GatedDeleter(open_deleter(StorageSpec()), tenant_root=root, table_roots=[root.join("table")])
     answers = await deleter.delete(going)
     await asyncio.gather(deleter.aclose(), storage.aclose())
-    assert {answer.fate for answer in answers} == {Fate.DELETED}
+    assert {answer.fate for answer in answers} == {DeleteStatus.DELETED}
     left = {f"file://{table}/{path.name}" for path in table.iterdir()}
     assert left == set(listed) - set(going)
     with capsys.disabled():

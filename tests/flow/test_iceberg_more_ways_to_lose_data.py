@@ -14,12 +14,12 @@ from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, LakeTable, later
 from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 
-from lakesweep.cleanup import planfile
+from lakesweep.cleanup import plan_file
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 from lakesweep.state.memory import MemoryStateStore
-from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.local.deleter import LocalDeleter
 
 POLICY = CleanupPolicy(max_snapshot_age=timedelta(days=30))
 
@@ -205,9 +205,9 @@ async def test_a_plan_that_was_changed_after_the_checks_deletes_nothing(lake, be
 
     async def saved_then_changed(header):
         await save_plan(header)
-        (row,) = next(planfile.read_rows(header.rows_path)).to_pylist()
-        with planfile.PlanWriter(header.rows_path) as writer:
-            writer.write(pa.RecordBatch.from_pylist([{**row, "path": f"file://{live}"}], schema=planfile.PLAN_SCHEMA))
+        (row,) = next(plan_file.read_rows(header.rows_path)).to_pylist()
+        with plan_file.PlanWriter(header.rows_path) as writer:
+            writer.write(pa.RecordBatch.from_pylist([{**row, "path": f"file://{live}"}], schema=plan_file.PLAN_SCHEMA))
 
     bench.store.save_plan = saved_then_changed
     run = await clean(bench, table)

@@ -16,12 +16,12 @@ from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, Lake, later
 from tests.builders.paimon_model import ModelTable
 
-from lakesweep.cleanup.ports import Table
 from lakesweep.formats import registry as formats
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import FormatName
+from lakesweep.ports.table import Table
 from lakesweep.storage import memory
 
 ROWS = pa.table({"id": pa.array([7], pa.int64()), "name": ["n7"]})

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.update import SetLocationUpdate
 from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 
-from lakesweep.cleanup.approval import Approvals
+from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.model.run import Outcome
 

@@ -11,7 +11,7 @@ from tests.builders.iceberg import Lake, LakeTable, later
 from tests.builders.iceberg_manifests import Entry, manifest_bytes
 from tests.flow.test_iceberg_more_ways_to_lose_data import Wrapped
 
-from lakesweep.cleanup import planfile, report
+from lakesweep.cleanup import plan_file, report
 from lakesweep.cleanup.explain import Explainer, Explanation
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
@@ -232,4 +232,4 @@ async def test_a_plan_has_no_file_that_a_stream_may_commit(lake: Lake, bench: Be
     put(table, DATA)
     run = await clean(table, bench, execute=False)
     assert run.plan is not None
-    assert [row for rows in planfile.read_batches(run.plan.rows_path) for row in rows] == []
+    assert [row for rows in plan_file.read_batches(run.plan.rows_path) for row in rows] == []

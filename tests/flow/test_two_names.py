@@ -13,7 +13,7 @@ from lakesweep.daemon.app import App
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 from lakesweep.settings.schema import Settings
-from lakesweep.storage.local_places import identify
+from lakesweep.storage.local.same_place import identify
 
 
 @contextmanager

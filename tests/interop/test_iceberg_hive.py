@@ -19,7 +19,7 @@ from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expired
 from lakesweep.formats.iceberg.hive import CHECKS_EXPECTED
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local import LocalWriter
+from lakesweep.storage.local.store import LocalWriter
 
 pytestmark = pytest.mark.xdist_group("catalogs")
 

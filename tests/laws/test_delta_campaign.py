@@ -23,14 +23,14 @@ from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, stored_
 from tests.builders.faults import Faults
 from tests.peers.delta_reader import rebuild
 
-from lakesweep.cleanup.ports import TableState
-from lakesweep.daemon.borrowed import Borrowed, first_segments, inside
+from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.table import TableState
 
 RETENTION = timedelta(days=3)
 POLICY = CleanupPolicy(grace_period=timedelta(days=1), batch_size=2, max_concurrent_deletions=1)

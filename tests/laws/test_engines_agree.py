@@ -27,9 +27,8 @@ from tests.laws import test_iceberg_cycle as iceberg
 from tests.laws import test_paimon_cycle as paimon
 from tests.peers.spark import ON_SPARK
 
-from lakesweep.cleanup import guards, planfile
-from lakesweep.cleanup.marking import Marking
-from lakesweep.cleanup.ports import Engine, OrphanJob, Table
+from lakesweep.cleanup import guards, plan_file
+from lakesweep.cleanup.mark import Marking
 from lakesweep.engines import registry as engines
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.formats import registry as formats
@@ -39,6 +38,8 @@ from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.engine import Engine, OrphanJob
+from lakesweep.ports.table import Table
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.memory import bucket, forget
 from lakesweep.storage.registry import open_storage
@@ -191,7 +192,7 @@ async def check_that_engines_agree(subject: Subject, harm: tuple[str, int] | Non
         return
     if harm is None and subject.spec.vacuum_mode != "lite":
         assert one.candidates.files > 0, "the old orphan is not found"
-    assert planfile.digest(other.rows_path) == other.digest == one.digest
+    assert plan_file.digest(other.rows_path) == other.digest == one.digest
     assert replace(other, engine=one.engine, timings=one.timings, rows_path=one.rows_path) == one
 
 

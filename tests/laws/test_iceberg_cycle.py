@@ -22,10 +22,10 @@ from tests.builders.iceberg import Lake, LakeTable, pause
 from tests.laws import examples
 from tests.peers.independent import by_pyiceberg
 
-from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
+from lakesweep.ports.state import StateStore
 from lakesweep.state.memory import MemoryStateStore
 
 LAWS = settings(

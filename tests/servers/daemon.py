@@ -153,7 +153,7 @@ def make_place(directory: Path, extra: str = "", umbrella: str = "") -> Place:
         for name, orphans in tables.items():
             table = lake.create(name)
             table.history()
-            _plant(Path(table.table.location().removeprefix("file://")) / "data", orphans)
+            plant(Path(table.table.location().removeprefix("file://")) / "data", orphans)
         sections.append(
             f'[[tenants]]\nid = "{tenant}"\nroot = "{lake.root}"\n{umbrella if tenant == "umbrella" else ""}\n'
             f'[[tenants.datasets]]\nid = "prod"\nformat = "iceberg"\nnamespace = "db"\n'
@@ -163,7 +163,8 @@ def make_place(directory: Path, extra: str = "", umbrella: str = "") -> Place:
     return place
 
 
-def _plant(directory: Path, orphans: int) -> None:
+def plant(directory: Path, orphans: int) -> None:
+    """Files ten days old that nothing references."""
     ten_days_ago = time.time() - 10 * 24 * 3600
     for number in range(orphans):
         path = directory / f"orphan-{number}.parquet"

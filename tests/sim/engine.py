@@ -13,17 +13,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lakesweep.cleanup import addresses, planfile, verdict
+from lakesweep.cleanup import addresses, classify, plan_file
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.ports import Decode, MatchBy, OrphanJob, References, ReferenceSource
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.engines import steps
-from lakesweep.engines.detection import Findings
+from lakesweep.engines import common
+from lakesweep.engines.duckdb_plan import Findings
 from lakesweep.engines.listing import Listing, of_roots, planned
 from lakesweep.engines.sources import _check_skippable
 from lakesweep.model.errors import EngineFailed, Indeterminate, StorageError
 from lakesweep.model.files import METADATA_SHOWN, MISSING_SHOWN, OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.table import FormatName
+from lakesweep.ports.engine import OrphanJob
+from lakesweep.ports.references import Decode, References, ReferenceSource
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import MatchBy
 
 
 class _Reference(NamedTuple):
@@ -85,7 +87,7 @@ class PlainEngine:
         missing = sorted(path for key, path in lost.items() if key not in seen)
         digest = _write(job.rows_path, judged)
         findings = _findings(stored, judged, missing, held)
-        return steps.assemble(
+        return common.assemble(
             job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=_no_timings()
         )
 
@@ -94,7 +96,7 @@ class PlainEngine:
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now. Raises Unreadable on a retained one; an expired one is left out."""
         for source in sources:
-            batch = await self._decoded(source, steps.naming)
+            batch = await self._decoded(source, common.naming)
             if batch is not None:
                 yield source, batch
 
@@ -116,14 +118,14 @@ class PlainEngine:
         match_by, roots = job.layout.match_by, job.roots
         found: list[_Reference] = []
         skipped = 0
-        for role, paths, tolerated in steps.named_directly(references):
+        for role, paths, tolerated in common.named_directly(references):
             try:
                 found += _rows(addresses.place(paths, role, match_by, roots, tolerated))
             except Indeterminate:
                 if role is Role.NAMED:
                     raise
                 skipped += 1
-        place = steps.placing(match_by, roots)
+        place = common.placing(match_by, roots)
         for source in references.sources:
             batch = await self._decoded(source, place)
             if batch is None:
@@ -144,8 +146,8 @@ class PlainEngine:
 
     async def _look_again(self, job: OrphanJob, lost: dict[str, str], listed: int) -> set[str]:
         """Match keys of those that are there after all."""
-        if len(lost) <= steps.asked_singly(listed) and all("/" in path for path in lost.values()):
-            seen = await steps.there_after_all(self._storage, list(lost.items()), 16, job.cutoff)
+        if len(lost) <= common.asked_singly(listed) and all("/" in path for path in lost.values()):
+            seen = await common.there_after_all(self._storage, list(lost.items()), 16, job.cutoff)
             if None not in seen:
                 return {key for key in seen if key is not None}
         return {row[-1] for row in await self._list(of_roots(job), job.layout.match_by)}
@@ -193,7 +195,7 @@ def _judged(
         kind = job.layout.classify(path)
         goes = path in expired or key in expired_bare
         elsewhere = key.rpartition("/")[2] in held.guarded
-        said = verdict.judge(kind, expired=goes, elsewhere=elsewhere, modified_at=modified_at, cutoff=job.cutoff)
+        said = classify.judge(kind, expired=goes, elsewhere=elsewhere, modified_at=modified_at, cutoff=job.cutoff)
         reason = None if said is not Verdict.ORPHAN else Reason.EXPIRED if goes else Reason.UNREFERENCED
         found.append((path, size, modified_at, etag, said, kind.kind, reason, kind.stage))
     return found
@@ -202,12 +204,14 @@ def _judged(
 def _write(rows_path: str, judged: Sequence[tuple[Any, ...]]) -> str:
     rows = sorted((row for row in judged if row[4] is Verdict.ORPHAN), key=lambda row: (row[7], row[0]))
     try:
-        with planfile.PlanWriter(rows_path) as plan:
+        with plan_file.PlanWriter(rows_path) as plan:
             if rows:
                 path, size, modified_at, etag, _, kind, reason, stage = zip(*rows, strict=True)
                 columns = (path, size, modified_at, etag, kind, [str(one) for one in reason], stage)
-                arrays = [pa.array(column, one.type) for column, one in zip(columns, planfile.PLAN_SCHEMA, strict=True)]
-                plan.write(pa.RecordBatch.from_arrays(arrays, schema=planfile.PLAN_SCHEMA))
+                arrays = [
+                    pa.array(column, one.type) for column, one in zip(columns, plan_file.PLAN_SCHEMA, strict=True)
+                ]
+                plan.write(pa.RecordBatch.from_arrays(arrays, schema=plan_file.PLAN_SCHEMA))
     except OSError as exc:
         raise EngineFailed(f"the plain engine could not finish: {exc}") from exc
     return plan.digest

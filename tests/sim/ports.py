@@ -17,8 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tests.sim.world import Call, Fault, Killed, Stored, World
 
-from lakesweep.cleanup.deleter import ANOTHER_OBJECT, Conditions, Deleted, Fate, not_sent
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
 from lakesweep.model.errors import (
     AlreadyThere,
     Denied,
@@ -31,6 +29,8 @@ from lakesweep.model.errors import (
 )
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
+from lakesweep.ports.storage import LISTING_SCHEMA, Part
 
 SCHEMES = ("s3", "memory")
 
@@ -255,18 +255,22 @@ class SimDeleter:
             call = await process.enter("storage", "delete", target)
         except Fault as fault:
             if fault.kind != "partial":
-                return [Deleted(path=path, fate=Fate.FAILED, why=fault.kind) for path in paths]
+                return [Deleted(path=path, fate=DeleteStatus.FAILED, why=fault.kind) for path in paths]
             call = Call(process.name, "storage", "delete", target)
             half = self._now(paths[: len(paths) // 2], await self._kept(paths, conditions), conditions)
-            return [*half, *(Deleted(path=path, fate=Fate.FAILED, why="partial") for path in paths[len(half) :])]
+            return [
+                *half,
+                *(Deleted(path=path, fate=DeleteStatus.FAILED, why="partial") for path in paths[len(half) :]),
+            ]
         answers = self._now(paths, await self._kept(paths, conditions), conditions)
         try:
             await process.leave(call, ", ".join(f"{Location.parse(one.path).name} {one.fate}" for one in answers))
         except Fault as fault:
-            process.lost_answers += sum(one.fate is Fate.DELETED for one in answers)
-            gone = (Fate.DELETED, Fate.ALREADY_GONE)
+            process.lost_answers += sum(one.fate is DeleteStatus.DELETED for one in answers)
+            gone = (DeleteStatus.DELETED, DeleteStatus.ALREADY_GONE)
             return [
-                Deleted(path=one.path, fate=Fate.FAILED, why=fault.kind) if one.fate in gone else one for one in answers
+                Deleted(path=one.path, fate=DeleteStatus.FAILED, why=fault.kind) if one.fate in gone else one
+                for one in answers
             ]
         return answers
 
@@ -291,13 +295,13 @@ class SimDeleter:
         judged = conditions.etags.get(path) if conditions else None
         stored = world.objects.get(path)
         if stored is None:
-            return Deleted(path=path, fate=Fate.ALREADY_GONE)
+            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
         if judged is not None and stored.etag != judged:
-            return Deleted(path=path, fate=Fate.SPARED, why=ANOTHER_OBJECT)
+            return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         world.remove(path)
         self._process.deleted.append(path)
         world.changed(path, self._process.name)
-        return Deleted(path=path, fate=Fate.DELETED)
+        return Deleted(path=path, fate=DeleteStatus.DELETED)
 
 
 class SimState:

@@ -28,24 +28,24 @@ from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
 from tests.sim.world import Fault, Rules
 
 from lakesweep.audit.chain_writer import ChainWriter
+from lakesweep.audit.records import Circumstances
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup import guards
-from lakesweep.cleanup.audit import Circumstances
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.deleter import GatedDeleter
-from lakesweep.cleanup.ports import Table, TableFormat, TableState
-from lakesweep.daemon.borrowed import Borrowed, first_segments, inside
+from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
 from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.tidy import LeaveAll
+from lakesweep.formats.unpublished_files import LeaveAll
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, Refused, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, EngineChoice
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.table import Table, TableFormat, TableState
 
 TENANT = TenantId("acme")
 ARTIFACTS = Location.parse("s3://artifacts/lakesweep")
@@ -255,7 +255,7 @@ class Runner:
             rows_path=str(rows),
             neighbours=neighbours,
             neighbours_problem=problem,
-            ask_again=company.ask_again,
+            preconditions=company.preconditions,
             lent=company.lent,
         )
         lease = await self.store.acquire_lease(ref.label, process.name, timedelta(days=3650))
@@ -282,7 +282,7 @@ class _Company:
             return self._places, str(exc)
         return self._places, None
 
-    async def ask_again(self, state: TableState) -> None:
+    async def preconditions(self, state: TableState) -> None:
         places, problem = await self.places()
         if refusal := guards.check_neighbours(problem) or guards.check_overlap(state, places):
             raise Refused(refusal.code, refusal.reason)

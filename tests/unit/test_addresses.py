@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.ports import MatchBy
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Indeterminate
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.ports.table import MatchBy
 
 SCHEMES = ["s3://", "s3a://", "s3n://", "S3A://", "hdfs://", "gs://", "file:", "file://", "FILE:/", "file:///", "/", ""]
 SEGMENTS = ["", "a", "b=1", "x:", "://", "s3a://", ".hidden", "ü", "%2F", "#?", "\n", "localhost", "nn:8020", "file:"]

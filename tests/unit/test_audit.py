@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders.audits import ABOUT, NOON, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
 
-from lakesweep.cleanup import audit, segments
-from lakesweep.cleanup.records import Approval
-from lakesweep.cleanup.segments import Broken, Segment
+from lakesweep.audit import chain, records
+from lakesweep.audit.chain import Broken, Segment
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome, Refusal
+from lakesweep.ports.state import Approval
 from lakesweep.settings.digest import digest as settings_digest
 from lakesweep.settings.schema import Settings
 from lakesweep.storage import memory
@@ -71,27 +71,25 @@ def test_no_cut_and_no_addition_goes_unnoticed(segment, data):
 
 
 def test_a_segment_of_another_version_is_told_apart():
-    newer = segments.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=())
+    newer = chain.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=())
     body = newer.encode().splitlines(keepends=True)[0].replace(b'"version":1', b'"version":2')
     with pytest.raises(Broken, match="version 2"):
-        Segment.decode(body + segments._seal(segments.digest(body)))
+        Segment.decode(body + chain._seal(chain.digest(body)))
 
 
 @pytest.mark.parametrize("body", [b"", b"\n", b"{}\n", b"[]\n", b"7\n", b"no json\n", b"HEAD\nno json\n", b"yesterday"])
 def test_what_is_sealed_and_yet_no_segment_is_broken(body):
-    head = (
-        segments.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=()).encode().splitlines()[0]
-    )
+    head = chain.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=()).encode().splitlines()[0]
     dated = head.replace(b"2026-03-01", b"yesterday") + b"\n"
     body = dated if body == b"yesterday" else body.replace(b"HEAD", head)
     with pytest.raises(Broken):
-        Segment.decode(body + segments._seal(segments.digest(body)))
+        Segment.decode(body + chain._seal(chain.digest(body)))
 
 
 @pytest.mark.parametrize("name", ["12", "12.json", "a.jsonl", ".jsonl", "-1.jsonl", "1_0.jsonl", "²3.jsonl", "٣.jsonl"])
 def test_only_a_segments_own_name_spells_a_number(name):
-    assert segments.segment_number(name) is None
-    assert segments.segment_number(segments.segment_name(12)) == 12
+    assert chain.segment_number(name) is None
+    assert chain.segment_number(chain.segment_name(12)) == 12
 
 
 LONG = "a" * 300
@@ -106,7 +104,7 @@ CUT = f"{LONG[:100]}~{hashlib.sha256(LONG.encode()).hexdigest()}"
 def test_every_table_has_a_directory_of_its_own(one, other):
     root = Location.parse("memory://ops/lakesweep")
     first, second = ("/".join(parts) for parts in (one, other))
-    places = segments.directory(root, first), segments.directory(root, second)
+    places = chain.directory(root, first), chain.directory(root, second)
     assert (places[0] == places[1]) == (first == second)
     for place in places:
         assert root.join("audit").contains(place)
@@ -118,19 +116,19 @@ def test_every_table_has_a_directory_of_its_own(one, other):
 @given(st.text(st.characters(exclude_characters="/"), min_size=1, max_size=30), st.text(min_size=1, max_size=400))
 @example("prod", LONG)
 def test_a_directory_is_short_enough_for_a_file_system(dataset, name):
-    place = segments.directory(Location.parse("/a"), f"acme/{dataset}/{name}")
+    place = chain.directory(Location.parse("/a"), f"acme/{dataset}/{name}")
     assert all(0 < len(part.encode()) <= 255 for part in place.path.split("/")[1:])
 
 
 def test_a_directory_reads_like_its_table():
-    place = segments.directory(Location.parse("s3://ops/lakesweep"), "acme/prod/shop.orders")
+    place = chain.directory(Location.parse("s3://ops/lakesweep"), "acme/prod/shop.orders")
     assert place.raw == "s3://ops/lakesweep/audit/acme/prod/shop.orders"
-    assert segments.table_at(Location.parse("s3://ops/lakesweep"), place) == "acme/prod/shop.orders"
+    assert chain.table_at(Location.parse("s3://ops/lakesweep"), place) == "acme/prod/shop.orders"
 
 
 def test_the_tenant_of_a_table_without_one_is_nobody():
-    assert segments.tenant_of("acme/prod/orders") == "acme"
-    assert segments.tenant_of("s3://lake/orders") == ""
+    assert chain.tenant_of("acme/prod/orders") == "acme"
+    assert chain.tenant_of("s3://lake/orders") == ""
 
 
 def told(lines):
@@ -139,8 +137,8 @@ def told(lines):
 
 def test_a_decision_names_everything_there_is_to_know_of_the_file():
     rows = [candidate("s3://b/t/1.parquet"), candidate("s3://b/t/2.parquet", modified_at=None, etag=None)]
-    records = told(audit.deleting_lines(batch(3, 2), rows_of(rows[0]), rows_of(rows[1])))
-    assert records == [
+    lines = told(records.deleting_lines(batch(3, 2), rows_of(rows[0]), rows_of(rows[1])))
+    assert lines == [
         {
             "record": "delete",
             "batch": 3,
@@ -165,7 +163,7 @@ def test_a_decision_names_everything_there_is_to_know_of_the_file():
 
 
 def test_a_failed_delete_is_recorded_with_what_the_store_said():
-    (record,) = told(audit.deleted_lines(batch(0, 1), fates_of(("p", "failed", "SlowDown"))))
+    (record,) = told(records.deleted_lines(batch(0, 1), fates_of(("p", "failed", "SlowDown"))))
     assert record == {"record": "failed", "batch": 0, "path": "p", "size_bytes": 7, "why": "SlowDown"}
 
 
@@ -174,13 +172,13 @@ def test_a_record_that_would_be_lost_is_an_error():
     at = whole.schema.get_field_index("size_bytes")
     holed = whole.set_column(at, whole.schema.field(at), pa.array([1, None], pa.int64()))
     with pytest.raises(ValueError, match="incomplete"):
-        audit.deleting_lines(batch(0, 2), holed, nothing)
+        records.deleting_lines(batch(0, 2), holed, nothing)
     with pytest.raises(ValueError, match="incomplete"):
-        audit.deleted_lines(batch(0, 1), fates_of(("p", "deleted"), size_bytes=None))
+        records.deleted_lines(batch(0, 1), fates_of(("p", "deleted"), size_bytes=None))
 
 
 def test_the_beginning_says_who_when_and_on_what():
-    record = audit.begin_record(a_run(), ABOUT)
+    record = records.begin_record(a_run(), ABOUT)
     assert record["trigger"] == {"by": "command", "who": "ada"}
     assert (record["settings"], record["head"], record["fencing_token"]) == ("5e77", "h1", 7)
     assert record["plan"] == {"digest": "d1", "cutoff": "2026-03-01T12:00:00.250Z", "count": 4, "bytes": 28}
@@ -217,7 +215,7 @@ def test_equal_settings_have_one_digest_and_secrets_are_not_in_it():
 
 def test_the_end_of_a_refused_run_says_why():
     refused = replace(a_run(), outcome=Outcome.REFUSED, reason="too much", refusal=Refusal(code="ceiling", reason="x"))
-    record = audit.end_record(refused)
+    record = records.end_record(refused)
     assert (record["outcome"], record["refused"], record["reason"]) == ("refused", "ceiling", "too much")
     assert record["deleted"] == {"count": 0, "bytes": 0}
 

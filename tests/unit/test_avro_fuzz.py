@@ -21,7 +21,7 @@ from lakesweep.formats.avro_columns import Program, compiled
 from lakesweep.formats.inflate import Damaged, inflate
 
 Blocks = list[tuple[bytes, int]]
-Places = dict[str, tuple[str, ...]]
+Slots = dict[str, tuple[str, ...]]
 
 damages = st.lists(
     st.one_of(
@@ -79,7 +79,7 @@ def untexted(schema: Any, wanted: set[tuple[str, ...]], path: tuple[str, ...] = 
             return schema
 
 
-def by_fastavro(schema: Any, places: Places, blocks: Blocks) -> dict[str, list[Any]] | None:
+def by_fastavro(schema: Any, places: Slots, blocks: Blocks) -> dict[str, list[Any]] | None:
     plain = untexted(schema, set(places.values()))
     records = []
     try:
@@ -96,7 +96,7 @@ def fast(program: Program, blocks: Blocks) -> dict[str, list[Any]] | None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Any, Places, Program, Blocks]:
+def cases(draw: st.DrawFn) -> tuple[Any, Slots, Program, Blocks]:
     schema = draw(avro_rows.schemas)
     found = avro_rows.places(schema)
     assume(found)

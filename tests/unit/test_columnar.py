@@ -12,8 +12,8 @@ import pytest
 from pyarrow import orc
 from tests.builders.bombs import parquet_of_one_text
 
-from lakesweep.formats import bounded, columnar
-from lakesweep.formats.bounded import TooMuch
+from lakesweep.formats import bounds, columnar
+from lakesweep.formats.bounds import TooMuch
 
 ROWS = pa.table({"a": ["x", None, "z"], "b": pa.array([{"c": 1}, {"c": 2}, None])})
 
@@ -82,7 +82,7 @@ def test_a_process_that_ends_makes_the_file_unreadable_and_the_next_has_another(
 
 def test_what_comes_out_has_an_allowance_in_all(monkeypatch):
     long = pa.table({"a": pa.array(["x" * 1000] * 1000).dictionary_encode()})
-    monkeypatch.setattr(bounded, "_FREE", 100_000)
+    monkeypatch.setattr(bounds, "_FREE", 100_000)
     with pytest.raises(TooMuch), columnar.opened(written(long)) as file:
         file.read()
 

@@ -11,7 +11,7 @@ import pytest
 from tests.builders.commands import LAKESWEEP
 
 from lakesweep.settings.cleanup import CleanupOverride
-from lakesweep.settings.faults import known_keys
+from lakesweep.settings.error_messages import known_keys
 from lakesweep.settings.load import CONFIG_VARIABLE, PREFIX, load
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TableSettings, TenantSettings

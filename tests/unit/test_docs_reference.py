@@ -17,7 +17,7 @@ from lakesweep.admin import documents
 from lakesweep.admin.app import make_app
 from lakesweep.admin.problems import Problem
 from lakesweep.cleanup import report
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.formats.delta import protocol
 from lakesweep.model.refusal import RefusalCode, consequences
 from lakesweep.settings import reference

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.cleanup.deleter import GatedDeleter
+from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.storage import memory

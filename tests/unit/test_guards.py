@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakesweep.cleanup import guards
-from lakesweep.cleanup.ports import FileKind, MatchBy, TableState
 from lakesweep.model.files import OrphanPlan, Tally, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import Ceilings, CleanupPolicy, OnMissing
 from lakesweep.model.snapshot import Snapshot
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.table import FileKind, MatchBy, TableState
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 REF = TableRef(tenant=TenantId("acme"), dataset="shop", name="orders", format=FormatName.ICEBERG)

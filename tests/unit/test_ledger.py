@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.cleanup import planfile
+from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.ledger import Ledger
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
@@ -60,9 +60,9 @@ class Table:
 
     def plan(self, rows):
         rows_path = str(self.directory / "plans" / f"{self.runs}.parquet")
-        with planfile.PlanWriter(rows_path) as writer:
+        with plan_file.PlanWriter(rows_path) as writer:
             ordered = sorted(rows, key=lambda one: (one["stage"], one["path"].encode()))
-            writer.write(pa.RecordBatch.from_pylist(ordered, schema=planfile.PLAN_SCHEMA))
+            writer.write(pa.RecordBatch.from_pylist(ordered, schema=plan_file.PLAN_SCHEMA))
         total = Tally(files=len(rows), bytes=sum(one["size_bytes"] for one in rows))
         return OrphanPlan(
             head="h",
@@ -93,7 +93,7 @@ class Table:
         )
         expiry = ExpiryPlan(head="h", expire=(Snapshot(id="7", committed_at=NOON - 30 * DAY),))
         plan = await ledger.hold_back(self.plan(rows), expiry, at, at)
-        going = [one.path.rpartition("/")[2] for batch in planfile.read_batches(plan.rows_path) for one in batch]
+        going = [one.path.rpartition("/")[2] for batch in plan_file.read_batches(plan.rows_path) for one in batch]
         run = CleanupRun(id="r", table=REF, location=None, started_at=at, outcome=outcome, plan=plan, spared=spared)
         run = replace(run, expired_snapshots=("7",) if expires else ())
         await ledger.settle(run, at)
@@ -124,7 +124,7 @@ async def test_what_is_held_back_counts_as_young_and_not_as_a_candidate(tmp_path
     assert plan.verdicts[Verdict.LIVE] == Tally(files=3, bytes=3)
     assert plan.by_kind == {"data": Tally(files=1, bytes=7)}
     assert plan.by_reason == {Reason.UNREFERENCED: Tally(files=1, bytes=7)}
-    assert plan.digest == planfile.digest(plan.rows_path)
+    assert plan.digest == plan_file.digest(plan.rows_path)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.REFUSED])
@@ -279,7 +279,7 @@ async def test_law_what_goes_was_seen_unreferenced_by_a_successful_run_long_enou
 
 async def test_a_plan_of_many_batches_meets_a_ledger_of_many_batches(tmp_path, monkeypatch):
     monkeypatch.setattr("lakesweep.cleanup.ledger._ROWS", 7)
-    monkeypatch.setattr("lakesweep.cleanup.planfile._ROW_GROUP", 5)
+    monkeypatch.setattr("lakesweep.cleanup.plan_file._ROW_GROUP", 5)
     table = Table(tmp_path)
     old = [row(f"{number:03}", stage=number % 2) for number in range(0, 100, 3)]
     await table.cycle(old, NOON)
@@ -291,7 +291,7 @@ async def test_a_plan_of_many_batches_meets_a_ledger_of_many_batches(tmp_path, m
 
 def test_the_plan_of_a_test_is_a_whole_plan(tmp_path):
     plan = Table(tmp_path).plan([row("a")])
-    assert replace(plan, digest=planfile.digest(plan.rows_path)) == plan
+    assert replace(plan, digest=plan_file.digest(plan.rows_path)) == plan
 
 
 async def test_a_ledger_that_somebody_has_written_anew_counts_as_empty(tmp_path):

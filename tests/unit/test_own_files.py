@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 from tests.builders.small_lake import LocalLake
 
-from lakesweep.cleanup import own_files
+from lakesweep.cleanup import private_files
 from lakesweep.daemon.app import App
 from lakesweep.settings.schema import Settings
 
@@ -39,5 +39,5 @@ def test_a_directory_that_anybody_may_write_to_is_reported(tmp_path):
     path.mkdir()
     path.chmod(0o777)
     with capture_logs() as logs:
-        own_files.make_directory(path)
+        private_files.make_directory(path)
     assert [(line["event"], line["hint"]) for line in logs] == [("directory_open_to_others", f"chmod 700 {path}")]

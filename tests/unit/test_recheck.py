@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.test_sweep import NOW, RecordingDeleter, make_sweep, paths
 
-from lakesweep.cleanup.recheck import Recheck, unchanged
+from lakesweep.cleanup.verify_unchanged import VerifyUnchanged, unchanged
 from lakesweep.model.errors import Denied
 from lakesweep.model.files import Candidate, Reason, StoredObject
 from lakesweep.model.location import Location
@@ -66,7 +66,7 @@ async def test_what_was_written_anew_is_spared_and_what_had_gone_is_not_counted_
     del store[keys[20]]
     deleter = RecordingDeleter(path for path, _ in rows)  # like S3, it does not tell what had gone before
     sweep = await make_sweep(tmp_path, rows, deleter=deleter)
-    object.__setattr__(sweep, "recheck", Recheck(MemoryStorage()))
+    object.__setattr__(sweep, "recheck", VerifyUnchanged(MemoryStorage()))
     result = await sweep.run()
     asked = {path for batch in deleter.asked for path in batch}
     assert asked == {path for at, (path, _) in enumerate(rows) if at not in (3, 12, 20)}
@@ -84,7 +84,7 @@ async def test_storage_that_does_not_say_ends_the_sweep(tmp_path, store):
 
     bucket("b").faults = deny
     sweep = await make_sweep(tmp_path, rows)
-    object.__setattr__(sweep, "recheck", Recheck(MemoryStorage()))
+    object.__setattr__(sweep, "recheck", VerifyUnchanged(MemoryStorage()))
     result = await sweep.run()
     assert isinstance(result.stopped_by, Denied)
     assert sweep.deleter.asked == []

@@ -1,7 +1,6 @@
 """What follows from a refusal is known for each code, and never more than was meant."""
 
-from lakesweep.cli.remedies import remedy
-from lakesweep.model.refusal import RefusalCode, consequences
+from lakesweep.model.refusal import RefusalCode, consequences, remedy
 
 
 def codes_that(what):

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.cleanup import guards, waiting
-from lakesweep.cleanup.ports import TableState
+from lakesweep.cleanup import grace, guards
 from lakesweep.formats import streams
 from lakesweep.formats.paimon.layout import make_layout
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.table import TableState
 
 JOB, OPERATOR = "f615bf1e49d7868e3fdaa58b5747dbf2", "90bea66de1c231edf33913ecd54406c1"
 HERE = Location.parse("memory://lake/t")
@@ -86,18 +86,18 @@ def test_a_pending_manifest_is_known_by_its_name(name: str, job: str | None):
 
 def test_files_of_a_table_with_a_stream_wait_for_its_state():
     policy = CleanupPolicy()
-    assert waiting.span(policy, state()) == timedelta(hours=24)
-    assert waiting.span(policy, state(stream="Flink job 1")) == timedelta(hours=168)
-    assert "Flink job 1" in (waiting.sentence(policy, state(stream="Flink job 1")) or "")
-    assert waiting.sentence(policy, state()) is None
+    assert grace.span(policy, state()) == timedelta(hours=24)
+    assert grace.span(policy, state(stream="Flink job 1")) == timedelta(hours=168)
+    assert "Flink job 1" in (grace.sentence(policy, state(stream="Flink job 1")) or "")
+    assert grace.sentence(policy, state()) is None
 
 
 def test_the_longest_of_all_waits_counts():
     short = CleanupPolicy(stream_state=timedelta(0))
-    assert waiting.span(short, state(stream="Flink job 1")) == timedelta(hours=24)
+    assert grace.span(short, state(stream="Flink job 1")) == timedelta(hours=24)
     longer = state(stream="Flink job 1", minimum_age=timedelta(days=30))
-    assert waiting.span(CleanupPolicy(), longer) == timedelta(days=30)
-    assert waiting.sentence(CleanupPolicy(), longer) is None
+    assert grace.span(CleanupPolicy(), longer) == timedelta(days=30)
+    assert grace.sentence(CleanupPolicy(), longer) is None
 
 
 def test_a_table_that_becomes_a_streams_while_it_is_listed_is_refused():

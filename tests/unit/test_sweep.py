@@ -10,10 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.builders.audits import Shelf
 
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.deleter import Deleted, Fate
-from lakesweep.cleanup.ports import MatchBy
-from lakesweep.cleanup.records import BatchState
+from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.sweep import Sweep
 from lakesweep.model.errors import AuditFailed, Indeterminate, LeaseLost, Refused, StateError, Unavailable
 from lakesweep.model.files import OrphanPlan, Tally
@@ -21,6 +18,9 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.deleter import Deleted, DeleteStatus
+from lakesweep.ports.state import BatchState
+from lakesweep.ports.table import MatchBy
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage import memory
 
@@ -54,11 +54,11 @@ class RecordingDeleter:
 
     def _one(self, path):
         if path in self.failing:
-            return Deleted(path=path, fate=Fate.FAILED, why="AccessDenied")
+            return Deleted(path=path, fate=DeleteStatus.FAILED, why="AccessDenied")
         if path not in self.objects:
-            return Deleted(path=path, fate=Fate.ALREADY_GONE)
+            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
         self.objects.remove(path)
-        return Deleted(path=path, fate=Fate.DELETED)
+        return Deleted(path=path, fate=DeleteStatus.DELETED)
 
 
 class Held:
@@ -83,7 +83,7 @@ async def make_sweep(
     tmp_path, rows, *, batch_size=10, concurrent=3, deleter=None, fence=None, revalidate=None, audit=None
 ):
     rows_path = str(tmp_path / "plan.parquet")
-    with planfile.PlanWriter(rows_path) as writer:
+    with plan_file.PlanWriter(rows_path) as writer:
         writer.write(
             pa.RecordBatch.from_pylist(
                 [
@@ -98,7 +98,7 @@ async def make_sweep(
                     }
                     for path, stage in rows
                 ],
-                schema=planfile.PLAN_SCHEMA,
+                schema=plan_file.PLAN_SCHEMA,
             )
         )
     state = MemoryStateStore(FixedClock())
@@ -151,8 +151,8 @@ async def test_everything_goes_once_and_is_journalled(tmp_path):
 
 async def test_rows_that_are_not_those_of_the_plan_are_never_deleted(tmp_path):
     sweep = await make_sweep(tmp_path, paths(25))
-    with planfile.PlanWriter(sweep.plan.rows_path) as writer:
-        for rows in planfile.read_rows(sweep.plan.rows_path):
+    with plan_file.PlanWriter(sweep.plan.rows_path) as writer:
+        for rows in plan_file.read_rows(sweep.plan.rows_path):
             writer.write(rows.slice(1))
     result = await sweep.run()
     assert isinstance(result.stopped_by, Indeterminate)
@@ -245,7 +245,7 @@ async def test_answers_that_are_not_about_the_objects_asked_for_are_never_taken_
 
 async def test_an_answer_that_quotes_bytes_which_are_no_text_is_recorded_all_the_same(tmp_path):
     shelf, rows = shelf_of("audit-bytes"), paths(1)
-    fates = [Deleted(path=rows[0][0], fate=Fate.FAILED, why="bad name \udcff é")]
+    fates = [Deleted(path=rows[0][0], fate=DeleteStatus.FAILED, why="bad name \udcff é")]
     deleter = Careless((), lambda _: fates)
     result = await (await make_sweep(tmp_path, rows, deleter=deleter, audit=shelf.trail("r1", REF))).run()
     said = [record["why"] for record in await recorded(shelf) if record["record"] == "failed"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakesweep.cleanup import verdict
-from lakesweep.cleanup.ports import FileKind, MatchBy
+from lakesweep.cleanup import classify
 from lakesweep.model.files import Verdict
+from lakesweep.ports.table import FileKind, MatchBy
 
 CUTOFF = datetime(2026, 3, 1, 12, 0, 0, 500, tzinfo=UTC)
 OLD = CUTOFF - timedelta(days=1)
@@ -29,7 +29,7 @@ class ByFirstLetter:
 
 
 def judge(kind=DATA, *, expired=False, elsewhere=False, modified_at=OLD):
-    return verdict.judge(kind, expired=expired, elsewhere=elsewhere, modified_at=modified_at, cutoff=CUTOFF)
+    return classify.judge(kind, expired=expired, elsewhere=elsewhere, modified_at=modified_at, cutoff=CUTOFF)
 
 
 def test_an_old_unreferenced_file_of_the_format_is_an_orphan():
@@ -75,7 +75,7 @@ def test_a_path_that_is_live_in_another_bucket_stays(expired):
 
 def test_a_cutoff_without_a_zone_is_refused():
     with pytest.raises(TypeError):
-        verdict.judge(DATA, expired=False, elsewhere=False, modified_at=OLD, cutoff=CUTOFF.replace(tzinfo=None))
+        classify.judge(DATA, expired=False, elsewhere=False, modified_at=OLD, cutoff=CUTOFF.replace(tzinfo=None))
 
 
 moments = st.none() | st.integers(-5, 5).map(lambda ms: CUTOFF + timedelta(milliseconds=ms))
@@ -91,10 +91,10 @@ def test_a_batch_is_judged_as_its_rows_are(rows):
             {"path": f"{kind}{n}", "size_bytes": n, "modified_at": at, "etag": None, "expired": e, "elsewhere": w}
             for n, (kind, at, e, w) in enumerate(rows)
         ],
-        schema=verdict.UNREFERENCED_SCHEMA,
+        schema=classify.UNREFERENCED_SCHEMA,
     )
-    judged = verdict.judge_batch(batch, ByFirstLetter(), CUTOFF)
-    assert judged.schema == verdict.JUDGED_SCHEMA
+    judged = classify.judge_batch(batch, ByFirstLetter(), CUTOFF)
+    assert judged.schema == classify.JUDGED_SCHEMA
     for row, (kind, at, expired, elsewhere) in zip(judged.to_pylist(), rows, strict=True):
         found = judge(KINDS[kind], expired=expired, elsewhere=elsewhere, modified_at=at)
         assert row["verdict"] == found

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from lakesweep.cleanup.ports import Clock
 from lakesweep.model.access import EVERY_TENANT, ApiToken, Principal, Role
 from lakesweep.model.errors import SettingsError
+from lakesweep.ports.clock import Clock
 
 _TOKEN = re.compile(r"lakesweep_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NOBODY = hashlib.sha256(b"").hexdigest()

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lakesweep.cleanup.records import Approval, Hold, PlanHeader
 from lakesweep.model.files import Candidate
+from lakesweep.ports.state import Approval, Hold, PlanHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

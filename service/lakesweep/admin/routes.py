@@ -19,11 +19,11 @@ from lakesweep.admin.auth import Unauthorized
 from lakesweep.admin.backend import AdminBackend
 from lakesweep.admin.limits import PRINCIPAL
 from lakesweep.admin.problems import documented
+from lakesweep.audit.chain import tenant_of
 from lakesweep.cleanup import report
-from lakesweep.cleanup.records import Hold
-from lakesweep.cleanup.segments import tenant_of
 from lakesweep.model.access import EVERY_TENANT, Principal
 from lakesweep.model.errors import UnknownRun, UnknownTable
+from lakesweep.ports.state import Hold
 
 router = APIRouter(prefix="/api/v1", responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 

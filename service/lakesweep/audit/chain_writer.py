@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lakesweep.cleanup import segments
-from lakesweep.cleanup.ports import Clock
-from lakesweep.cleanup.records import AuditHeader, StateStore
-from lakesweep.cleanup.segments import Broken, Link, Segment
-from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.audit import chain
+from lakesweep.audit.chain import Broken, Link, Segment
 from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError, Unavailable
 from lakesweep.model.location import Location
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.state import AuditHeader, StateStore
+from lakesweep.ports.storage import Storage, Writer
 
 log = structlog.get_logger()
 
@@ -83,7 +83,7 @@ class ChainWriter:
             return
         name = f"{self.end.number:010}-{self.end.digest}"
         try:
-            await self.writer.put(segments.directory(self.anchor, self.table).join(name), b"", create_only=True)
+            await self.writer.put(chain.directory(self.anchor, self.table).join(name), b"", create_only=True)
         except AlreadyThere:
             pass
         except StorageError as exc:
@@ -111,13 +111,13 @@ class ChainWriter:
             if taken_by is None:
                 return End(number=link.number, digest=digest)
             if self._continues(taken_by, link):
-                end, passed_over = End(number=link.number, digest=segments.digest(taken_by)), 0
+                end, passed_over = End(number=link.number, digest=chain.digest(taken_by)), 0
             else:
                 passed_over = self._pass_over(link.number, passed_over)
 
     def _continues(self, data: bytes, link: Link) -> bool:
         """Is it another writer's segment of this very chain, as this installation writes them?"""
-        if not segments.is_signed(data, self.key):
+        if not chain.is_signed(data, self.key):
             return False
         try:
             found = Segment.decode(data)
@@ -126,7 +126,7 @@ class ChainWriter:
         return (found.table, found.number, found.previous) == (self.table, link.number, link.previous)
 
     def _pass_over(self, number: int, passed_over: int) -> int:
-        place = segments.segment_place(self.artifacts, self.table, number).raw
+        place = chain.segment_place(self.artifacts, self.table, number).raw
         log.error("audit_segment_rejected", address=place, reason="not written by this installation")
         if passed_over >= _MOST_PASSED_OVER:
             raise StorageError(place, f"{passed_over} segments that this installation did not write are in its way")
@@ -134,7 +134,7 @@ class ChainWriter:
 
     async def _take(self, number: int, data: bytes) -> bytes | None:
         """Create a segment; what stands in its place instead, if it is another's."""
-        place = segments.segment_place(self.artifacts, self.table, number)
+        place = chain.segment_place(self.artifacts, self.table, number)
         failures = 0
         while True:
             try:
@@ -156,14 +156,14 @@ class ChainWriter:
         if header is not None:
             return End(number=header.last, digest=header.digest)
         number = 0
-        async with aclosing(self.storage.list(segments.directory(self.artifacts, self.table))) as batches:
+        async with aclosing(self.storage.list(chain.directory(self.artifacts, self.table))) as batches:
             async for batch in batches:
                 names = (path.rpartition("/")[2] for path in batch.column("path").to_pylist())
-                number = max([number, *(segments.segment_number(name) or 0 for name in names)])
+                number = max([number, *(chain.segment_number(name) or 0 for name in names)])
         if not number:
             return End(number=0, digest=None)
-        newest = await self.storage.read(segments.segment_place(self.artifacts, self.table, number))
-        return End(number=number, digest=segments.digest(newest))
+        newest = await self.storage.read(chain.segment_place(self.artifacts, self.table, number))
+        return End(number=number, digest=chain.digest(newest))
 
 
 _LAW = "nothing is deleted without its record"

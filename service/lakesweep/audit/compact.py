@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakesweep.cleanup import segments
-from lakesweep.cleanup.segments import Broken, Segment
-from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.audit import chain
+from lakesweep.audit.chain import Broken, Segment
 from lakesweep.model.errors import AlreadyThere, AuditFailed
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage, Writer
 
 PACK_BYTES = 64 * 1024 * 1024
 """A pack is closed when its segments come to this much."""
@@ -99,7 +99,7 @@ class Packer:
         done = Packed()
         batch: dict[int, bytes] = {}
         for number in numbers[:-1]:
-            data = await self.storage.read(segments.segment_place(self.artifacts, table, number))
+            data = await self.storage.read(chain.segment_place(self.artifacts, table, number))
             if not self._packable(data, number, before) or (batch and number != max(batch) + 1):
                 break
             batch[number] = data
@@ -114,20 +114,20 @@ class Packer:
             segment = Segment.decode(data)
         except Broken:
             return False
-        signed = segments.is_signed(data, self.key) or not segments.claims_signature(data)
+        signed = chain.is_signed(data, self.key) or not chain.claims_signature(data)
         return signed and segment.number == number and segment.at < before
 
     async def _close(self, table: str, batch: dict[int, bytes], done: Packed) -> Packed:
         if not batch:
             return done
-        place = segments.directory(self.artifacts, table).join(pack_name(min(batch), max(batch)))
+        place = chain.directory(self.artifacts, table).join(pack_name(min(batch), max(batch)))
         data = await asyncio.to_thread(pack, batch)
         with suppress(AlreadyThere):  # an earlier attempt was interrupted before it removed the segments
             await self.writer.put(place, data, create_only=True)
         stored = await asyncio.to_thread(unpack, await self.storage.read(place))
         if stored != batch:
             raise AuditFailed(f"{place}: the pack does not hold what it should; its segments stay")
-        await self.remove([segments.segment_place(self.artifacts, table, number).raw for number in batch])
+        await self.remove([chain.segment_place(self.artifacts, table, number).raw for number in batch])
         return Packed(
             segments=done.segments + len(batch),
             bytes_before=done.bytes_before + sum(map(len, batch.values())),

@@ -11,13 +11,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakesweep.audit import chain
+from lakesweep.audit.chain import Broken, Record, Segment
 from lakesweep.audit.compact import pack_range, unpack
-from lakesweep.cleanup import segments
-from lakesweep.cleanup.records import AuditHeader, StateStore
-from lakesweep.cleanup.segments import Broken, Record, Segment
-from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import NotFound, UnknownTable, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.state import AuditHeader, StateStore
+from lakesweep.ports.storage import Storage
 
 _READ_AHEAD = 16
 """Segments read at one time."""
@@ -66,11 +66,9 @@ class Inspector:
     async def unpacked(self, table: str) -> list[int]:
         """Numbers of a table's segments that are objects of their own."""
         found: list[int] = []
-        async with aclosing(self.storage.list(segments.directory(self.artifacts, table))) as batches:
+        async with aclosing(self.storage.list(chain.directory(self.artifacts, table))) as batches:
             async for batch in batches:
-                numbers = (
-                    segments.segment_number(path.rpartition("/")[2]) for path in batch.column("path").to_pylist()
-                )
+                numbers = (chain.segment_number(path.rpartition("/")[2]) for path in batch.column("path").to_pylist())
                 found += (number for number in numbers if number is not None)
         return sorted(found)
 
@@ -92,16 +90,16 @@ class Inspector:
     async def _verify(self, table: str, stored: Sequence[int], head: AuditHeader | None) -> Findings:
         findings = Findings(table=table)
         last = max(stored[-1] if stored else 0, head.last if head else 0)
-        chain = _Chain(findings, self.key)
+        walk = _Chain(findings, self.key)
         witnessed = await self._witnessed(table)
         last = max(last, *witnessed, 0)
         async for number, data in self._read(table, range(1, last + 1)):
-            chain.see(number, data)
-            if data is not None and number in witnessed and witnessed[number] != {segments.digest(data)}:
+            walk.see(number, data)
+            if data is not None and number in witnessed and witnessed[number] != {chain.digest(data)}:
                 findings.faults.append(f"segment {number} is not the one that was anchored")
-            if head and number == head.last and data is not None and segments.digest(data) != head.digest:
+            if head and number == head.last and data is not None and chain.digest(data) != head.digest:
                 findings.faults.append(f"segment {number} is not the one that the state store remembers")
-        chain.close()
+        walk.close()
         return findings
 
     async def _witnessed(self, table: str) -> dict[int, set[str]]:
@@ -109,7 +107,7 @@ class Inspector:
         if self.anchor is None:
             return {}
         found: dict[int, set[str]] = {}
-        async with aclosing(self.storage.list(segments.directory(self.anchor, table))) as batches:
+        async with aclosing(self.storage.list(chain.directory(self.anchor, table))) as batches:
             async for batch in batches:
                 for path in batch.column("path").to_pylist():
                     number, _, digest = path.rpartition("/")[2].partition("-")
@@ -118,7 +116,7 @@ class Inspector:
         return found
 
     def _decoded(self, table: str, number: int, data: bytes | None) -> Segment:
-        place = segments.segment_place(self.artifacts, table, number).raw
+        place = chain.segment_place(self.artifacts, table, number).raw
         if data is None:
             raise Unreadable(place, "this segment of the audit trail is missing")
         try:
@@ -128,13 +126,13 @@ class Inspector:
 
     async def _stored(self, table: str | None) -> dict[str, list[int]]:
         """Numbers of the segments there are, ascending, by table."""
-        place = segments.directory(self.artifacts, table) if table else self.artifacts.join("audit")
+        place = chain.directory(self.artifacts, table) if table else self.artifacts.join("audit")
         found: dict[str, set[int]] = {}
         async with aclosing(self.storage.list(place)) as batches:
             async for batch in batches:
                 for path in batch.column("path").to_pylist():
                     directory, _, name = path.rpartition("/")
-                    number = segments.segment_number(name)
+                    number = chain.segment_number(name)
                     if number is not None:
                         found.setdefault(directory, set()).add(number)
                     elif (packed := pack_range(name)) is not None:
@@ -150,9 +148,9 @@ class Inspector:
             claimed = Segment.decode(first).table if first is not None else ""
         except Broken:
             claimed = ""
-        if claimed and segments.directory(self.artifacts, claimed) == directory:
+        if claimed and chain.directory(self.artifacts, claimed) == directory:
             return claimed
-        return segments.table_at(self.artifacts, directory)
+        return chain.table_at(self.artifacts, directory)
 
     async def _read(self, table: str, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, bytes | None], None]:
         """Segments in order, some read ahead; None for one that is not there."""
@@ -163,11 +161,11 @@ class Inspector:
                 yield number, data
 
     async def _segment(self, table: str, number: int) -> bytes | None:
-        return await self._segment_in(segments.directory(self.artifacts, table), number)
+        return await self._segment_in(chain.directory(self.artifacts, table), number)
 
     async def _segment_in(self, directory: Location, number: int) -> bytes | None:
         try:
-            return await self.storage.read(directory.join(segments.segment_name(number)))
+            return await self.storage.read(directory.join(chain.segment_name(number)))
         except NotFound:
             return await self._packed(directory, number)
 
@@ -223,7 +221,7 @@ class _Chain:
         faults = list(self._faults(number, data))
         self._findings.faults += (f"segment {number}: {fault}" for fault in faults)
         if not (self._ours and _FOREIGN.intersection(faults)):  # the writer passes those over too
-            self._previous, self._gap = segments.digest(data), False
+            self._previous, self._gap = chain.digest(data), False
 
     def close(self) -> None:
         """The end of the chain: what did interrupted runs leave open?"""
@@ -241,9 +239,9 @@ class _Chain:
             yield f"it is segment {segment.number} in another's place"
         if segment.table != self._findings.table:
             yield f"it belongs to {segment.table}"
-        if segments.is_signed(data, self._key):
+        if chain.is_signed(data, self._key):
             self._ours = True
-        elif segments.claims_signature(data):
+        elif chain.claims_signature(data):
             yield _OTHER_KEY
         elif self._ours:
             yield _UNSIGNED

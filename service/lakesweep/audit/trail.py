@@ -1,4 +1,4 @@
-"""Record what one run does in its table's audit trail. What the records say is told in `cleanup.audit`."""
+"""Record what one run does in its table's audit trail. What the records say is told in `audit.records`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import structlog
 
+from lakesweep.audit import chain, records
 from lakesweep.audit.chain_writer import ChainWriter
-from lakesweep.cleanup import audit, segments
-from lakesweep.cleanup.audit import Circumstances
-from lakesweep.cleanup.records import BatchRecord
+from lakesweep.audit.records import Circumstances
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.state import BatchRecord
 
 log = structlog.get_logger()
 
@@ -32,29 +32,29 @@ class Trail:
         """Who, why and on which plan, with the approvals that hold now."""
         now = self.chain.clock.now()
         approvals = [one for one in await self.chain.state.approvals(self.chain.table) if now < one.expires_at]
-        self._beginning = segments.lines([audit.begin_record(run, self.about, approvals)])
+        self._beginning = chain.lines([records.begin_record(run, self.about, approvals)])
 
     async def expiring(self, plan: ExpiryPlan) -> None:
         """Before the commit."""
-        await self._append(segments.lines([audit.expiry_record("expiring", plan)]))
+        await self._append(chain.lines([records.expiry_record("expiring", plan)]))
 
     async def expired(self, plan: ExpiryPlan) -> None:
         """After the commit."""
-        await self._append(segments.lines([audit.expiry_record("expired", plan)]))
+        await self._append(chain.lines([records.expiry_record("expired", plan)]))
 
     async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
         """Before a batch."""
-        await self._append(await asyncio.to_thread(audit.deleting_lines, batch, going, spared))
+        await self._append(await asyncio.to_thread(records.deleting_lines, batch, going, spared))
 
     async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
         """After a batch."""
-        await self._append(await asyncio.to_thread(audit.deleted_lines, batch, fates))
+        await self._append(await asyncio.to_thread(records.deleted_lines, batch, fates))
 
     async def end(self, run: CleanupRun) -> None:
         """The end. A run that was refused begins here too. The log gets the newest digest, as a witness elsewhere."""
         if self._beginning is None:
             await self.begin(run)
-        await self._append(segments.lines([audit.end_record(run)]))
+        await self._append(chain.lines([records.end_record(run)]))
         await self.chain.witness()
         if self.chain.end is not None:
             log.info("audit_recorded", segment=self.chain.end.number, digest=self.chain.end.digest)

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import MatchBy
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Indeterminate
 from lakesweep.model.location import SCHEME_ALIASES, Location
+from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.ports.table import MatchBy
 
 INVENTORY_SCHEMA = LISTING_SCHEMA.append(pa.field("match_key", pa.string()))
 """What is stored. A null `match_key` is the path itself: most are, and the column then costs nothing."""

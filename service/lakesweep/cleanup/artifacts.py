@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.parted import Parted
-from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.cleanup import plan_file
+from lakesweep.cleanup.ranged_file import Parted
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage, Writer
 
 PART_BYTES = 16 * 1024**2
 LEFTOVER_AGE = timedelta(days=1)
@@ -105,8 +105,8 @@ class Artifacts:
         """Some rows of a published plan, to be shown. Of a shared one only the parts that hold them are read, and kept
         for the next page. Raises NotFound, OSError or Unreadable when it is gone."""
 
-        def rows(file: planfile.PlanSource) -> list[Candidate]:
-            return planfile.read_page(file, offset, limit)
+        def rows(file: plan_file.PlanSource) -> list[Candidate]:
+            return plan_file.read_page(file, offset, limit)
 
         if self._shared is None or self._parted is None or "://" not in address:
             return await asyncio.to_thread(rows, address)

@@ -15,35 +15,25 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from lakesweep.cleanup import begun, company, guards, resume, sweep, unlisted, waiting
-from lakesweep.cleanup.approval import Approvals
-from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.audit import Audit
-from lakesweep.cleanup.closing import Closing
-from lakesweep.cleanup.deleter import Deleter
-from lakesweep.cleanup.home import Home, holds_only_its_own
-from lakesweep.cleanup.lastword import nobody_objects
-from lakesweep.cleanup.ledger import Ledger
-from lakesweep.cleanup.marking import Lent, Marking, nothing_lent
-from lakesweep.cleanup.ports import (
-    Clock,
-    ClosesFirst,
-    Engine,
-    Fence,
-    Inventory,
-    Marked,
-    OrphanJob,
-    Places,
-    Progress,
-    ReportProgress,
-    Table,
-    TableState,
+from lakesweep.aio import StopRequest, cancel_on, interruption
+from lakesweep.cleanup import (
+    explain_missing,
+    foreign_metadata,
+    grace,
+    guards,
+    interrupted_deletes,
+    interrupted_runs,
+    sweep,
 )
-from lakesweep.cleanup.recheck import Recheck
-from lakesweep.cleanup.records import PlanHeader, StateStore
+from lakesweep.cleanup.approve import Approvals
+from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.cleanup.delete_conditions import nobody_objects
+from lakesweep.cleanup.known_roots import KnownRoots, holds_only_its_own
+from lakesweep.cleanup.ledger import Ledger
+from lakesweep.cleanup.mark import Lent, Marking, nothing_lent
 from lakesweep.cleanup.revalidate import Revalidator
-from lakesweep.cleanup.stopping import StopRequest, interruption, unless_stopped
-from lakesweep.cleanup.storage_ports import Storage
+from lakesweep.cleanup.run_recorder import RunRecorder
+from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
 from lakesweep.model.errors import Indeterminate, LakesweepError, Refused, Unreadable
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
@@ -52,6 +42,14 @@ from lakesweep.model.refusal import consequences
 from lakesweep.model.run import CleanupRun, EngineChoice, Outcome, Phase, Refusal
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
+from lakesweep.ports.audit import Audit
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.deleter import Deleter
+from lakesweep.ports.engine import Engine, Inventory, Marked, OrphanJob
+from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
+from lakesweep.ports.state import PlanHeader, StateStore
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import ClosesFirst, Table, TableState
 
 
 def _silent(_: Progress) -> None:
@@ -104,7 +102,7 @@ class Cycle:
     neighbours: Mapping[TableRef, tuple[Location, ...]]
     neighbours_problem: str | None = None
     """Why the places of the tables next door are not known, if they are not."""
-    ask_again: Callable[[TableState], Awaitable[None]] = _nothing_new
+    preconditions: Callable[[TableState], Awaitable[None]] = _nothing_new
     """Asked before the first change, since planning may have taken hours: raises Refused if a person holds the table
     back by now, or another table has come into its place."""
     check_time: Callable[[timedelta], Awaitable[Refusal | None]] = _clock_is_right
@@ -121,9 +119,9 @@ class Cycle:
     """Where the plan and the ledger are kept; by default beside the plan's rows."""
     stop: asyncio.Event = field(default_factory=StopRequest)
     """Set from outside to end the run: planning at once, a sweep after its running requests."""
-    listings: Places | None = None
+    listings: Slots | None = None
     """Places for planning that all tables share."""
-    places: Places | None = None
+    places: Slots | None = None
     """Places for deletion batches that all tables share."""
     progress: ReportProgress = _silent
     _latest: CleanupRun | None = field(init=False, default=None)
@@ -131,7 +129,7 @@ class Cycle:
     _kept: Artifacts = field(init=False)
     _ledger: Ledger = field(init=False)
     _place_is_own: bool = field(init=False, default=False)
-    _closing: Closing = field(init=False)
+    _closing: RunRecorder = field(init=False)
 
     def __post_init__(self) -> None:
         self._kept = self.artifacts or Artifacts(Path(self.rows_path).parent.parent)
@@ -144,15 +142,15 @@ class Cycle:
             fence=self.fence,
         )
         audit = self.audit if self.execute else None
-        self._closing = Closing(ledger=self._ledger, audit=audit, state=self.state, clock=self.clock)
+        self._closing = RunRecorder(ledger=self._ledger, audit=audit, state=self.state, clock=self.clock)
 
     async def run(self) -> CleanupRun:
         """One table, whatever happens: trouble becomes the outcome, never an exception of the table's own."""
         run = CleanupRun(id=self.run_id, table=self.table.ref, location=None, started_at=self.clock.now())
-        await resume.close_interrupted(self.state, self.table.ref.label, run.started_at)
+        await interrupted_runs.close_interrupted(self.state, self.table.ref.label, run.started_at)
         await self.state.start_run(run)
         try:
-            run = await unless_stopped(self.stop, self._plan(run), f"plan {self.table.ref}")
+            run = await cancel_on(self.stop, self._plan(run), f"plan {self.table.ref}")
             run = await self._execute(run)
         except Refused as exc:
             run = self._refuse(self._last(run), Refusal(code=exc.code, reason=exc.reason))
@@ -185,15 +183,15 @@ class Cycle:
         before_listing = await self.table.load()
         run = self._note(run, location=before_listing.location.raw, head=before_listing.head)
         engine, choice = self.choose_engine(before_listing)
-        why_longer = waiting.sentence(self.policy, before_listing)
+        why_longer = grace.sentence(self.policy, before_listing)
         run = self._note(run, engine=choice, stream=why_longer, phase=Phase.DETECTING)
         marking = Marking(table=self.table, state=self.state, policy=self.policy, now=now, lent=self.lent)
-        beside = await company.beside_head(self.storage, before_listing) if self.inventory else frozenset()
+        beside = await foreign_metadata.beside_head(self.storage, before_listing) if self.inventory else frozenset()
         job = OrphanJob(
             ref=self.table.ref,
             roots=before_listing.roots,
             layout=before_listing.layout,
-            cutoff=guards.cutoff(self.policy, waiting.span(self.policy, before_listing), now, store_now),
+            cutoff=guards.cutoff(self.policy, grace.span(self.policy, before_listing), now, store_now),
             mark=marking,
             rows_path=self.rows_path,
             inventory=self._inventory(now, store_now),
@@ -214,7 +212,7 @@ class Cycle:
             or guards.check_neighbours(self.neighbours_problem)
             or guards.check_overlap(marked.state, self.neighbours, standings)
             or guards.check_stayed(before_listing, marked.state)
-            or await Home(store=self.state).set_back(marked.state)
+            or await KnownRoots(store=self.state).set_back(marked.state)
             or await self._check_plan(plan, marked, beside)
         )
         await self._save(plan)
@@ -252,7 +250,7 @@ class Cycle:
             raise Refused("plan_only", _PLAN_ONLY)
         if self.stop.is_set():
             raise interruption(self.stop)
-        await self.ask_again(self._planned.marked.state)
+        await self.preconditions(self._planned.marked.state)
         await self._check_lent(self._planned.marked)
         await self.audit.begin(run)
         run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)
@@ -263,7 +261,7 @@ class Cycle:
             await self.table.after_sweep(self._planned.marked.state, run.expiry or expiry)
             await self.state.set_pending_expiry(self.table.ref.label, None, self.run_id)
             if self._place_is_own:
-                await Home(store=self.state).remember(self._planned.marked.state)
+                await KnownRoots(store=self.state).remember(self._planned.marked.state)
             run = replace(run, outcome=Outcome.DONE)
         return run
 
@@ -313,7 +311,7 @@ class Cycle:
             ),
             stop=self.stop,
             progress=self.progress,
-            recheck=Recheck(self.storage) if self.inventory else None,
+            recheck=VerifyUnchanged(self.storage) if self.inventory else None,
             closed=self.table.closed if isinstance(self.table, ClosesFirst) else None,
             places=self.places,
             ask_owners=self.ask_owners,
@@ -338,18 +336,18 @@ class Cycle:
         state = marked.state
         metadata: Sequence[str] = plan.unreferenced_metadata
         if self.inventory:
-            metadata = await company.unreferenced(self.storage, state, marked.references, metadata, beside)
+            metadata = await foreign_metadata.unreferenced(self.storage, state, marked.references, metadata, beside)
         foreign_owner = await self.table.foreign_owner(state, metadata)
         if foreign_owner:
-            looked_at = await begun.metadata_of(self.state, self._kept, self.table.ref.label, plan)
+            looked_at = await interrupted_deletes.metadata_of(self.state, self._kept, self.table.ref.label, plan)
             if looked_at:
                 metadata = [path for path in metadata if path not in looked_at]
                 foreign_owner = await self.table.foreign_owner(state, metadata)
-        new_place = await Home(store=self.state).new_place(state)
+        new_place = await KnownRoots(store=self.state).new_place(state)
         self._place_is_own = new_place is None or holds_only_its_own(plan)
         refusal = guards.check_plan(plan, state, self.policy, foreign_owner, new_place=new_place)
         if refusal and refusal.code == "missing_live_files":
-            refusal = replace(refusal, reason=refusal.reason + await unlisted.explain(plan.missing, state.roots))
+            refusal = replace(refusal, reason=refusal.reason + await explain_missing.explain(plan.missing, state.roots))
         if refusal is None or not consequences(refusal.code).approvable:
             return refusal
         approvals = Approvals(state=self.state, artifacts=self._kept)

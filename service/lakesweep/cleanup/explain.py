@@ -6,20 +6,26 @@ path. Read only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from lakesweep.cleanup import addresses, guards, verdict, waiting
-from lakesweep.cleanup.ports import Clock, Engine, MatchBy, References, Table, TableState
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.model.errors import NotFound, Refused
+from lakesweep.cleanup import addresses, classify, grace, guards, ledger
+from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.model.errors import NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import StoredObject, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.engine import Engine
+from lakesweep.ports.references import References
+from lakesweep.ports.state import StateStore
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import MatchBy, Table, TableState
 
 _HOLDERS_SHOWN = 20
 """A file that a thousand snapshots hold needs no thousand sentences."""
@@ -76,10 +82,10 @@ class Explainer:
         return await self._judge(stored, state, expiry, found)
 
     async def _judge(self, stored: StoredObject, state: TableState, expiry: ExpiryPlan, found: _Holders) -> Explanation:
-        grace = waiting.span(self.policy, state)
-        cutoff = guards.cutoff(self.policy, grace, self.clock.now(), await self.storage.now())
+        wait = grace.span(self.policy, state)
+        cutoff = guards.cutoff(self.policy, wait, self.clock.now(), await self.storage.now())
         kind = state.layout.classify(stored.location.raw)
-        judged = verdict.judge(
+        judged = classify.judge(
             kind,
             expired=bool(found.expired),
             elsewhere=found.elsewhere is not None,
@@ -96,16 +102,16 @@ class Explainer:
                 sentences.append("its name is reserved (hidden, or kept by the format): never deleted")
             case Verdict.YOUNG:
                 sentences.append(
-                    _age(stored, f"inside the grace period of {_hours(grace)}: a writer may be about to commit it")
+                    _age(stored, f"inside the grace period of {_hours(wait)}: a writer may be about to commit it")
                 )
-                sentences.extend(filter(None, (waiting.sentence(self.policy, state),)))
+                sentences.extend(filter(None, (grace.sentence(self.policy, state),)))
             case Verdict.ORPHAN if found.expired:
                 going = ", ".join(snapshot.id for snapshot in expiry.expire[:_HOLDERS_SHOWN])
                 sentences.append(f"only snapshots that the next run expires refer to it ({going})")
                 sentences.extend(found.expired[:_HOLDERS_SHOWN])
             case _:
-                sentences.append(_age(stored, f"older than the grace period of {_hours(grace)}"))
-        until = stored.modified_at + grace if judged is Verdict.YOUNG and stored.modified_at else None
+                sentences.append(_age(stored, f"older than the grace period of {_hours(wait)}"))
+        until = stored.modified_at + wait if judged is Verdict.YOUNG and stored.modified_at else None
         return self._answer(stored.location, judged, tuple(sentences), until)
 
     async def _holders(self, location: Location, state: TableState, references: References) -> _Holders:
@@ -158,3 +164,42 @@ def _age(stored: StoredObject, what: str) -> str:
     if stored.modified_at is None:
         return "its age is unknown, so it stays"
     return f"last modified {stored.modified_at:%Y-%m-%d %H:%M} UTC, {what}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmationWait:
+    """What `confirm_after_hours` adds to an explanation: since when the ledger has the file, and how long it waits."""
+
+    policy: CleanupPolicy
+    state: StateStore
+    artifacts: Artifacts
+
+    async def add(self, explanation: Explanation, now: datetime) -> Explanation:
+        """An orphan that was not seen for long enough is kept for now, and the explanation says so."""
+        wait = self.policy.confirm_after
+        if explanation.verdict is not Verdict.ORPHAN or not wait:
+            return explanation
+        seen = await self._first_seen(explanation.table.label, explanation.path)
+        if seen is None:
+            sentence = f"no successful run has seen it so yet; it waits for {wait} from the first one that does"
+            return replace(explanation, verdict=Verdict.YOUNG, sentences=(*explanation.sentences, sentence))
+        first = f"first seen so by a run at {seen:%Y-%m-%d %H:%M} UTC"
+        if seen + wait <= now:
+            return replace(explanation, sentences=(*explanation.sentences, first))
+        return replace(
+            explanation,
+            verdict=Verdict.YOUNG,
+            sentences=(*explanation.sentences, f"{first}; confirm_after_hours keeps it for {wait} from then"),
+            deletable_from=seen + wait,
+        )
+
+    async def _first_seen(self, table: str, path: str) -> datetime | None:
+        header = await self.state.get_ledger(table)
+        if header is None or not header.rows_path:
+            return None
+        try:
+            async with self.artifacts.opened(header.rows_path) as rows:
+                await asyncio.to_thread(ledger.check_digest, rows, header.rows_path)
+                return await asyncio.to_thread(ledger.first_seen, rows, path)
+        except (Unreadable, StorageError, OSError):
+            return None  # a ledger that cannot be read counts as empty

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lakesweep.cleanup.ports import TableState
 from lakesweep.model.files import OrphanPlan, Reason, Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy, OnMissing
 from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Refusal
 from lakesweep.model.table import TableRef
+from lakesweep.ports.table import TableState
 
 NOTHING = Tally()
 

@@ -29,15 +29,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 
-from lakesweep.cleanup import planfile, rowmatch
+from lakesweep.cleanup import plan_file, plan_match
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.ports import Fence
-from lakesweep.cleanup.records import LedgerHeader, StateStore
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import EngineFailed, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.run import Fence
+from lakesweep.ports.state import LedgerHeader, StateStore
+from lakesweep.ports.storage import LISTING_SCHEMA
 
 log = structlog.get_logger()
 
@@ -139,9 +139,9 @@ class Ledger:
         ledger = _read(known) if known else iter(())
         with (
             pq.ParquetWriter(observed, _OBSERVED_SCHEMA, compression="zstd") as all_rows,
-            planfile.PlanWriter(plan.rows_path) as writer,
+            plan_file.PlanWriter(plan.rows_path) as writer,
         ):
-            for rows, seen in rowmatch.look_up(planfile.read_rows(plan.rows_path), ledger, "sighting"):
+            for rows, seen in plan_match.look_up(plan_file.read_rows(plan.rows_path), ledger, "sighting"):
                 first_seen, is_known = _sightings(rows, seen, seen_at)
                 ripe = pc.and_(is_known, pc.less_equal(first_seen, ripe_until))
                 all_rows.write_batch(_observed(rows, first_seen, is_known, ripe))

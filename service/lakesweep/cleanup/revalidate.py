@@ -12,11 +12,13 @@ import pyarrow as pa
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.lastword import Shared
-from lakesweep.cleanup.marking import unless_overtaken
-from lakesweep.cleanup.ports import Engine, Marked, References, Table
+from lakesweep.cleanup.delete_conditions import Shared
+from lakesweep.cleanup.mark import unless_overtaken
 from lakesweep.model.errors import CommitConflict, Refused, Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.engine import Engine, Marked
+from lakesweep.ports.references import References
+from lakesweep.ports.table import Table
 
 _LOOKS = 8
 """A table that is committed to faster than its new references can be read is left to the next cycle."""

@@ -2,8 +2,8 @@
 
 Before each batch: the lease is still ours, the head is read again and whatever has been referenced since
 is spared, so is, after an inventory, what was written anew since, and the intent is in the audit trail and in the
-journal. Before each request of a batch the deleter asks once more (`lastword.py`). After each batch: its outcome is in
-audit trail and journal.
+journal. Before each request of a batch the deleter asks once more (`delete_conditions.py`). After each batch: its
+outcome is in audit trail and journal.
 Batches of one stage run side by side; a stage starts only when the one before it is finished. Stages below 0 close
 history to readers, and the table is told when that is done.
 """
@@ -18,17 +18,18 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup import addresses, planfile
-from lakesweep.cleanup.audit import FATES_SCHEMA, Audit
-from lakesweep.cleanup.deleter import Deleted, Deleter, Fate
-from lakesweep.cleanup.lastword import LastWord, Revalidate, nobody_objects
-from lakesweep.cleanup.ports import Fence, MatchBy, Places, Progress, ReportProgress
-from lakesweep.cleanup.recheck import Recheck
-from lakesweep.cleanup.records import BatchRecord, BatchState, StateStore
-from lakesweep.cleanup.stopping import surely
+from lakesweep.aio import finish_shielded
+from lakesweep.cleanup import addresses, plan_file
+from lakesweep.cleanup.delete_conditions import LastWord, Revalidate, nobody_objects
+from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
 from lakesweep.model.errors import Interrupted, LakesweepError
 from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.ports.audit import DELETE_RESULTS_SCHEMA, Audit
+from lakesweep.ports.deleter import Deleted, Deleter, DeleteStatus
+from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
+from lakesweep.ports.state import BatchRecord, BatchState, StateStore
+from lakesweep.ports.table import MatchBy
 
 _TASKS_HELD = 1000
 """Finished batches are let go of at least this often, so that a huge plan does not pile up tasks."""
@@ -61,11 +62,11 @@ class Sweep:
     stop: asyncio.Event
     """Set from outside to end the sweep after the requests that are under way."""
     progress: ReportProgress
-    recheck: Recheck | None = None
+    recheck: VerifyUnchanged | None = None
     """Looks at every candidate once more: for a plan that was made from an inventory."""
     closed: Callable[[], Awaitable[None]] | None = None
     """Told once, when everything of the stages below 0 is gone, before the first other file goes."""
-    places: Places | None = None
+    places: Slots | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
     ask_owners: Callable[[], Awaitable[None]] = nobody_objects
     """Asked before every request: raises Refused if a person holds the table back by now."""
@@ -131,7 +132,7 @@ class Sweep:
 
     async def _batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Plan rows in order, cut at stage borders as well as by size. They must be those that were checked."""
-        cuts = planfile.read_cut(self.plan.rows_path, self.policy.batch_size, self.plan.digest)
+        cuts = plan_file.read_cut(self.plan.rows_path, self.policy.batch_size, self.plan.digest)
         while some := await asyncio.to_thread(next, cuts, None):
             for batch in some:
                 yield batch
@@ -149,7 +150,7 @@ class Sweep:
         """What goes, what is another object by now, and which of those that go have gone already."""
         if self.recheck is None:
             return going, going.slice(0, 0), frozenset()
-        standing = await self.recheck(planfile.candidates(going))
+        standing = await self.recheck(plan_file.candidates(going))
         replaced = frozenset(row.path for row in standing.changed)
         kept, changed = _parted(going, replaced, going.column("path").to_pylist())
         return kept, changed, frozenset(row.path for row in standing.gone)
@@ -166,7 +167,7 @@ class Sweep:
         if not gone:
             return answers
         told = iter(answers)
-        return [Deleted(path=path, fate=Fate.ALREADY_GONE) if path in gone else next(told) for path in paths]
+        return [Deleted(path=path, fate=DeleteStatus.ALREADY_GONE) if path in gone else next(told) for path in paths]
 
     async def _delete(
         self, record: BatchRecord, going: pa.RecordBatch, gone: frozenset[str], result: SweepResult
@@ -183,10 +184,10 @@ class Sweep:
                 failed=len(report.failed),
             )
             result.report += report
-            result.spared += sum(one.fate is Fate.SPARED for one in fates)
+            result.spared += sum(one.fate is DeleteStatus.SPARED for one in fates)
             self._heed(fates, result)
             # The files are gone: that fact must be written down even while we are being cancelled.
-            await surely(self._write_down(done, going, fates))
+            await finish_shielded(self._write_down(done, going, fates))
             self.progress(
                 Progress(phase="sweeping", done=result.report.deleted.files, total=self.plan.candidates.files)
             )
@@ -199,7 +200,7 @@ class Sweep:
 
     def _heed(self, fates: Sequence[Deleted], result: SweepResult) -> None:
         """What was not sent ends the sweep, for the reason that the last word gave."""
-        if all(one.fate is not Fate.NOT_SENT for one in fates):
+        if all(one.fate is not DeleteStatus.NOT_SENT for one in fates):
             return
         why = self.word.ended_by
         if why is None or isinstance(why, Interrupted):
@@ -229,7 +230,7 @@ class Sweep:
 class _Slots:
     """Places for the batches of one sweep, inside those that all tables share."""
 
-    def __init__(self, own: int, shared: Places | None) -> None:
+    def __init__(self, own: int, shared: Slots | None) -> None:
         self._own = asyncio.Semaphore(own)
         self._shared = shared
 
@@ -288,7 +289,7 @@ def _told(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
         pa.array([one.fate for one in fates], pa.string()),
         pa.array([one.why and _storable(one.why) for one in fates], pa.string()),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=FATES_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=DELETE_RESULTS_SCHEMA)
 
 
 def _storable(text: str) -> str:
@@ -298,14 +299,16 @@ def _storable(text: str) -> str:
 
 def _report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> DeletionReport:
     fate = [one.fate for one in fates]
-    gone_now = fate.count(Fate.DELETED)
-    deleted = going if gone_now == len(fate) else going.filter(pa.array([one is Fate.DELETED for one in fate]))
+    gone_now = fate.count(DeleteStatus.DELETED)
+    deleted = going if gone_now == len(fate) else going.filter(pa.array([one is DeleteStatus.DELETED for one in fate]))
     kinds = {kind: _tally(deleted.filter(pc.equal(deleted.column("kind"), kind))) for kind in _kinds(deleted)}
     return DeletionReport(
         deleted=_tally(deleted),
-        already_gone=fate.count(Fate.ALREADY_GONE),
+        already_gone=fate.count(DeleteStatus.ALREADY_GONE),
         failed=tuple(
-            FailedDelete(path=one.path, why=one.why or "no reason given") for one in fates if one.fate is Fate.FAILED
+            FailedDelete(path=one.path, why=one.why or "no reason given")
+            for one in fates
+            if one.fate is DeleteStatus.FAILED
         ),
         by_kind=kinds,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakesweep.cli import options, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
@@ -33,7 +33,7 @@ def approve(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
         approval = await opened.app.approve(run, by=this_user().who, digest=digest)
         header = await opened.app.state.get_plan(run)

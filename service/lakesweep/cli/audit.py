@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakesweep.cli import documents, options, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console

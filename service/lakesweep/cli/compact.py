@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakesweep.cli import exits, options, screen, session
+from lakesweep.cli import exit_codes, options, screen, session
 from lakesweep.cli.targets import Targets
 from lakesweep.model.errors import LakesweepError
 
@@ -29,18 +29,18 @@ def compact_manifests(
     greatest code wins.
     """
 
-    async def body(opened: Session) -> exits.ExitCode:
+    async def body(opened: Session) -> exit_codes.ExitCode:
         wanted = Targets(opened, targets, table_format=None, root=root)
         console = screen.output()
         async for work in wanted.works():
             try:
                 merged = await opened.app.compact_manifests(work)
             except LakesweepError as exc:
-                screen.complain(f"{work.ref}: {exits.sentence(exc)}")
-                wanted.codes.append(exits.of_error(exc))
+                screen.complain(f"{work.ref}: {exit_codes.sentence(exc)}")
+                wanted.codes.append(exit_codes.of_error(exc))
                 continue
             console.print(screen.text(f"{work.ref}: {'merged' if merged else 'nothing to merge'}"))
-            wanted.codes.append(exits.ExitCode.DONE)
-        return exits.gravest(wanted.codes)
+            wanted.codes.append(exit_codes.ExitCode.DONE)
+        return exit_codes.gravest(wanted.codes)
 
     raise typer.Exit(session.run(body, config=config, debug=debug))

@@ -35,7 +35,7 @@ class Array:
 
     async def add_plan(self, run: CleanupRun, batches: AsyncIterator[pa.RecordBatch]) -> None:
         """Write one table's plan with all of its files, one batch in memory at a time."""
-        from lakesweep.cli import planrows  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
+        from lakesweep.cli import plan_rows  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
 
         document = report.plan_document(run, ())
         document["orphans"]["files"] = _HOLE
@@ -45,7 +45,7 @@ class Array:
         files = Array(self._out)
         try:
             async for batch in batches:
-                files._extend(planrows.elements(batch))
+                files._extend(plan_rows.elements(batch))
         finally:
             self._out.write(f"]{after}")
 

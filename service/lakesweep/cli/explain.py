@@ -9,7 +9,7 @@ import typer
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.cli import documents, lists, options, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from lakesweep.cleanup.explain import Explanation

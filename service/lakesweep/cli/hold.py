@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakesweep.cli import options, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def pause(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.cleanup.records import Hold  # noqa: PLC0415 - heavy
         from lakesweep.daemon import hold_commands  # noqa: PLC0415 - heavy
-        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
         app = opened.app
         hold = Hold(scope=scope, since=app.clock.now(), by=this_user().who, reason=reason)
@@ -72,9 +72,9 @@ def stop(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.cleanup.records import Hold  # noqa: PLC0415 - heavy
         from lakesweep.daemon import hold_commands, holds  # noqa: PLC0415 - heavy
-        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
         if everything == (scope is not None) or scope == "":
             raise SettingsError("give either a target or --all")
@@ -100,7 +100,7 @@ def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug 
 
     async def body(opened: Session) -> ExitCode:
         from lakesweep.daemon import clock, hold_commands  # noqa: PLC0415 - heavy
-        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
         state = opened.app.state
         if scope == clock.CLOCK_SCOPE:

@@ -12,7 +12,7 @@ from lakesweep.cli import screen
 
 if TYPE_CHECKING:
     from lakesweep.cleanup.explain import Explanation
-    from lakesweep.daemon.status import TableStatus
+    from lakesweep.daemon.table_status import TableStatus
 
 _STYLES = {"done": "green", "dry_run": "yellow", "refused": "red", "failed": "red"}
 

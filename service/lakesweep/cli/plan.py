@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakesweep.cli import documents, exits, options, render, screen, session
+from lakesweep.cli import documents, exit_codes, options, render, screen, session
 from lakesweep.cli.targets import Targets
 from lakesweep.model.files import Candidate
 from lakesweep.model.run import CleanupRun
@@ -47,10 +47,10 @@ def plan(
     tables every one is tried and the greatest code wins.
     """
 
-    async def body(opened: Session) -> exits.ExitCode:
+    async def body(opened: Session) -> exit_codes.ExitCode:
         wanted = Targets(opened, targets or [], table_format=table_format, root=root)
         await (_as_document(opened.app, wanted) if as_json else _as_text(opened.app, wanted, files))
-        return exits.gravest(wanted.codes)
+        return exit_codes.gravest(wanted.codes)
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
 

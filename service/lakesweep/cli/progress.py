@@ -13,11 +13,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from lakesweep.cli import screen
 
 if TYPE_CHECKING:
-    from lakesweep.cleanup import ports
+    from lakesweep.ports.run import Progress as Step
+    from lakesweep.ports.run import ReportProgress
 
 
 @contextmanager
-def watching(label: str) -> Iterator[ports.ReportProgress | None]:
+def watching(label: str) -> Iterator[ReportProgress | None]:
     """Yields what a cycle reports its steps to, or None when nobody is watching."""
     if not sys.stderr.isatty():
         yield None
@@ -27,7 +28,7 @@ def watching(label: str) -> Iterator[ports.ReportProgress | None]:
     with shown as bar:
         task = bar.add_task(screen.printable(label), total=None)
 
-        def report(step: ports.Progress) -> None:
+        def report(step: Step) -> None:
             bar.update(
                 task,
                 description=screen.printable(f"{label}: {step.phase}"),

@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from lakesweep.cli import screen
-from lakesweep.cli.remedies import remedy
 from lakesweep.model.files import Candidate, OrphanPlan, Reason, Tally, Verdict
+from lakesweep.model.refusal import remedy
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName

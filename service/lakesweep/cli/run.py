@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakesweep.cleanup import report as reports
-from lakesweep.cli import documents, exits, options, render, screen, session
+from lakesweep.cli import documents, exit_codes, options, render, screen, session
 from lakesweep.cli.targets import Targets
 from lakesweep.model.run import CleanupRun
 
@@ -43,7 +43,7 @@ def run(
     tables every one is tried and the greatest code wins.
     """
 
-    async def body(opened: Session) -> exits.ExitCode:
+    async def body(opened: Session) -> exit_codes.ExitCode:
         wanted = Targets(opened, targets, table_format=table_format, root=root)
         if as_json:
             with documents.array("tables", sys.stdout) as tables:
@@ -51,7 +51,7 @@ def run(
                     tables.add(reports.run_document(done))
         else:
             await _as_text(wanted, execute=execute)
-        return exits.gravest(wanted.codes)
+        return exit_codes.gravest(wanted.codes)
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
 

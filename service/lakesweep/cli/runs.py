@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakesweep.cli import documents, lists, options, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakesweep.cli import exits, screen
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli import exit_codes, screen
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import SettingsError, UnknownTable
 from lakesweep.model.table import FormatName
 
@@ -49,8 +49,8 @@ def wanted(settings: Settings, targets: Sequence[str]) -> tuple[list[Scope], Exi
         try:
             found |= dict.fromkeys(_named(settings, target))
         except SettingsError as exc:
-            screen.complain(exits.sentence(exc))
-            code = exits.of_error(exc)
+            screen.complain(exit_codes.sentence(exc))
+            code = exit_codes.of_error(exc)
     return list(found), code
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from lakesweep.cli import options, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session

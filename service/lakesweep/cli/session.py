@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakesweep.cli import exits, screen, startup
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli import exit_codes, screen, startup
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import LakesweepError
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def guarded(work: Callable[[], ExitCode], *, debug: bool) -> ExitCode:
         error = _first(exc)
         if debug:
             traceback.print_exception(error)
-        screen.complain(exits.sentence(error))
-        return exits.of_error(error)
+        screen.complain(exit_codes.sentence(error))
+        return exit_codes.of_error(error)
     return code
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lakesweep.cli import documents, options, scopes, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.cli.scopes import Scope
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.table import FormatName

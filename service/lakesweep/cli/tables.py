@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lakesweep.cli import documents, exits, lists, options, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli import documents, exit_codes, lists, options, screen, session
+from lakesweep.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
-    from lakesweep.daemon.status import TableStatus
+    from lakesweep.daemon.table_status import TableStatus
 
 
 def tables(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
@@ -42,7 +42,7 @@ def tables(as_json: options.Json = False, config: options.Config = None, debug: 
         else:
             lists.show_tables(screen.output(), found)
         _tell_empty(opened, found)
-        return exits.gravest(ExitCode.FAILED for status in found if status.problem)
+        return exit_codes.gravest(ExitCode.FAILED for status in found if status.problem)
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from lakesweep.cli import exits, progress, screen
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli import exit_codes, progress, screen
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName
@@ -39,8 +39,8 @@ class Targets:
             try:
                 works = await self._app.resolve(name, format=self._format, root=self._root)
             except Exception as exc:  # noqa: BLE001 - what one target meets must not keep the others back
-                screen.complain(exits.sentence(exc))
-                self.codes.append(exits.of_error(exc))
+                screen.complain(exit_codes.sentence(exc))
+                self.codes.append(exit_codes.of_error(exc))
                 continue
             for work in works:
                 if work.ref not in seen:
@@ -54,10 +54,10 @@ class Targets:
                 with progress.watching(work.ref.label) as report:
                     done = await self._app.run(work, execute=execute, progress=report)
             except SettingsError as exc:
-                screen.complain(f"{work.ref.label}: {exits.sentence(exc)}")
-                self.codes.append(exits.of_error(exc))
+                screen.complain(f"{work.ref.label}: {exit_codes.sentence(exc)}")
+                self.codes.append(exit_codes.of_error(exc))
                 continue
             except Exception as exc:  # noqa: BLE001 - a bug that one table meets must not keep the others back
                 done = self._app.broken(work, exc)
-            self.codes.append(exits.of_run(done))
+            self.codes.append(exit_codes.of_run(done))
             yield done

@@ -10,7 +10,7 @@ import typer
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.cli import documents, options, screen, session
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.access import EVERY_TENANT, ApiToken, Role
 from lakesweep.model.errors import SettingsError
 
@@ -54,7 +54,7 @@ def new(
 
     async def body(opened: Session) -> ExitCode:
         from lakesweep.admin.auth import mint  # noqa: PLC0415 - heavy
-        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
         known = {tenant.id for tenant in opened.settings.tenants}
         unknown = sorted(set(tenants) - known - {EVERY_TENANT})
@@ -115,7 +115,7 @@ def revoke(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon.trails import this_user  # noqa: PLC0415 - heavy
+        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
         async with opened.app.events.tightening("token_revoked", this_user().who, token=token_id):
             if not await opened.app.state.revoke_token(token_id, opened.app.clock.now()):

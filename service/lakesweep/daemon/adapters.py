@@ -10,25 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.deleter import Deleter, GatedDeleter
-from lakesweep.cleanup.ports import Clock, Decode, Engine, Table, TableFormat, TableState
-from lakesweep.cleanup.storage_ports import Storage, Writer
+from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.daemon import memory
-from lakesweep.daemon.tidy import GatedTidy
+from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.engines import registry as engines
-from lakesweep.engines import sizing
+from lakesweep.engines import table_size
 from lakesweep.engines.inventory import lists as inventories
-from lakesweep.formats import bounded
+from lakesweep.formats import bounds
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.location import Location
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName, TenantId
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.deleter import Deleter
+from lakesweep.ports.engine import Engine
+from lakesweep.ports.references import Decode
+from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.table import Table, TableFormat, TableState
 from lakesweep.settings.cascade import local_for, s3_for
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
-from lakesweep.storage.pace import Gate, delete_gate
+from lakesweep.storage.adaptive_limiter import Gate, delete_gate
 from lakesweep.storage.spec import Confine, LocalOptions, S3Options, StorageSpec
 
 
@@ -38,7 +42,7 @@ class Adapters:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        bounded.allow(settings.storage.max_metadata_bytes, memory=memory.of_a_run(settings))
+        bounds.allow(settings.storage.max_metadata_bytes, memory=memory.of_a_run(settings))
         self._closing = AsyncExitStack()
         self._storages: dict[StorageSpec, Storage] = {}
         self._writers: dict[StorageSpec, Writer] = {}
@@ -215,7 +219,7 @@ class Adapters:
         choice = engines.choose(
             kind=kind,
             spark_above_files=self._settings.engine.spark_above_files,
-            estimate=sizing.estimate(state, runs),
+            estimate=table_size.estimate(state, runs),
             available=engines.available(self._spark_config) if kind == "auto" else engines.ALL,
         )
         engine = self.spark(tenant, root) if choice.kind == engines.SPARK else self.inprocess(tenant, root)

@@ -19,27 +19,24 @@ from typing import Self
 
 import pyarrow as pa
 
-from lakesweep.cleanup import guards, own_files, planfile
-from lakesweep.cleanup.approval import Approvals
-from lakesweep.cleanup.confirming import Confirming
+from lakesweep.cleanup import guards, plan_file, private_files
+from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.explain import Explainer, Explanation
-from lakesweep.cleanup.ports import Clock, MergesManifests, ReportProgress, TableState
-from lakesweep.cleanup.records import Approval, DueTime, StateStore
-from lakesweep.daemon import endings, holds, status, targets
+from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation
+from lakesweep.daemon import holds, run_results, table_status, targets
 from lakesweep.daemon.adapters import Adapters
+from lakesweep.daemon.audit_factory import AuditFactory
 from lakesweep.daemon.clock import ClockWatch, SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.events import ServiceEvents
+from lakesweep.daemon.lease import HeldLease, lease
 from lakesweep.daemon.limits import Limits
 from lakesweep.daemon.memory import MemoryWatch
-from lakesweep.daemon.neighbours import Neighbours, other_roots, without_itself
-from lakesweep.daemon.status import TableStatus
+from lakesweep.daemon.table_locations import Neighbours, other_roots, without_itself
+from lakesweep.daemon.table_status import TableStatus
 from lakesweep.daemon.targets import Work
 from lakesweep.daemon.tenant_threads import working_for
-from lakesweep.daemon.trails import Trails
-from lakesweep.daemon.worker import HeldLease, lease
-from lakesweep.engines.sizing import RUNS_LOOKED_AT
+from lakesweep.engines.table_size import RUNS_LOOKED_AT
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError, UnknownTable
 from lakesweep.model.files import Candidate
@@ -47,11 +44,15 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.run import ReportProgress
+from lakesweep.ports.state import Approval, DueTime, StateStore
+from lakesweep.ports.table import MergesManifests, TableState
 from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
 from lakesweep.state.installation_key import derived, installation_key
 from lakesweep.state.registry import open_state
-from lakesweep.storage.local_places import identify
+from lakesweep.storage.local.same_place import identify
 from lakesweep.telemetry import logs
 from lakesweep.telemetry.metrics import Metrics
 
@@ -67,7 +68,7 @@ class App:
     state: StateStore
     key: bytes
     """The installation's key; see `state.installation_key`."""
-    trails: Trails
+    trails: AuditFactory
     events: ServiceEvents
 
     def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
@@ -125,7 +126,7 @@ class App:
     async def tables(self) -> list[TableStatus]:
         """Every configured table with its place and its last run."""
         held = await self.state.holds()
-        return [await status.of(work, self.state, held) for work in await self.resolve(None)]
+        return [await table_status.of(work, self.state, held) for work in await self.resolve(None)]
 
     async def plan(self, work: Work) -> CleanupRun:
         """What a run would do; changes nothing."""
@@ -157,16 +158,16 @@ class App:
             except SettingsError:
                 raise
             except LakesweepError as exc:
-                run = endings.not_started(run_id, work.ref, exc, self.clock.now())
+                run = run_results.not_started(run_id, work.ref, exc, self.clock.now())
             self.metrics.count_run(run)
-            endings.tell(run)
+            run_results.tell(run)
             return run
 
     def broken(self, work: Work, exc: Exception) -> CleanupRun:
         """A run that met a bug of ours: failed like any other, so that the tables after it have their turn."""
         self.metrics.count_panic(work.ref)
-        run = endings.not_started(new_run_id(), work.ref, endings.unexpected(exc), self.clock.now())
-        endings.tell(run)
+        run = run_results.not_started(new_run_id(), work.ref, run_results.unexpected(exc), self.clock.now())
+        run_results.tell(run)
         return run
 
     @asynccontextmanager
@@ -205,7 +206,7 @@ class App:
         """The rows of a run's plan, in bounded lists."""
         if run.plan is None:
             return
-        rows = planfile.read_batches(run.plan.rows_path)
+        rows = plan_file.read_batches(run.plan.rows_path)
         while batch := await asyncio.to_thread(next, rows, None):
             yield batch
 
@@ -213,7 +214,7 @@ class App:
         """The same as columns."""
         if run.plan is None:
             return
-        rows = planfile.read_rows(run.plan.rows_path)
+        rows = plan_file.read_rows(run.plan.rows_path)
         while batch := await asyncio.to_thread(next, rows, None):
             yield batch
 
@@ -232,8 +233,8 @@ class App:
             policy=self._policy(work, execute=False),
             clock=self.clock,
         )
-        confirming = Confirming(policy=explainer.policy, state=self.state, artifacts=self.artifacts)
-        return await confirming.add(await explainer.explain(location), self.clock.now())
+        wait = ConfirmationWait(policy=explainer.policy, state=self.state, artifacts=self.artifacts)
+        return await wait.add(await explainer.explain(location), self.clock.now())
 
     async def _cycle(
         self, run_id: str, work: Work, held: HeldLease, trigger: Trigger | None, *, execute: bool | None
@@ -267,7 +268,7 @@ class App:
             rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
             neighbours=await self._neighbours_of(work),
             neighbours_problem=self.neighbours.problem(work.tenant, work.ref.dataset),
-            ask_again=partial(self._ask_again, work, policy.max_clock_skew),
+            preconditions=partial(self._ask_again, work, policy.max_clock_skew),
             ask_owners=partial(holds.refuse_held, self.state, *work.names),
             check_time=ClockWatch(self.clock, self.state).check,
             lent=partial(self._lent, work),
@@ -336,7 +337,7 @@ class App:
         self._adapters.cache_key = derived(key, "cache")
 
     def _open_trails(self) -> None:
-        self.trails = Trails(
+        self.trails = AuditFactory(
             settings=self.settings,
             adapters=self._adapters,
             state=self.state,
@@ -350,7 +351,7 @@ class App:
         plans = self.artifacts.file("plans", "")
         for directory in (self.settings.service.data_dir, plans.parent, plans):
             try:
-                own_files.make_directory(directory)
+                private_files.make_directory(directory)
             except OSError as exc:
                 raise SettingsError(f"service.data_dir: cannot create {directory}: {exc.strerror}") from exc
 

@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 
 import structlog
 
-from lakesweep.cleanup.ports import Clock
-from lakesweep.cleanup.records import StateStore
 from lakesweep.model.run import Refusal
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.state import StateStore
 
 log = structlog.get_logger()
 

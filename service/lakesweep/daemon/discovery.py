@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lakesweep.daemon import endings, targets
+from lakesweep.daemon import run_results, targets
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.neighbours import Neighbours, is_of_no_dataset
+from lakesweep.daemon.table_locations import Neighbours, is_of_no_dataset
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
@@ -68,7 +68,7 @@ class Discovery:
         except LakesweepError as exc:
             return [self.unreadable(tenant, dataset, exc)]
         except Exception as exc:  # noqa: BLE001 - a bug that one dataset meets must not hide the others
-            return [self.unreadable(tenant, dataset, endings.unexpected(exc))]
+            return [self.unreadable(tenant, dataset, run_results.unexpected(exc))]
 
     def unreadable(self, tenant: TenantSettings, dataset: DatasetSettings, why: LakesweepError) -> Work:
         """Stands for all tables of a dataset that does not tell them."""

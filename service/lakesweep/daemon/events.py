@@ -18,14 +18,14 @@ from typing import Any
 
 import structlog
 
-from lakesweep.cleanup import segments
-from lakesweep.cleanup.records import Approval, Hold, StateStore
+from lakesweep.audit import chain
+from lakesweep.audit.chain import Broken, Record, Segment
 from lakesweep.cleanup.report import iso_utc
-from lakesweep.cleanup.segments import Broken, Record, Segment
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.daemon.trails import Trails
+from lakesweep.daemon.audit_factory import AuditFactory
 from lakesweep.model.errors import LakesweepError, NotFound
 from lakesweep.model.location import Location
+from lakesweep.ports.state import Approval, Hold, StateStore
+from lakesweep.ports.storage import Storage
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ CHAIN = "service events"
 class ServiceEvents:
     """Records events, and applies again what a restored database has forgotten."""
 
-    trails: Trails
+    trails: AuditFactory
 
     @asynccontextmanager
     async def loosening(self, event: str, by: str, **fields: Any) -> AsyncIterator[None]:
@@ -60,9 +60,9 @@ class ServiceEvents:
         await self._record("approved", approval.approved_by, {**fields, "expires_at": iso_utc(approval.expires_at)})
 
     async def _record(self, event: str, by: str, fields: dict[str, Any]) -> None:
-        chain = self.trails.chain(CHAIN, self.trails.new_id())
+        writer = self.trails.chain(CHAIN, self.trails.new_id())
         record = {"record": "event", "event": event, "by": by, **fields}
-        await chain.remember(await chain.append(segments.lines([record])))
+        await writer.remember(await writer.append(chain.lines([record])))
 
     async def catch_up(self) -> int:
         """Apply again what stands in the chain behind the point that the state store knows. How many events."""
@@ -84,10 +84,10 @@ class ServiceEvents:
         trails = self.trails
         while True:
             number += 1
-            data = await _read(trails.own_storage, segments.segment_place(trails.place, CHAIN, number))
+            data = await _read(trails.own_storage, chain.segment_place(trails.place, CHAIN, number))
             if data is None:
                 return
-            if not segments.is_signed(data, trails.key):
+            if not chain.is_signed(data, trails.key):
                 continue  # planted: the next one of ours passes over it
             try:
                 segment = Segment.decode(data)

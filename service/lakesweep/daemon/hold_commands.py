@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import holds
 from lakesweep.daemon.app import App
 from lakesweep.daemon.events import hold_fields
 from lakesweep.model.errors import Refused
+from lakesweep.ports.state import Hold
 
 
 async def pause(app: App, hold: Hold) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from fnmatch import translate
 from functools import lru_cache
 
-from lakesweep.cleanup.records import Hold
+from lakesweep.ports.state import Hold
 
 _PATTERN = re.compile(r"[*?[]")
 

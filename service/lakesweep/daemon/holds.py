@@ -12,14 +12,14 @@ from fnmatch import fnmatchcase
 
 import structlog
 
-from lakesweep.cleanup.records import Hold, StateStore
-from lakesweep.cleanup.resume import INTERRUPTED
+from lakesweep.cleanup.interrupted_runs import INTERRUPTED
 from lakesweep.daemon import targets
 from lakesweep.daemon.hold_index import MAX_HOLDS, HoldIndex
 from lakesweep.model import refusal
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import BARE_TENANT
+from lakesweep.ports.state import Hold, StateStore
 from lakesweep.settings.schema import Settings
 
 log = structlog.get_logger()

@@ -17,7 +17,7 @@ def share(places: int) -> int:
     return max(1, places - max(1, places // 4))
 
 
-class Places:
+class Slots:
     """Places that all tables share. `of` gives one tenant's part of them."""
 
     def __init__(self, places: int) -> None:
@@ -70,10 +70,10 @@ class TenantPlaces:
 class Limits:
     """Places for planning and for deletion batches, over all tables. Reading for a sweep never waits."""
 
-    listings: Places
-    deletions: Places
+    listings: Slots
+    deletions: Slots
 
     @classmethod
     def of(cls, settings: DaemonSettings) -> Limits:
         """As many as the settings allow."""
-        return cls(listings=Places(settings.max_listings), deletions=Places(settings.max_deletions))
+        return cls(listings=Slots(settings.max_listings), deletions=Slots(settings.max_deletions))

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import structlog
 
-from lakesweep.cleanup.stopping import StopRequest
+from lakesweep.aio import StopRequest
 from lakesweep.formats import columnar
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.values import in_bytes

@@ -1,8 +1,8 @@
-"""Which table is worked on next, and when. Decides; `tending.py` takes a table's turn, `app.py` runs its cycle.
+"""Which table is worked on next, and when. Decides; `table_run.py` takes a table's turn, `app.py` runs its cycle.
 
 Due times are in the state store, so that a restarted service goes on where it was and replicas share the work. Turns
-are fair between tenants (`turns.py`), times are jittered and back off after failures (`timing.py`). Whatever happens
-to one table stays with that table: its failure is an outcome, and even a bug met on it only delays it.
+are fair between tenants (`fair_queue.py`), times are jittered and back off after failures (`due_times.py`). Whatever
+happens to one table stays with that table: its failure is an outcome, and even a bug met on it only delays it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lakesweep.cleanup.records import DueTime, Hold
-from lakesweep.daemon import targets, timing
+from lakesweep.daemon import due_times, targets
 from lakesweep.daemon.app import App, new_run_id
+from lakesweep.daemon.due_times import Stopped
+from lakesweep.daemon.fair_queue import Due, FairQueue
 from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.known_tables import Entry, KnownTables
 from lakesweep.daemon.limits import share
-from lakesweep.daemon.roster import Entry, Roster
-from lakesweep.daemon.tending import Turn, overruled, tend
-from lakesweep.daemon.timing import Stopped
-from lakesweep.daemon.turns import Due, Turns
+from lakesweep.daemon.table_run import ScheduledRun, overruled, tend
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
+from lakesweep.ports.state import DueTime, Hold
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
@@ -45,21 +45,21 @@ MAX_REQUESTS = 100
 class Scheduler:
     """`run` until `stop`. Everything else may be asked at any time."""
 
-    def __init__(self, app: App, *, luck: Callable[[], float] = random.random) -> None:
-        self.roster = Roster(app)
-        self.running: dict[str, Turn] = {}
+    def __init__(self, app: App, *, jitter: Callable[[], float] = random.random) -> None:
+        self.roster = KnownTables(app)
+        self.running: dict[str, ScheduledRun] = {}
         self.last_beat: float | None = None
         """When it last looked around, by the event loop's clock."""
         self.last_finished: datetime | None = None
-        self._luck = luck
-        self._turns = Turns()
+        self._jitter = jitter
+        self._turns = FairQueue()
         self._due: dict[str, DueTime] = {}
         self._moments: dict[str, datetime] = {}
         """When each table is due, worked out once from its due time and its schedule."""
         self._look_again_at: dict[str, datetime] = {}
         self._holds = HoldIndex()
         self._told_paused: set[str] = set()
-        self._requests: deque[Turn] = deque()
+        self._requests: deque[ScheduledRun] = deque()
         self._refreshed: datetime | None = None
         self._users: Counter[App] = Counter()
         self._retiring: list[App] = []
@@ -135,7 +135,7 @@ class Scheduler:
             turn.end(Stopped.CANCELLED)
         return bool(found)
 
-    def waiting_or_running(self, run_id: str) -> Turn | None:
+    def waiting_or_running(self, run_id: str) -> ScheduledRun | None:
         """A run of this process that has not ended."""
         return next((turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id), None)
 
@@ -147,7 +147,7 @@ class Scheduler:
         """Does a hold cover the table?"""
         return self._holds.covering(table) is not None
 
-    def forget_refresh(self) -> None:
+    def invalidate(self) -> None:
         """Somebody changed due times or holds: look at once."""
         self._refreshed = None
         self._wake.set()
@@ -159,12 +159,13 @@ class Scheduler:
         self.app.metrics.scheduler_step.set(now.timestamp())
         await self._retire()
         for tenant, dataset in self.roster.wanted(now):
-            tasks.create_task(self._look(tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
+            tasks.create_task(self._look(self.app, tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
         if await self._refresh(now):
             self._start(tasks, now)
 
-    async def _look(self, tenant: TenantSettings, dataset: DatasetSettings) -> None:
-        app = self.app
+    async def _look(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
+        if app is not self.app:
+            return  # other settings came before this look began: they have their own
         self._users[app] += 1
         try:
             await self.roster.look(tenant, dataset)
@@ -216,7 +217,7 @@ class Scheduler:
             else:
                 self._begin(tasks, self._turn(self.roster.entries[one.table]))
 
-    def _is_current(self, turn: Turn) -> bool:
+    def _is_current(self, turn: ScheduledRun) -> bool:
         """Can it begin under the newest settings? They may have changed while it waited."""
         entry = self.roster.entries.get(turn.entry.label)
         if turn.entry.app is self.app or entry is not None:
@@ -235,7 +236,7 @@ class Scheduler:
                 continue
             moment = self._moments.get(label)
             if moment is None:
-                moment = self._moments[label] = timing.due_at(self._due.get(label), entry.schedule, now)
+                moment = self._moments[label] = due_times.due_at(self._due.get(label), entry.schedule, now)
             if moment > now or self._look_again_at.get(label, now) > now:
                 continue
             if self._skips_paused(entry):
@@ -245,7 +246,7 @@ class Scheduler:
     def _one_suspect(self, due: list[Due]) -> list[Due]:
         """Of tables whose last run ended with its process only one at a time: what kills the process takes all runs
         with it, and the next time only the table that did it, and others that never were, shall be under way."""
-        suspects = {label for label, row in self._due.items() if row.last_outcome == timing.INTERRUPTED}
+        suspects = {label for label, row in self._due.items() if row.last_outcome == due_times.INTERRUPTED}
         if not suspects:
             return due
         waiting = sorted((one for one in due if one.table in suspects), key=lambda one: (one.since, one.table))
@@ -263,21 +264,23 @@ class Scheduler:
 
     def _turn(
         self, entry: Entry, *, requested: bool = False, execute: bool | None = None, trigger: Trigger | None = None
-    ) -> Turn:
-        turn = Turn(entry=entry, run_id=new_run_id(), since=self.app.clock.now(), requested=requested, execute=execute)
+    ) -> ScheduledRun:
+        turn = ScheduledRun(
+            entry=entry, run_id=new_run_id(), since=self.app.clock.now(), requested=requested, execute=execute
+        )
         turn.trigger = trigger or turn.trigger
         return turn
 
-    def _begin(self, tasks: asyncio.TaskGroup, turn: Turn) -> None:
+    def _begin(self, tasks: asyncio.TaskGroup, turn: ScheduledRun) -> None:
         self.running[turn.entry.label] = turn
         self._users[turn.entry.app] += 1
         self._count_running(turn)
         tasks.create_task(self._tend(turn), name=f"table {turn.entry.label}")
 
-    async def _tend(self, turn: Turn) -> None:
+    async def _tend(self, turn: ScheduledRun) -> None:
         label = turn.entry.label
         try:
-            tended = await tend(turn, self._luck)
+            tended = await tend(turn, self._jitter)
             if tended.due is not None:
                 self._learn(tended.due)
             if tended.look_again_at is not None:
@@ -295,7 +298,7 @@ class Scheduler:
     def _running_by_tenant(self) -> Counter[str]:
         return Counter(str(turn.entry.work.ref.tenant) for turn in self.running.values())
 
-    def _count_running(self, turn: Turn) -> None:
+    def _count_running(self, turn: ScheduledRun) -> None:
         tenant = str(turn.entry.work.ref.tenant)
         self.app.metrics.tables_running.labels(tenant).set(self._running_by_tenant()[tenant])
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import structlog
 
 from lakesweep.admin.server import serving
-from lakesweep.daemon import exposition, housekeeping
+from lakesweep.daemon import housekeeping, metrics_port
+from lakesweep.daemon.admin_service import open_admin
 from lakesweep.daemon.app import App
-from lakesweep.daemon.control import open_admin
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.reload import Reloader
 from lakesweep.daemon.replicas import Replicas
@@ -85,7 +85,7 @@ class Service:
             log.warning("events_not_read", reason=str(exc))
 
     async def _open_ports(self, ports: AsyncExitStack) -> None:
-        scraped = exposition.make_app(self.app.metrics, self.checkup)
+        scraped = metrics_port.make_app(self.app.metrics, self.checkup)
         metrics = await ports.enter_async_context(
             serving(scraped, self.app.settings.metrics.listen, setting="metrics.listen")
         )

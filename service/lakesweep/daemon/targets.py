@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lakesweep.cleanup.ports import Table
 from lakesweep.model.errors import LakesweepError, SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
+from lakesweep.ports.table import Table
 
 _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
 

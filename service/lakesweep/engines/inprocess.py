@@ -23,19 +23,21 @@ import pyarrow.parquet as pq
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import INVENTORY_SCHEMA
-from lakesweep.cleanup.ports import Decode, MatchBy, OrphanJob, ReferenceSource
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.engines import steps
-from lakesweep.engines.cache import DigestCache
-from lakesweep.engines.detection import SEEN_SCHEMA, Detection
+from lakesweep.engines import common
+from lakesweep.engines.duckdb_plan import SEEN_SCHEMA, Detection
 from lakesweep.engines.listing import Listing, Shard, of_roots, planned
-from lakesweep.engines.reading import ReferencePhase
+from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.references import ReferencePhase
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spill import Spill
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.table import FormatName
+from lakesweep.ports.engine import OrphanJob
+from lakesweep.ports.references import Decode, ReferenceSource
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import MatchBy
 
 T = TypeVar("T")
 
@@ -85,7 +87,7 @@ class InProcessEngine:
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now. Raises Unreadable on a retained one; an expired one is left out."""
-        async with aclosing(self._reader.read(sources, steps.naming)) as found:
+        async with aclosing(self._reader.read(sources, common.naming)) as found:
             async for source, batch in found:
                 if batch is not None:
                     yield source, batch
@@ -121,13 +123,13 @@ class InProcessEngine:
         if lost:
             await phase.recall(lost)
             if not await self._run(work, work.explain_lost):
-                await phase.disown()
+                await phase.invalidate_and_fail()
         await self._look_again(job, work, listed)
         watch.lap("look_again")
         findings = await self._run(work, work.confirm)
         digest = await self._run(work, partial(work.write_rows, job.rows_path))
         watch.lap("write")
-        return steps.assemble(
+        return common.assemble(
             job, marked, findings, skipped=phase.skipped, digest=digest, engine=self.name, timings=watch.laps
         )
 
@@ -141,7 +143,7 @@ class InProcessEngine:
         """All that is stored, to a file. Returns only when every shard is complete."""
         places = asyncio.Semaphore(listing.at_once)
         async with Spill(target, schema, self._workers, prepare) as spill:
-            await steps.together(
+            await common.together(
                 [(f"list {shard.name}", self._list_shard(shard, spill, places)) for shard in listing.shards]
             )
 
@@ -158,10 +160,10 @@ class InProcessEngine:
         there are.
         """
         count = await self._run(work, work.find_suspects)
-        few = count <= steps.asked_singly(listed)
+        few = count <= common.asked_singly(listed)
         suspects = await self._run(work, work.suspects) if few else []
         if few and all("/" in path for _, path in suspects):
-            seen = await steps.there_after_all(self._storage, suspects, self._concurrency, job.cutoff)
+            seen = await common.there_after_all(self._storage, suspects, self._concurrency, job.cutoff)
             if None not in seen:
                 found = pa.table([pa.array(seen, pa.string())], SEEN_SCHEMA)
                 await self._in_thread(partial(pq.write_table, found, work.seen))

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from lakesweep.cleanup.ports import Inventory, OrphanJob, Shortlist
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part, Storage
 from lakesweep.engines.inventory import lists, rows
 from lakesweep.engines.inventory.lists import DataFile, FileList
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.engine import Inventory, OrphanJob
+from lakesweep.ports.storage import LISTING_SCHEMA, Part, Storage
+from lakesweep.ports.table import Shortlist
 
 _ROOTS_AT_ONCE = 16
 _PARTS_PER_SHARD = 2

@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakesweep.cleanup.ports import Decode
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
-from lakesweep.engines.sizing import Estimate
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.spark import startup
 from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.table_size import Estimate
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import Decode
+from lakesweep.ports.storage import Storage
 from lakesweep.storage.registry import open_storage
 from lakesweep.storage.spec import StorageSpec
 

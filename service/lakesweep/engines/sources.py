@@ -18,11 +18,11 @@ from typing import TypeVar
 import pyarrow as pa
 import structlog
 
-from lakesweep.cleanup.ports import Decode, ReferenceSource
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.engines.cache import DigestCache
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.model.errors import Indeterminate, StorageError, Unreadable
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import Decode, ReferenceSource
+from lakesweep.ports.storage import Storage
 
 _log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ import cramjam
 import fastavro
 import pyarrow as pa
 
-from lakesweep.formats import _avro, bounded
+from lakesweep.formats import _avro, bounds
 from lakesweep.formats._avro import Block, read_long
 from lakesweep.formats.avro_columns import Path, Program, check_no_empty_items, compiled
 from lakesweep.formats.avro_schema import check_schema
@@ -167,14 +167,14 @@ def _chosen(schema: bytes, columns: tuple[tuple[str, Path], ...]) -> tuple[dict[
 def inflate(data: bytes, container: Container) -> list[bytes]:
     """The rows of each block, uncompressed, to be made into Python objects: these take many times as much, so less of
     them is allowed."""
-    allowed = bounded.allowance(len(data), _IN_FULL_RATIO)
+    allowed = bounds.allowance(len(data), _IN_FULL_RATIO)
     return [block for block, _ in inflated(data, container, allowed)]
 
 
 def inflated(data: bytes, container: Container, allowed: int | None = None) -> Iterator[tuple[bytes, int]]:
     """Each block uncompressed, one by one, and how many rows its header promises. All together may not be larger than
     metadata of the container's size is."""
-    left = bounded.allowance(len(data)) if allowed is None else allowed
+    left = bounds.allowance(len(data)) if allowed is None else allowed
     for block in container.blocks:
         try:
             plain = inflate_block(data[block.start : block.end], container.codec, left)

@@ -25,8 +25,8 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from lakesweep.formats import bounded
-from lakesweep.formats.bounded import TooMuch
+from lakesweep.formats import bounds
+from lakesweep.formats.bounds import TooMuch
 from lakesweep.formats.columnar_worker import END, ERROR, HEAD, LENGTH, OUT_OF_MEMORY, ROWS
 
 ROWS_AT_ONCE = 65_536
@@ -61,14 +61,14 @@ class ColumnarFile:
         self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(head[8 + length :]))
         if self.rows > _ROWS_AT_LEAST + self._stored:
             raise ValueError(f"it has {self._stored} bytes and claims {self.rows} rows")
-        if told["largest_group"] > (allowed := bounded.allowance(self._stored)):
+        if told["largest_group"] > (allowed := bounds.allowance(self._stored)):
             raise TooMuch(allowed)
 
     def batches(
         self, columns: Sequence[str] | None = None, *, rows: int = ROWS_AT_ONCE, at_most: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows, once. All together become no more than `at_most` bytes, or what metadata of this size may."""
-        allowed = bounded.allowance(self._stored) if at_most is None else at_most
+        allowed = bounds.allowance(self._stored) if at_most is None else at_most
         self._worker.want({"columns": None if columns is None else list(columns), "rows": rows})
         taken = found = 0
         while (frame := self._worker.answer(ROWS, END)) is not None:

@@ -17,8 +17,8 @@ import cramjam
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-from lakesweep.formats import bounded
-from lakesweep.formats.bounded import TooMuch
+from lakesweep.formats import bounds
+from lakesweep.formats.bounds import TooMuch
 
 _RAW_DEFLATE = -15
 _GZIP = 31
@@ -59,9 +59,9 @@ def parse_json(data: bytes | str) -> Any:
     """A JSON document that becomes neither too deep nor too large."""
     if len(data) > _SURE_BYTES:
         cost = _cost(data)
-        if cost > bounded.most():
-            raise TooMuch(bounded.most())
-        bounded.check_memory(cost)
+        if cost > bounds.most():
+            raise TooMuch(bounds.most())
+        bounds.check_memory(cost)
     try:
         return json.loads(data)
     except RecursionError as exc:

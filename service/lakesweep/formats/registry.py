@@ -9,16 +9,18 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import assert_never
 
-from lakesweep.cleanup.ports import Clock, Decode, Table, TableFormat
-from lakesweep.cleanup.storage_ports import Storage, Writer
-from lakesweep.formats import bounded
+from lakesweep.formats import bounds
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.tidy import LeaveAll, Tidy
+from lakesweep.formats.unpublished_files import LeaveAll, Tidy
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.references import Decode
+from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.table import Table, TableFormat
 
 SURVEYED = METADATA_SUFFIXES
 """How the names of files end that tell where other tables of a catalog are."""
@@ -57,7 +59,7 @@ def decoder(format: FormatName, *, max_bytes: int | None = None) -> Decode:
     """Bytes to references, for one format. `max_bytes` is storage.max_metadata_bytes, which workers elsewhere are told
     this way."""
     if max_bytes is not None:
-        bounded.allow(max_bytes)
+        bounds.allow(max_bytes)
     match format:
         case FormatName.ICEBERG:
             from lakesweep.formats.iceberg import decode as iceberg  # noqa: PLC0415 - see above
@@ -90,7 +92,7 @@ async def open_location(
     ref = TableRef(tenant=BARE_TENANT, dataset=str(found), name=location.raw, format=found)
     match found:
         case FormatName.ICEBERG:
-            from lakesweep.formats.iceberg.source import BareSource  # noqa: PLC0415 - see above
+            from lakesweep.formats.iceberg.metadata_source import BareSource  # noqa: PLC0415 - see above
             from lakesweep.formats.iceberg.table import IcebergTable  # noqa: PLC0415 - see above
 
             return IcebergTable(ref, BareSource(location=location, storage=storage), storage, root or location)

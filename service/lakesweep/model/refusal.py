@@ -141,3 +141,9 @@ def consequences(code: str) -> Consequences:
 
 
 _VALUES = frozenset(code.value for code in RefusalCode)
+
+
+def remedy(code: str, run_id: str) -> str | None:
+    """What a person does about the refusal of a run, if there is more to say than its reason."""
+    advice = consequences(code).advice
+    return advice and advice.replace("RUN", run_id)

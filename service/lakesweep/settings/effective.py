@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lakesweep.settings.cascade import cleanup_for, decided, local_for, overrides, s3_for
-from lakesweep.settings.faults import Key
+from lakesweep.settings.error_messages import Key
 from lakesweep.settings.load import VariableOf
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.secrets import MASK, mask

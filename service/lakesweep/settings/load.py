@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lakesweep.model.errors import SettingsError
-from lakesweep.settings.faults import Key, Told, known_keys, tell
+from lakesweep.settings.error_messages import Key, Told, known_keys, tell
 from lakesweep.settings.schema import Settings
 
 PREFIX = "LAKESWEEP_"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from lakesweep.cleanup.records import AuditHeader
 from lakesweep.model.access import ApiToken, Role
 from lakesweep.model.errors import StateError
+from lakesweep.ports.state import AuditHeader
 from lakesweep.state.database import Database
 from lakesweep.state.schema import audits, installation, tokens
 from lakesweep.state.transactions import transaction

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from lakesweep.cleanup.ports import Clock
 from lakesweep.model.errors import StateError
+from lakesweep.ports.clock import Clock
 from lakesweep.state import upgrade
 
 if TYPE_CHECKING:

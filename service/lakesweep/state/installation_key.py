@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import secrets
 
-from lakesweep.cleanup.records import StateStore
+from lakesweep.ports.state import StateStore
 
 _NAME = "key"
 _BYTES = 32

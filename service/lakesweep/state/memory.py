@@ -12,8 +12,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from lakesweep.cleanup.ports import Clock
-from lakesweep.cleanup.records import (
+from lakesweep.cleanup.report import run_document
+from lakesweep.model.access import ApiToken
+from lakesweep.model.errors import StateError
+from lakesweep.model.run import CleanupRun, Lease
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.state import (
     Approval,
     AuditHeader,
     BatchRecord,
@@ -23,11 +27,7 @@ from lakesweep.cleanup.records import (
     LedgerHeader,
     PlanHeader,
 )
-from lakesweep.cleanup.report import run_document
-from lakesweep.model.access import ApiToken
-from lakesweep.model.errors import StateError
-from lakesweep.model.run import CleanupRun, Lease
-from lakesweep.state import laws
+from lakesweep.state import lease_rules
 
 
 class MemoryStateStore:
@@ -137,7 +137,7 @@ class MemoryStateStore:
     async def finish_batch(self, record: BatchRecord) -> None:
         """Journal the outcome. No lease is asked for: what happened is a fact."""
         key = (record.run_id, record.number)
-        self._batches[key] = laws.closing(self._batches.get(key), record)
+        self._batches[key] = lease_rules.closing(self._batches.get(key), record)
 
     async def journal(self, run_id: str) -> list[BatchRecord]:
         """All batches of a run by number."""
@@ -145,7 +145,7 @@ class MemoryStateStore:
 
     async def acquire_lease(self, table: str, owner: str, ttl: timedelta) -> Lease | None:
         """A lease with a token greater than any before, or None while another owner holds it."""
-        granted = laws.grant(self._leases.get(table), table=table, owner=owner, ttl=ttl, now=self._clock.now())
+        granted = lease_rules.grant(self._leases.get(table), table=table, owner=owner, ttl=ttl, now=self._clock.now())
         if granted:
             self._leases[table] = granted
         return granted
@@ -164,7 +164,7 @@ class MemoryStateStore:
         """End the lease now; nothing happens if it is not the newest any more."""
         newest = self._leases.get(lease.table)
         if newest and newest.token == lease.token:
-            self._leases[lease.table] = replace(newest, expires_at=laws.RELEASED)
+            self._leases[lease.table] = replace(newest, expires_at=lease_rules.RELEASED)
 
     async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:  # noqa: ARG002  # the port's
         """Remember the head an expiry commit starts from; None forgets it."""
@@ -304,7 +304,7 @@ class MemoryStateStore:
         return sorted(self._runs.values(), key=lambda run: (run.started_at, run.id), reverse=True)
 
     def _require_valid(self, table: str, token: int) -> Lease:
-        return laws.require_valid(self._leases.get(table), table=table, token=token, now=self._clock.now())
+        return lease_rules.require_valid(self._leases.get(table), table=table, token=token, now=self._clock.now())
 
 
 def _copy(document: dict[str, Any]) -> dict[str, Any]:

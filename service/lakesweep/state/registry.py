@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakesweep.cleanup.ports import Clock
-from lakesweep.cleanup.records import StateStore
 from lakesweep.model.errors import SettingsError
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.state import StateStore
 
 
 async def open_state(url: str, clock: Clock) -> StateStore:

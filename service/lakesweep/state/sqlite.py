@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from lakesweep.cleanup import own_files
-from lakesweep.cleanup.ports import Clock
+from lakesweep.cleanup import private_files
+from lakesweep.ports.clock import Clock
 from lakesweep.state.database import Database, T, Work, unusable
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class _Rows:
 
 def _prepare_file(path: str) -> None:
     """Make the file ready for the engine, or say why not, before the driver starts a thread on it."""
-    own_files.make_directory(Path(path).parent)
-    own_files.make_file(Path(path))
+    private_files.make_directory(Path(path).parent)
+    private_files.make_file(Path(path))
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
         deadline = time.monotonic() + BUSY_SECONDS
         while True:

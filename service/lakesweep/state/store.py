@@ -1,6 +1,6 @@
 """The state store on SQL. Every method is one short transaction with its query in plain sight.
 
-Decisions about leases and the journal are in `laws.py`; here rows are locked, read and written.
+Decisions about leases and the journal are in `lease_rules.py`; here rows are locked, read and written.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from lakesweep.cleanup.records import Approval, BatchRecord, BatchState, PlanHeader
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
-from lakesweep.state import laws
+from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader
+from lakesweep.state import lease_rules
 from lakesweep.state.access import SqlAccess
+from lakesweep.state.per_table import SqlPerTable
 from lakesweep.state.schema import approvals, batches, leases, plans, runs
-from lakesweep.state.tables import SqlTables
 from lakesweep.state.transactions import transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 
-class SqlStateStore(SqlAccess, SqlTables):
+class SqlStateStore(SqlAccess, SqlPerTable):
     """The StateStore port on SQLite or PostgreSQL."""
 
     # Runs
@@ -141,7 +141,7 @@ class SqlStateStore(SqlAccess, SqlTables):
         table = await _table_of_run(connection, record.run_id)
         newest = await _locked_lease(connection, table)
         now = await self.database.now(connection)
-        laws.require_valid(newest, table=table, token=record.fencing_token, now=now)
+        lease_rules.require_valid(newest, table=table, token=record.fencing_token, now=now)
         intent = asdict(replace(record, state=BatchState.INTENT))
         if not await self.database.insert_new(connection, batches, intent):
             raise StateError(f"batch {record.number} of run {record.run_id} is already in the journal")
@@ -151,7 +151,7 @@ class SqlStateStore(SqlAccess, SqlTables):
         """Journal the outcome. No lease is asked for: what happened is a fact."""
         this_batch = {"of_run": record.run_id, "of_number": record.number}
         row = (await connection.execute(_LOCKED_BATCH, this_batch)).mappings().one_or_none()
-        done = laws.closing(_batch(row) if row else None, record)
+        done = lease_rules.closing(_batch(row) if row else None, record)
         await connection.execute(_CLOSE_BATCH, {**this_batch, **asdict(done)})
 
     @transaction
@@ -169,7 +169,7 @@ class SqlStateStore(SqlAccess, SqlTables):
         await self.database.insert_new(connection, leases, {**asdict(_NO_LEASE), "table": table})
         newest = await _locked_lease(connection, table)
         now = await self.database.now(connection)
-        granted = laws.grant(newest, table=table, owner=owner, ttl=ttl, now=now)
+        granted = lease_rules.grant(newest, table=table, owner=owner, ttl=ttl, now=now)
         if granted:
             await self.database.upsert(connection, leases, asdict(granted))
         return granted
@@ -179,7 +179,7 @@ class SqlStateStore(SqlAccess, SqlTables):
         """Extend, or raise LeaseLost."""
         newest = await _locked_lease(connection, lease.table)
         now = await self.database.now(connection)
-        current = laws.require_valid(newest, table=lease.table, token=lease.token, now=now)
+        current = lease_rules.require_valid(newest, table=lease.table, token=lease.token, now=now)
         renewed = replace(current, expires_at=now + ttl)
         await self.database.upsert(connection, leases, asdict(renewed))
         return renewed
@@ -189,7 +189,7 @@ class SqlStateStore(SqlAccess, SqlTables):
         """Raise LeaseLost unless the lease is valid by the store's clock."""
         newest = await _locked_lease(connection, lease.table)
         now = await self.database.now(connection)
-        laws.require_valid(newest, table=lease.table, token=lease.token, now=now)
+        lease_rules.require_valid(newest, table=lease.table, token=lease.token, now=now)
 
     @transaction
     async def release_lease(self, connection: AsyncConnection, lease: Lease) -> None:
@@ -197,7 +197,7 @@ class SqlStateStore(SqlAccess, SqlTables):
         await connection.execute(
             sa.update(leases)
             .where(leases.c.table == lease.table, leases.c.token == lease.token)
-            .values(expires_at=laws.RELEASED)
+            .values(expires_at=lease_rules.RELEASED)
         )
 
     # Approvals
@@ -225,7 +225,7 @@ class SqlStateStore(SqlAccess, SqlTables):
         await self.database.aclose()
 
 
-_NO_LEASE = Lease(table="", owner="", token=0, expires_at=laws.RELEASED)
+_NO_LEASE = Lease(table="", owner="", token=0, expires_at=lease_rules.RELEASED)
 """What stands in for a lease that was never granted: older than the first one, and long over."""
 
 

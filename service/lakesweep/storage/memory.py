@@ -17,11 +17,11 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.deleter import ANOTHER_OBJECT, Conditions, Deleted, Fate, not_sent
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA, Part
 from lakesweep.model.errors import AlreadyThere, NotFound, StorageError, TooLarge
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
+from lakesweep.ports.storage import LISTING_SCHEMA, Part
 
 PAGE_ROWS = 1000
 
@@ -196,14 +196,14 @@ class MemoryDeleter:
         judged = conditions.etags.get(path) if conditions else None
         held = store.objects.get(location.path)
         if held is not None and judged is not None and held.etag != judged:
-            return Deleted(path=path, fate=Fate.SPARED, why=ANOTHER_OBJECT)
+            return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         try:
             store.meet_faults("delete", path)
             gone = store.objects.pop(location.path, None)
             store.meet_faults("delete_answer", path)
         except StorageError as exc:
-            return Deleted(path=path, fate=Fate.FAILED, why=exc.why)
-        return Deleted(path=path, fate=Fate.ALREADY_GONE if gone is None else Fate.DELETED)
+            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why)
+        return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE if gone is None else DeleteStatus.DELETED)
 
 
 class MemoryWriter:

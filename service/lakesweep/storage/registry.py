@@ -14,15 +14,15 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 import pyarrow as pa
 
-from lakesweep.cleanup.deleter import Conditions, Deleted, Deleter
-from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage, LocalWriter
-from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.ports.deleter import Conditions, Deleted, Deleter
+from lakesweep.ports.storage import Part, Storage, Writer
+from lakesweep.storage.adaptive_limiter import Gate
+from lakesweep.storage.local.deleter import LocalDeleter
+from lakesweep.storage.local.store import LocalStorage, LocalWriter
 from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
-from lakesweep.storage.pace import Gate
 from lakesweep.storage.spec import StorageSpec
 from lakesweep.storage.wrappers.confine import ConfinedStorage, ConfinedWriter
 from lakesweep.storage.wrappers.deadline import DeadlineStorage
@@ -42,19 +42,19 @@ class Backend:
 
 
 def _s3_storage(spec: StorageSpec) -> Storage:
-    from lakesweep.storage.s3 import S3Storage  # noqa: PLC0415 - its client takes a third of a second to import
+    from lakesweep.storage.s3.store import S3Storage  # noqa: PLC0415 - its client takes a third of a second to import
 
     return S3Storage(spec.s3)
 
 
 def _s3_deleter(spec: StorageSpec, gate: Gate | None) -> Deleter:
-    from lakesweep.storage.s3_delete import S3Deleter  # noqa: PLC0415 - likewise
+    from lakesweep.storage.s3.deleter import S3Deleter  # noqa: PLC0415 - likewise
 
     return S3Deleter(spec.s3, gate)
 
 
 def _s3_writer(spec: StorageSpec) -> Writer:
-    from lakesweep.storage.s3 import S3Writer  # noqa: PLC0415 - likewise
+    from lakesweep.storage.s3.store import S3Writer  # noqa: PLC0415 - likewise
 
     return S3Writer(spec.s3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.sim.mutants import body, edit, hole
 
 _D = "delta"
-_TAIL = "lakesweep.formats.delta.tail"
+_TAIL = "lakesweep.formats.delta.log_replay"
 _FILES = "lakesweep.formats.delta.files"
 _LOAD = "lakesweep.formats.delta.load"
 _TABLE = "lakesweep.formats.delta.table"
@@ -131,7 +131,7 @@ HOLES = (
         "delta-unpublished-commits",
         "What a commit names that is written under a temporary name and counts already goes.",
         _D,
-        body("lakesweep.formats.delta.unpublished", "named", "return frozenset()"),
+        body("lakesweep.formats.delta.unpublished_commits", "named", "return frozenset()"),
     ),
     hole(
         "delta-iceberg-beside",
@@ -285,13 +285,13 @@ HOLES = (
             "if last_checkpoint is not None and last_checkpoint > listing.latest_version:",
             "if False:",
         ),
-        edit("lakesweep.cleanup.home", "Home.set_back", "if seen <= state.position:", "if True:"),
+        edit("lakesweep.cleanup.known_roots", "KnownRoots.set_back", "if seen <= state.position:", "if True:"),
     ),
     hole(
         "delta-set-back-to-no-checkpoint",
         "That the log ends before what an earlier run saw stops nothing.",
         _D,
-        edit("lakesweep.cleanup.home", "Home.set_back", "if seen <= state.position:", "if True:"),
+        edit("lakesweep.cleanup.known_roots", "KnownRoots.set_back", "if seen <= state.position:", "if True:"),
     ),
     hole(
         "delta-unknown-features",
@@ -363,7 +363,7 @@ HOLES = (
         "Files of change data go without waiting for their age.",
         _D,
         edit(
-            "lakesweep.cleanup.verdict",
+            "lakesweep.cleanup.classify",
             "_decide",
             "return Verdict.ORPHAN if old else Verdict.YOUNG",
             'return Verdict.ORPHAN if old or kind.kind == "change_data" else Verdict.YOUNG',

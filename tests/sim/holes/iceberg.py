@@ -11,8 +11,8 @@ _DECODE = "lakesweep.formats.iceberg.decode"
 _EXPIRE = "lakesweep.formats.iceberg.expire"
 _TABLE = "lakesweep.formats.iceberg.table"
 _LAYOUT = "lakesweep.formats.iceberg.layout"
-_FOREIGN = "lakesweep.formats.iceberg.foreign"
-_LIFELINES = "lakesweep.formats.iceberg.lifelines"
+_FOREIGN = "lakesweep.formats.iceberg.foreign_tables"
+_LIFELINES = "lakesweep.formats.iceberg.stream_snapshots"
 
 HOLES = (
     hole(
@@ -120,14 +120,14 @@ HOLES = (
         "iceberg-negative-retention-means-all",
         "A negative retention, which people write for never, expires everything.",
         _I,
-        body("lakesweep.formats.iceberg.refusals", "_refuse_negative", "return None"),
+        body("lakesweep.formats.iceberg.unsupported", "_refuse_negative", "return None"),
     ),
     hole(
         "iceberg-gc-enabled-ignored",
         "A table with gc.enabled=false is cleaned.",
         _I,
         edit(
-            "lakesweep.formats.iceberg.refusals",
+            "lakesweep.formats.iceberg.unsupported",
             "refuse_uncleanable",
             'if any(properties.get(GC_ENABLED, "true").lower() != "true"',
             'if any(False and properties.get(GC_ENABLED, "true").lower() != "true"',
@@ -161,7 +161,7 @@ HOLES = (
         "iceberg-pending-manifests-go",
         "A manifest that a Flink job wrote and has not committed goes with what it lists.",
         _I,
-        body("lakesweep.formats.iceberg.pending", "PendingManifests.named", "return ()"),
+        body("lakesweep.formats.iceberg.pending_manifests", "PendingManifests.named", "return ()"),
         body("lakesweep.formats.streams", "pending_manifest", "return None"),
     ),
     hole(
@@ -371,20 +371,20 @@ HOLES = (
             "if root is not None and (root == tenant_root.as_directory() or tenant_root.contains(root)):",
             "if root is not None:",
         ),
-        body("lakesweep.cleanup.deleter", "GatedDeleter._check", "return None"),
+        body("lakesweep.cleanup.delete_gate", "GatedDeleter._check", "return None"),
     ),
     hole(
         "iceberg-catalog-shows-more",
         "A catalog that shows a snapshot, a ref or a retention which its metadata file lacks is believed half.",
         _I,
-        body("lakesweep.formats.iceberg.refusals", "refuse_outdated", "return None"),
+        body("lakesweep.formats.iceberg.unsupported", "refuse_outdated", "return None"),
         beyond="only a server answers with more than a pointer; the simulated catalog is a metastore",
     ),
     hole(
         "iceberg-lost-ref-unnoticed",
         "A ref that vanished together with our expiry is not noticed.",
         _I,
-        edit("lakesweep.formats.iceberg.history", "verify", "if ref.snapshot_id in gone", "if False"),
+        edit("lakesweep.formats.iceberg.ref_history", "verify", "if ref.snapshot_id in gone", "if False"),
         body(_EXPIRE, "PlanHolds.validate", "return None"),
     ),
     hole(
@@ -392,7 +392,7 @@ HOLES = (
         "The snapshot log keeps entries from before a gap, so that time travel by date answers wrongly.",
         _I,
         body(
-            "lakesweep.formats.iceberg.staging",
+            "lakesweep.formats.iceberg.commit_metadata",
             "cut_log",
             "return [entry for entry in log if entry.snapshot_id in left]",
         ),

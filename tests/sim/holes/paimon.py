@@ -6,7 +6,7 @@ from tests.sim.mutants import body, edit, hole
 
 _P = "paimon"
 _READER = "lakesweep.formats.paimon.reader"
-_NEEDS = "lakesweep.formats.paimon.needs"
+_NEEDS = "lakesweep.formats.paimon.requirements"
 _REFERENCES = "lakesweep.formats.paimon.references"
 _RETENTION = "lakesweep.formats.paimon.retention"
 _EXPIRY = "lakesweep.formats.paimon.expiry"
@@ -18,7 +18,7 @@ _STATE = "lakesweep.formats.paimon.state"
 _LAYOUT = "lakesweep.formats.paimon.layout"
 _LIVENESS = "lakesweep.formats.paimon.liveness"
 _DECODE = "lakesweep.formats.paimon.decode"
-_GIVEN_UP = "lakesweep.formats.paimon.given_up"
+_GIVEN_UP = "lakesweep.formats.paimon.released_snapshots"
 
 _ROOTS = "for snapshot in (*state.snapshots, *state.log.branched, *state.log.tags, *state.changelogs):"
 

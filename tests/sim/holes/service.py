@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.sim.mutants import SERVICE, body, edit, hole
 
-_LAWS = "lakesweep.state.laws"
-_WORKER = "lakesweep.daemon.worker"
+_LAWS = "lakesweep.state.lease_rules"
+_WORKER = "lakesweep.daemon.lease"
 _HOLDS = "lakesweep.daemon.holds"
 _APP = "lakesweep.daemon.app"
-_TENDING = "lakesweep.daemon.tending"
+_TENDING = "lakesweep.daemon.table_run"
 _CYCLE = "lakesweep.cleanup.cycle"
 
 _TOKEN = "if newest.token > token:"
@@ -106,7 +106,7 @@ HOLES = (
         "pause-heard-by-the-next-run-only",
         "A pause does not end a sweep that is under way.",
         SERVICE,
-        edit("lakesweep.cleanup.lastword", "LastWord.spared", "        await self._owners()\n", ""),
+        edit("lakesweep.cleanup.delete_conditions", "LastWord.spared", "        await self._owners()\n", ""),
     ),
     hole(
         "pause-not-asked-before-the-commit",
@@ -124,20 +124,20 @@ HOLES = (
         "approval-covers-everything",
         "An approval of one plan lets every later plan of the table go.",
         SERVICE,
-        edit("lakesweep.cleanup.approval", "Approvals.covered", "return found", "return plan.candidates"),
+        edit("lakesweep.cleanup.approve", "Approvals.covered", "return found", "return plan.candidates"),
     ),
     hole(
         "approval-for-ever",
         "An approval does not end.",
         SERVICE,
-        edit("lakesweep.cleanup.approval", "Approvals.covered", "if approval.expires_at <= now:", "if False:"),
+        edit("lakesweep.cleanup.approve", "Approvals.covered", "if approval.expires_at <= now:", "if False:"),
     ),
     hole(
         "approval-of-other-files",
         "An approved path covers whatever object lies there later.",
         SERVICE,
         edit(
-            "lakesweep.cleanup.rowmatch",
+            "lakesweep.cleanup.plan_match",
             "_values",
             "    same = pc.and_(pc.is_valid(index), pc.fill_null(same, False))\n",
             "    same = pc.is_valid(index)\n",
@@ -198,21 +198,21 @@ HOLES = (
         "interrupted-runs-stay-open",
         "A run whose process ended is never closed.",
         SERVICE,
-        body("lakesweep.cleanup.resume", "close_interrupted", "return 0"),
+        body("lakesweep.cleanup.interrupted_runs", "close_interrupted", "return 0"),
     ),
     hole(
         "interrupted-runs-forget-their-deletes",
         "A run whose process ended is closed as if it had deleted nothing.",
         SERVICE,
-        body("lakesweep.cleanup.resume", "_deletion", "return DeletionReport()"),
+        body("lakesweep.cleanup.interrupted_runs", "_deletion", "return DeletionReport()"),
     ),
     hole(
         "run-ends-in-silence",
         "The outcome of a run is not written down.",
         SERVICE,
         edit(
-            "lakesweep.cleanup.closing",
-            "Closing.finish",
+            "lakesweep.cleanup.run_recorder",
+            "RunRecorder.finish",
             "            await self.state.update_run(run)\n",
             "            pass\n",
         ),
@@ -222,9 +222,9 @@ HOLES = (
         "After a run the table is due again at once, for ever.",
         SERVICE,
         edit(
-            "lakesweep.daemon.timing",
+            "lakesweep.daemon.due_times",
             "after_run",
-            "failures, next_due = 0, schedule.after(now, luck)",
+            "failures, next_due = 0, schedule.after(now, jitter)",
             "failures, next_due = 0, now",
         ),
     ),
@@ -233,21 +233,21 @@ HOLES = (
         "A table that failed once is not tried again.",
         SERVICE,
         edit(
-            "lakesweep.daemon.timing",
+            "lakesweep.daemon.due_times",
             "_backoff",
             "return min(wait, first * 2.0 ** min(failures - 1, _DOUBLINGS_AT_MOST))",
             "return timedelta(days=3650)",
         ),
         edit(
-            "lakesweep.daemon.timing",
+            "lakesweep.daemon.due_times",
             "due_at",
-            "return min(due.next_due, schedule.after(due.last_finished, luck=1.0))",
+            "return min(due.next_due, schedule.after(due.last_finished, jitter=1.0))",
             "return due.next_due",
         ),
         edit(
-            "lakesweep.daemon.timing",
+            "lakesweep.daemon.due_times",
             "after_run",
-            "next_due = now + min(_backoff(schedule, failures, now), schedule.after(now, luck) - now)",
+            "next_due = now + min(_backoff(schedule, failures, now), schedule.after(now, jitter) - now)",
             "next_due = now + _backoff(schedule, failures, now)",
         ),
     ),

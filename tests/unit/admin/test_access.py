@@ -8,9 +8,9 @@ import pytest
 from tests.builders.admin import NOON, ORDERS, RUN_ID, SECRET, SECRET_RUN_ID, SmallService, tenants_named
 
 from lakesweep.admin.auth import check_listen, is_loopback, mint
-from lakesweep.cleanup.records import Hold
 from lakesweep.model.access import ApiToken, Role
 from lakesweep.model.errors import SettingsError
+from lakesweep.ports.state import Hold
 
 READS = ["/api/v1/tables", "/api/v1/runs", f"/api/v1/runs/{RUN_ID}", f"/api/v1/runs/{RUN_ID}/plan", "/metrics"]
 CHANGES = [

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.builders.audits import ABOUT, NOON, a_run, batch, candidate, fates_of, rows_of
 
+from lakesweep.audit import records
 from lakesweep.audit.inspect import Findings
-from lakesweep.cleanup import audit
 from lakesweep.cli import screen
 from lakesweep.cli.audit import _sentence, _show_findings
 from lakesweep.model.run import Outcome
@@ -19,19 +19,19 @@ SNAPSHOT = Snapshot(id="77", committed_at=NOON)
 @pytest.mark.parametrize(
     ("record", "line"),
     [
-        (audit.begin_record(a_run(), ABOUT), "begin by command (ada), head h1, 4 files, 28 B"),
-        (audit.begin_record(a_run(plan=None), ABOUT), "begin by command (ada), head h1, no plan"),
-        (audit.expiry_record("expired", ExpiryPlan(head="h1", expire=(SNAPSHOT,))), "expired 1 snapshot 77"),
+        (records.begin_record(a_run(), ABOUT), "begin by command (ada), head h1, 4 files, 28 B"),
+        (records.begin_record(a_run(plan=None), ABOUT), "begin by command (ada), head h1, no plan"),
+        (records.expiry_record("expired", ExpiryPlan(head="h1", expire=(SNAPSHOT,))), "expired 1 snapshot 77"),
         (
-            json.loads(audit.deleting_lines(batch(0, 1), rows_of(ROW), rows_of())),
+            json.loads(records.deleting_lines(batch(0, 1), rows_of(ROW), rows_of())),
             "delete s3://b/t/1.parquet (data, unreferenced, 2.0 KiB)",
         ),
         (
-            json.loads(audit.deleted_lines(batch(0, 1), fates_of(("s3://b/x", "failed", "no")))),
+            json.loads(records.deleted_lines(batch(0, 1), fates_of(("s3://b/x", "failed", "no")))),
             "failed s3://b/x: no",
         ),
         (
-            audit.end_record(a_run(outcome=Outcome.REFUSED, reason="too much")),
+            records.end_record(a_run(outcome=Outcome.REFUSED, reason="too much")),
             "end: refused, 0 deleted, 0 B freed (too much)",
         ),
         ({"record": "something new", "more": 1}, '{"record": "something new", "more": 1}'),

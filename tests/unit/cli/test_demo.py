@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from lakesweep.cli.demo import lake as demo_lake
 from lakesweep.cli.demo import show, tour
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.cli.main import app as app_of_commands
 from lakesweep.daemon.app import App
 from lakesweep.model.run import Outcome

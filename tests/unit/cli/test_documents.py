@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.cli import examples
 
-from lakesweep.cleanup import planfile, report
+from lakesweep.cleanup import plan_file, report
 from lakesweep.cli import documents
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def columns(rows):
-    return pa.RecordBatch.from_pylist([asdict(row) for row in rows], planfile.PLAN_SCHEMA)
+    return pa.RecordBatch.from_pylist([asdict(row) for row in rows], plan_file.PLAN_SCHEMA)
 
 
 async def batches(rows, size=2):

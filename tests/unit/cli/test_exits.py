@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.cli import examples
 
-from lakesweep.cli import exits
-from lakesweep.cli.exits import ExitCode
+from lakesweep.cli import exit_codes
+from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import (
     CatalogUnavailable,
     Indeterminate,
@@ -29,7 +29,7 @@ from lakesweep.model.errors import (
     ],
 )
 def test_a_run_gives_the_documented_code(run, code):
-    assert exits.of_run(run) == code
+    assert exit_codes.of_run(run) == code
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_a_run_gives_the_documented_code(run, code):
     ],
 )
 def test_an_error_gives_the_documented_code(error, code):
-    assert exits.of_error(error) == code
+    assert exit_codes.of_error(error) == code
 
 
 @given(codes=st.lists(st.sampled_from([ExitCode.DONE, ExitCode.USAGE, ExitCode.REFUSED, ExitCode.FAILED])))
 def test_the_gravest_wins(codes):
     order = [4, 3, 2, 0]
-    assert exits.gravest(codes) == next((code for code in order if code in codes), 0)
+    assert exit_codes.gravest(codes) == next((code for code in order if code in codes), 0)
 
 
 def test_several_faults_are_told_one_a_line():
-    assert exits.sentence(SettingsError(["a", "b"])) == "2 faults in the settings:\n  - a\n  - b"
-    assert exits.sentence(SettingsError("a")) == "a"
+    assert exit_codes.sentence(SettingsError(["a", "b"])) == "2 faults in the settings:\n  - a\n  - b"
+    assert exit_codes.sentence(SettingsError("a")) == "a"
 
 
 def test_an_unexpected_error_says_how_to_see_more():
-    assert exits.sentence(RuntimeError("boom")) == "unexpected RuntimeError: boom (--debug shows where)"
+    assert exit_codes.sentence(RuntimeError("boom")) == "unexpected RuntimeError: boom (--debug shows where)"

@@ -8,7 +8,7 @@ from tests.unit.cli import examples
 from lakesweep.cleanup import report
 from lakesweep.cleanup.explain import Explanation
 from lakesweep.cli import lists
-from lakesweep.daemon.status import TableStatus
+from lakesweep.daemon.table_status import TableStatus
 from lakesweep.model.files import Verdict
 
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import pytest
 from tests.builders.small_lake import LocalLake
 
-from lakesweep.cleanup.records import Hold
 from lakesweep.daemon.app import App
 from lakesweep.model.run import Outcome
 from lakesweep.model.table import FormatName
+from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
 
 TABLE = "acme/d/one"

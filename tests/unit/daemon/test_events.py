@@ -8,13 +8,13 @@ import pytest
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.admin.auth import mint
-from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import hold_commands, replicas
 from lakesweep.daemon.app import App
 from lakesweep.daemon.events import CHAIN
 from lakesweep.daemon.replicas import Replicas
 from lakesweep.model.access import Role
 from lakesweep.model.errors import AuditFailed, Refused
+from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

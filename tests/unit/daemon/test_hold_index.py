@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import hold_index, targets
 from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.ports.state import Hold
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SEGMENT = st.text("ab*?[]!-/", min_size=1, max_size=4)

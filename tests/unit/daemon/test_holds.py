@@ -10,12 +10,12 @@ import pytest
 from tests.builders.cycles import SetClock
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
-from lakesweep.cleanup.records import Hold
 from lakesweep.daemon import holds
 from lakesweep.daemon.app import App
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun, Outcome, Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
 from lakesweep.state.memory import MemoryStateStore
 

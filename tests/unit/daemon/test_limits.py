@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from lakesweep.daemon.limits import Places, share
+from lakesweep.daemon.limits import Slots, share
 
 
 @pytest.mark.parametrize(("places", "most"), [(1, 1), (2, 1), (3, 2), (4, 3), (16, 12), (100, 75)])
@@ -13,7 +13,7 @@ def test_one_tenant_gets_about_three_quarters_and_never_the_last(places, most):
 
 
 async def test_a_tenant_that_keeps_its_places_leaves_one_for_others():
-    places = Places(4)
+    places = Slots(4)
     for _ in range(3):
         await places.of("acme").acquire()
     assert places.of("acme").locked()
@@ -26,7 +26,7 @@ async def test_a_tenant_that_keeps_its_places_leaves_one_for_others():
 
 
 async def test_whoever_gives_up_waiting_leaves_no_place_taken():
-    places = Places(2)
+    places = Slots(2)
     await places.of("acme").acquire()
     async with places.of("globex"):
         waiting = asyncio.create_task(places.of("third").acquire())

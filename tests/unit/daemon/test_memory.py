@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakesweep.cleanup.stopping import StopRequest, interruption, unless_stopped
+from lakesweep.aio import StopRequest, cancel_on, interruption
 from lakesweep.daemon import memory
 from lakesweep.daemon.memory import MemoryWatch
-from lakesweep.formats import bounded, inflate
+from lakesweep.formats import bounds, inflate
 from lakesweep.model.errors import Interrupted
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.values import in_bytes
@@ -119,7 +119,7 @@ async def test_a_run_ends_with_the_reason_and_the_watch_with_the_last_run():
     stop = StopRequest()
     with pytest.raises(Interrupted, match=r"engine\.memory_limit = 512MB"):
         async with watch.watching("a table", "a run", stop):
-            await unless_stopped(stop, asyncio.sleep(3600), "work")
+            await cancel_on(stop, asyncio.sleep(3600), "work")
     assert watch._looking is None
 
 
@@ -131,12 +131,12 @@ async def test_a_run_that_somebody_stopped_says_that():
 
 def test_json_that_takes_more_than_a_run_may_is_refused_before_it_is_read():
     text = b"[" + b"{}," * 400_000 + b"{}]"
-    bounded.allow(bounded.most(), memory=50 * MIB)
+    bounds.allow(bounds.most(), memory=50 * MIB)
     try:
         with pytest.raises(ValueError, match=r"engine\.memory_limit"):
             inflate.parse_json(text)
     finally:
-        bounded.allow(bounded.most())
+        bounds.allow(bounds.most())
     assert len(inflate.parse_json(text)) == 400_001
 
 

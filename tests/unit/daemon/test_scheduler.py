@@ -9,17 +9,17 @@ import pytest
 from structlog.testing import capture_logs
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
-from lakesweep.cleanup.records import DueTime, Hold
-from lakesweep.daemon import roster
+from lakesweep.daemon import known_tables
 from lakesweep.daemon import scheduler as scheduler_module
 from lakesweep.daemon.app import App
+from lakesweep.daemon.fair_queue import Due
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.daemon.tending import tend
-from lakesweep.daemon.turns import Due
+from lakesweep.daemon.table_run import tend
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
+from lakesweep.ports.state import DueTime, Hold
 from lakesweep.settings.schema import Settings
-from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.local.deleter import LocalDeleter
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -41,7 +41,7 @@ class Stand:
 
     def __init__(self, app, clock):
         self.app, self.clock = app, clock
-        self.scheduler = Scheduler(app, luck=lambda: 0.0)
+        self.scheduler = Scheduler(app, jitter=lambda: 0.0)
 
     async def round(self, times=2):
         """Two steps: the first looks at the datasets, the second starts what they hold."""
@@ -253,7 +253,7 @@ async def test_a_dataset_without_tables_is_told_once_and_again_when_it_has_lost_
 
 
 async def test_settings_that_change_while_a_large_dataset_is_entered_leave_none_of_the_old_entries(lake, monkeypatch):
-    monkeypatch.setattr(roster, "TABLES_AT_A_TIME", 1)
+    monkeypatch.setattr(known_tables, "TABLES_AT_A_TIME", 1)
     lake.add("acme", ["one", "two"])
     async with standing(lake) as stand:
         careful = stand.app.successor(Settings.model_validate(lake.settings(orphan_cleanup={"dry_run": True})))
@@ -483,6 +483,21 @@ async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_close
         await new.retire()
 
 
+async def test_a_reload_before_a_look_has_begun_does_not_end_the_scheduler(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        new = stand.app.successor(Settings.model_validate(lake.settings()))
+        new._adapters.storage = _with_clock(new._adapters.storage, stand.clock)
+        async with asyncio.TaskGroup() as tasks:
+            looking = asyncio.ensure_future(stand.scheduler.step(tasks))
+            await asyncio.sleep(0)  # the look is a task that has not begun
+            stand.scheduler.adopt(new)
+            await looking
+        await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done")]
+        await new.retire()
+
+
 @pytest.mark.parametrize(
     ("tenant", "deleted"),
     [({"dry_run": True}, 0), ({"enabled": False}, 0), ({"grace_period_hours": 48}, 0), (None, 0), ({}, 3)],
@@ -543,7 +558,7 @@ async def die(stand, label, monkeypatch):
     with pytest.raises(Dead):
         await tend(turn, lambda: 0.0)
     monkeypatch.setattr(stand.app.state, "start_run", start_run)
-    stand.scheduler.forget_refresh()
+    stand.scheduler.invalidate()
 
 
 async def due_now(stand, label):

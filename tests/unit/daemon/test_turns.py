@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.daemon.turns import Due, Turns
+from lakesweep.daemon.fair_queue import Due, FairQueue
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -17,7 +17,7 @@ def tables(tenant, count, since=NOON):
 
 def starts(due, places, length):
     """The tenants of the first tables to start, when each running table ends after `length` further starts."""
-    turns, waiting, running, started = Turns(), list(due), [], []
+    turns, waiting, running, started = FairQueue(), list(due), [], []
     while waiting:
         chosen = turns.choose(waiting, Counter(one.tenant for one in running), places - len(running))
         for one in chosen:
@@ -29,7 +29,7 @@ def starts(due, places, length):
 
 
 def test_ten_thousand_tables_do_not_starve_three():
-    turns, small = Turns(), tables("small", 3)
+    turns, small = FairQueue(), tables("small", 3)
     waiting = [*tables("large", 10_000, since=NOON - timedelta(days=1)), *small]
     chosen = turns.choose(waiting, {}, 8)
     assert {one.table for one in small} <= {one.table for one in chosen}
@@ -53,16 +53,16 @@ def test_law_a_tenant_waits_for_at_most_one_turn_of_each_other_tenant_per_table(
 
 def test_of_one_tenant_the_table_that_waits_longest_goes_first():
     due = [Due(tenant="a", table=f"t{age}", since=NOON - timedelta(hours=age)) for age in (1, 3, 2)]
-    assert [one.table for one in Turns().choose(due, {}, 3)] == ["t3", "t2", "t1"]
+    assert [one.table for one in FairQueue().choose(due, {}, 3)] == ["t3", "t2", "t1"]
 
 
 def test_the_tenant_with_the_fewest_running_tables_goes_first():
     due = [*tables("a", 2), *tables("b", 2)]
-    assert [one.tenant for one in Turns().choose(due, {"a": 2}, 3)] == ["b", "b", "a"]
+    assert [one.tenant for one in FairQueue().choose(due, {"a": 2}, 3)] == ["b", "b", "a"]
 
 
 def test_turns_go_round_also_when_there_is_one_place():
-    turns, waiting, order = Turns(), [one for name in "abc" for one in tables(name, 3)], []
+    turns, waiting, order = FairQueue(), [one for name in "abc" for one in tables(name, 3)], []
     for _ in range(9):
         (one,) = turns.choose(waiting, {}, 1)
         waiting.remove(one)
@@ -71,21 +71,21 @@ def test_turns_go_round_also_when_there_is_one_place():
 
 
 def test_no_place_means_no_turn():
-    assert Turns().choose(tables("a", 1), {}, 0) == []
+    assert FairQueue().choose(tables("a", 1), {}, 0) == []
 
 
 def test_a_tenant_that_asks_for_many_runs_does_not_starve_another():
     flood = [Due(tenant="a", table=f"a/d/{n}", since=NOON - timedelta(days=1), requested=True) for n in range(1000)]
-    chosen = Turns().choose([*flood, *tables("b", 4)], {}, 8)
+    chosen = FairQueue().choose([*flood, *tables("b", 4)], {}, 8)
     assert Counter(one.tenant for one in chosen) == {"a": 4, "b": 4}
 
 
 def test_no_tenant_gets_more_than_its_share():
-    chosen = Turns().choose(tables("a", 9), {"a": 1}, 8, most_per_tenant=3)
+    chosen = FairQueue().choose(tables("a", 9), {"a": 1}, 8, most_per_tenant=3)
     assert len(chosen) == 2
 
 
 def test_what_a_person_asked_for_goes_before_what_is_due():
     due = Due(tenant="a", table="due", since=NOON - timedelta(days=9))
     asked = [Due(tenant="a", table=f"asked {n}", since=NOON + timedelta(seconds=n), requested=True) for n in (2, 1)]
-    assert [one.table for one in Turns().choose([due, *asked], {}, 3)] == ["asked 1", "asked 2", "due"]
+    assert [one.table for one in FairQueue().choose([due, *asked], {}, 3)] == ["asked 1", "asked 2", "due"]

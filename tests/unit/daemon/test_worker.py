@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.daemon.worker import lease
+from lakesweep.daemon.lease import lease
 from lakesweep.model.errors import LeaseLost, Refused, StateError
 from lakesweep.state.memory import MemoryStateStore
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakesweep.cleanup.ports import TOLERATED, ReferenceSource
 from lakesweep.formats import columnar
 from lakesweep.formats.delta import checkpoint, decode
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import TOLERATED, ReferenceSource
 
 ROOT = Location.parse("s3://lake/t")
 ADDS, REMOVES = columnar.ROWS_AT_ONCE + 5, 7

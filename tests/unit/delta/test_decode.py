@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.delta import NOW, days_ago, inline_vector, millis, parquet, stored_vector
 
-from lakesweep.cleanup.ports import ReferenceSource
-from lakesweep.engines import steps
+from lakesweep.engines import common
 from lakesweep.formats.delta import checkpoint, decode, files
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import ReferenceSource
 
 ROOT = Location.parse("s3://lake/t")
 BASE = "s3://lake/t/"
@@ -46,7 +46,7 @@ def _source(data: bytes, name: str = "x.checkpoint.parquet", **more) -> Referenc
 
 def _decoded(data: bytes, name: str = "x.checkpoint.parquet") -> tuple[set[str], set[str]]:
     decoded = decode.decode(_source(data, name), data)
-    rows = steps.naming(_source(data, name), decoded).to_pylist()
+    rows = common.naming(_source(data, name), decoded).to_pylist()
     live = {row["path"].removeprefix(BASE) for row in rows if not row["tolerated"]}
     return live, {row["path"].removeprefix(BASE) for row in rows if row["tolerated"]}
 

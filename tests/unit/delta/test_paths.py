@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesweep.cleanup import addresses
-from lakesweep.cleanup.ports import MatchBy
 from lakesweep.formats.delta import paths
 from lakesweep.model.location import Location
+from lakesweep.ports.table import MatchBy
 
 LOCAL = Location.parse("/data/t")
 S3 = Location.parse("s3a://lake/acme/t/")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 import structlog
 
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
-from lakesweep.engines import cache as cache_module
-from lakesweep.engines.cache import PACK_SCHEMA, DigestCache
+from lakesweep.engines import manifest_cache as cache_module
+from lakesweep.engines.manifest_cache import PACK_SCHEMA, DigestCache
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import REFERENCE_SCHEMA, ReferenceSource
 
 LIMIT = 10_000_000
 KEY = b"k" * 32

@@ -12,15 +12,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.contract.engine_lake import YOUNG, ListLake, decoder
 
-from lakesweep.cleanup import addresses, planfile
+from lakesweep.cleanup import addresses, plan_file
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.ports import MatchBy
-from lakesweep.engines import digests, fingerprints, sources
-from lakesweep.engines.cache import DigestCache
+from lakesweep.engines import fingerprints, manifest_fingerprints, sources
 from lakesweep.engines.fingerprints import Fingerprints
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.model.errors import EngineFailed, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.table import MatchBy
 from lakesweep.storage.memory import MemoryStorage, bucket
 
 
@@ -62,7 +62,7 @@ def plan(lake, tmp_path):
     async def plan():
         cache = Watched(tmp_path / "cache")
         made = await planned(lake, tmp_path, cache)
-        rows = [row.path for batch in planfile.read_batches(made.rows_path) for row in batch]
+        rows = [row.path for batch in plan_file.read_batches(made.rows_path) for row in batch]
         return made, rows, cache.in_full
 
     return plan
@@ -154,11 +154,11 @@ async def test_a_digest_stands_in_for_no_source_of_the_expired_side_though_it_is
     expired = replace(retained, retained=False)
     roots, cache = [Location.parse("s3://b/t")], DigestCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
     scope = {"match_by": MatchBy.ADDRESS, "roots": roots, "released": pa.array([], "string")}
-    first = digests.Digests(cache, [retained], **scope)
+    first = manifest_fingerprints.Digests(cache, [retained], **scope)
     first.add(retained, addresses.place(pa.array(["s3://b/t/1.data"]), Role.READ, MatchBy.ADDRESS, roots))
     first.flush()
     first.save()
-    second = digests.Digests(cache, [retained, expired], **scope)
+    second = manifest_fingerprints.Digests(cache, [retained, expired], **scope)
     assert [batch.column("source").to_pylist() for batch in second.stored()] == [[0]]
     assert second.rest() == [expired]
 
@@ -213,7 +213,7 @@ async def test_references_are_cached_only_of_sources_that_are_needed_in_full(pla
 
 
 async def test_what_was_hashed_before_a_source_failed_need_not_be_read_again(plan, lake, monkeypatch):
-    monkeypatch.setattr(digests, "_HASHED_AT_ONCE", 1)
+    monkeypatch.setattr(manifest_fingerprints, "_HASHED_AT_ONCE", 1)
     monkeypatch.setattr(sources, "_IN_FLIGHT_BYTES", 1)  # one after the other
     for number in range(4):
         lake.source([lake.put(f"s3://b/t/{number}.data")])
@@ -247,8 +247,8 @@ async def test_a_pack_forgets_sources_that_are_gone_when_new_ones_come(plan, lak
 
 @pytest.mark.parametrize(("name", "bytes_at_once"), [("_SAVED_AT_ONCE", 1), ("_PACKED_AT_ONCE", 1)])
 async def test_digests_are_all_there_however_they_are_saved(plan, lake, monkeypatch, name, bytes_at_once):
-    monkeypatch.setattr(digests, name, bytes_at_once)
-    monkeypatch.setattr(digests, "_HASHED_AT_ONCE", 2)
+    monkeypatch.setattr(manifest_fingerprints, name, bytes_at_once)
+    monkeypatch.setattr(manifest_fingerprints, "_HASHED_AT_ONCE", 2)
     for number in range(7):
         lake.source([lake.put(f"s3://b/t/{number}-{row}.data") for row in range(number)])
     first, _, in_full = await plan()
@@ -308,7 +308,7 @@ async def test_two_processes_that_save_one_pack_lose_digests_but_never_mix_them(
 
     def started(sources):
         scope = {"match_by": MatchBy.ADDRESS, "roots": [Location.parse("s3://b/t")], "released": pa.array([], "string")}
-        found = digests.Digests(cache, sources, **scope)
+        found = manifest_fingerprints.Digests(cache, sources, **scope)
         assert list(found.stored()) == []
         for source in sources:
             found.add(source, addresses.place(pa.array([spelled(source)]), Role.READ, MatchBy.ADDRESS, scope["roots"]))

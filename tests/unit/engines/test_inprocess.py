@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from tests.contract.engine_lake import OLD, YOUNG, ListLake, decode, decoder
 
-from lakesweep.cleanup import planfile
-from lakesweep.engines import detection, fingerprints, inprocess, sources, spill, steps
-from lakesweep.engines.cache import DigestCache
+from lakesweep.cleanup import plan_file
+from lakesweep.engines import common, duckdb_plan, fingerprints, inprocess, sources, spill
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.plan_sql import statements
 from lakesweep.engines.registry import open_inprocess
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.spill import Spill
-from lakesweep.engines.statements import statements
 from lakesweep.model.errors import EngineFailed, Unreadable
 from lakesweep.model.files import Verdict
 from lakesweep.storage.memory import MemoryStorage, bucket
@@ -44,7 +44,7 @@ def open_engine(tmp_path):
 
 
 def candidates(plan):
-    return {row.path for batch in planfile.read_batches(plan.rows_path) for row in batch}
+    return {row.path for batch in plan_file.read_batches(plan.rows_path) for row in batch}
 
 
 async def test_a_fingerprint_collision_can_only_keep_a_file(open_engine, lake, tmp_path, monkeypatch):
@@ -165,7 +165,7 @@ async def test_a_bug_in_a_decoder_is_not_taken_for_a_damaged_source(open_engine,
 async def test_a_join_cancelled_in_its_thread_ends_before_the_scratch_goes(open_engine, lake, tmp_path, monkeypatch):
     lake.put("s3://b/t/x.data")
     loop, started, ended = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    judge = detection.Detection.judge
+    judge = duckdb_plan.Detection.judge
 
     def slow(self, *arguments):
         judge(self, *arguments)
@@ -176,7 +176,7 @@ async def test_a_join_cancelled_in_its_thread_ends_before_the_scratch_goes(open_
             assert self._judged.exists()
             ended.set()
 
-    monkeypatch.setattr(detection.Detection, "judge", slow)
+    monkeypatch.setattr(duckdb_plan.Detection, "judge", slow)
     async with open_engine() as engine:
         task = asyncio.create_task(engine.find_orphans(lake.job(tmp_path / "plan")))
         await started.wait()
@@ -218,12 +218,12 @@ async def test_tables_planned_side_by_side_do_not_meet(open_engine, lake, tmp_pa
 
 
 async def test_many_suspects_are_looked_for_by_a_second_listing_not_one_by_one(open_engine, lake, tmp_path):
-    lake.source([f"s3://b/t/{number}.data" for number in range(steps.asked_singly(0) + 1)])
+    lake.source([f"s3://b/t/{number}.data" for number in range(common.asked_singly(0) + 1)])
     calls = []
     bucket("b").faults = lambda call, address: calls.append(call)
     async with open_engine() as engine:
         plan = await engine.find_orphans(lake.job(tmp_path / "plan"))
-    assert plan.missing_count == steps.asked_singly(0) + 1
+    assert plan.missing_count == common.asked_singly(0) + 1
     assert calls == ["list", "list"]
 
 

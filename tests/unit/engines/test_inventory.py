@@ -13,13 +13,13 @@ from tests.builders import inventories
 from tests.builders.inventories import HOME, VERSION_COLUMNS, csv_file, parquet_file, plain_file, put, s3_inventory
 from tests.builders.stores import LocalStorage
 
-from lakesweep.cleanup.ports import Inventory
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.engines import listing
 from lakesweep.engines.inventory import lists
 from lakesweep.engines.listing import InventoryShard, RootShard
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.engine import Inventory
+from lakesweep.ports.storage import LISTING_SCHEMA
 from lakesweep.storage.memory import MemoryStorage, bucket, forget
 
 MADE = datetime(2026, 3, 1, 4, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.cleanup import planfile
+from lakesweep.cleanup import plan_file
 from lakesweep.model.errors import Indeterminate, Unreadable
 from lakesweep.model.files import Reason
 
@@ -31,22 +31,22 @@ def row(number, *, stage=0, **changes):
 
 
 def batch(rows):
-    return pa.RecordBatch.from_pylist(rows, schema=planfile.PLAN_SCHEMA)
+    return pa.RecordBatch.from_pylist(rows, schema=plan_file.PLAN_SCHEMA)
 
 
 def write(path, *batches):
-    with planfile.PlanWriter(str(path)) as plan:
+    with plan_file.PlanWriter(str(path)) as plan:
         for rows in batches:
             plan.write(batch(rows))
     return plan.digest
 
 
 def read(path, start=0, size=1000):
-    return [one for rows in planfile.read_batches(str(path), start, size) for one in rows]
+    return [one for rows in plan_file.read_batches(str(path), start, size) for one in rows]
 
 
 def cut(path):
-    return list(planfile.read_cut(str(path), 10, planfile.digest(str(path))))
+    return list(plan_file.read_cut(str(path), 10, plan_file.digest(str(path))))
 
 
 def test_candidates_come_back_as_they_were_written(tmp_path):
@@ -58,7 +58,7 @@ def test_candidates_come_back_as_they_were_written(tmp_path):
 
 
 def vars_of(candidate):
-    return {name: getattr(candidate, name) for name in planfile.PLAN_SCHEMA.names}
+    return {name: getattr(candidate, name) for name in plan_file.PLAN_SCHEMA.names}
 
 
 @settings(deadline=None, max_examples=30)
@@ -67,7 +67,7 @@ def test_reading_starts_at_any_row_and_gives_full_batches(tmp_path_factory, coun
     path = tmp_path_factory.mktemp("plan") / "plan.parquet"
     rows = [row(number) for number in range(count)]
     write(path, *(rows[at : at + cut] for at in range(0, count, cut)))
-    batches = list(planfile.read_batches(str(path), start, size))
+    batches = list(plan_file.read_batches(str(path), start, size))
     assert [vars_of(one) for some in batches for one in some] == rows[start:]
     assert all(len(some) == size for some in batches[:-1])
 
@@ -84,8 +84,8 @@ def test_columns_are_cut_by_size_and_then_at_every_stage(tmp_path_factory, stage
     rows = [row(number, stage=stage) for number, stage in enumerate(stages)]
     digest = write(path, *(rows[at : at + cut] for at in range(0, len(rows), cut)))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(planfile, "_ROW_GROUP", at_once)
-        found = [some.to_pylist() for cuts in planfile.read_cut(str(path), size, digest) for some in cuts]
+        patched.setattr(plan_file, "_ROW_GROUP", at_once)
+        found = [some.to_pylist() for cuts in plan_file.read_cut(str(path), size, digest) for some in cuts]
     full = [rows[at : at + size] for at in range(0, len(rows), size)]
     assert found == [list(same) for some in full for _, same in groupby(some, key=itemgetter("stage"))]
 
@@ -93,7 +93,7 @@ def test_columns_are_cut_by_size_and_then_at_every_stage(tmp_path_factory, stage
 def test_a_path_that_is_no_text_is_not_cut_but_refused(tmp_path):
     path = tmp_path / "plan.parquet"
     bad = pa.array([b"s3://b/t/\xff"], pa.binary()).view(pa.string())
-    rows = batch([row(1)]).set_column(0, planfile.PLAN_SCHEMA.field("path"), bad)
+    rows = batch([row(1)]).set_column(0, plan_file.PLAN_SCHEMA.field("path"), bad)
     pq.write_table(pa.Table.from_batches([rows]), path)
     with pytest.raises(Unreadable, match="damaged"):
         cut(path)
@@ -102,8 +102,8 @@ def test_a_path_that_is_no_text_is_not_cut_but_refused(tmp_path):
 @pytest.mark.parametrize("moment", [-62_135_596_800_001, 253_402_300_800_000, 2**62])
 def test_a_time_that_is_no_date_is_not_cut_but_refused(tmp_path, moment):
     path = tmp_path / "plan.parquet"
-    at = planfile.PLAN_SCHEMA.get_field_index("modified_at")
-    field = planfile.PLAN_SCHEMA.field(at)
+    at = plan_file.PLAN_SCHEMA.get_field_index("modified_at")
+    field = plan_file.PLAN_SCHEMA.field(at)
     rows = batch([row(1)]).set_column(at, field, pa.array([moment], pa.int64()).cast(field.type))
     pq.write_table(pa.Table.from_batches([rows]), path)
     with pytest.raises(Unreadable, match="no date"):
@@ -125,25 +125,25 @@ def test_the_digest_does_not_depend_on_batches(tmp_path_factory, cuts):
     digests = set()
     for cut in cuts:
         digests.add(write(folder / "plan.parquet", *(rows[at : at + cut] for at in range(0, 30, cut))))
-        digests.add(planfile.digest(str(folder / "plan.parquet")))
+        digests.add(plan_file.digest(str(folder / "plan.parquet")))
     assert len(digests) == 1
 
 
 def test_a_plan_that_takes_the_name_of_one_that_was_checked_is_not_read_for_it(tmp_path, monkeypatch):
     path = tmp_path / "plan.parquet"
     digest = write(path, [row(1)])
-    check = planfile._digest
+    check = plan_file._digest
 
     def exchanged_once_checked(plan):
         found = check(plan)
         write(path, [row(2)])
         return found
 
-    monkeypatch.setattr(planfile, "_digest", exchanged_once_checked)
-    (rows,) = planfile.read_checked(str(path), digest)
+    monkeypatch.setattr(plan_file, "_digest", exchanged_once_checked)
+    (rows,) = plan_file.read_checked(str(path), digest)
     assert rows.to_pylist() == [row(1)]
     with pytest.raises(Unreadable, match="not those"):
-        list(planfile.read_checked(str(path), digest))
+        list(plan_file.read_checked(str(path), digest))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_flipped_byte_never_gives_other_rows(tmp_path):
     for at in range(4, len(whole), 31):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         try:
-            found = planfile.digest(str(path))
+            found = plan_file.digest(str(path))
         except Unreadable:
             continue
         assert found == digest or at > len(whole) * 0.5  # only the footer has no checksum: the digest tells

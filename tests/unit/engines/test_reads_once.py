@@ -9,12 +9,12 @@ from tests.builders.cycles import SetClock
 from tests.builders.iceberg_metadata import MetadataTable
 from tests.builders.paimon_model import ModelTable
 
-from lakesweep.cleanup.ports import Marked, OrphanJob
-from lakesweep.engines.cache import DigestCache
 from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats import registry as formats
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.engine import Marked, OrphanJob
 from lakesweep.storage.memory import Held, MemoryStorage, bucket, forget
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -8,14 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakesweep.cleanup.ports import MatchBy, ReferenceSource
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock
 from lakesweep.engines.spark import executor
-from lakesweep.engines.spark.faults import WorkerFault
+from lakesweep.engines.spark.errors import WorkerFault
 from lakesweep.formats import registry as formats
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import ReferenceSource
+from lakesweep.ports.table import MatchBy
 from lakesweep.settings.schema import Settings
 
 

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, decoder
 
 import lakesweep
-from lakesweep.cleanup.ports import MatchBy, ReferenceSource
 from lakesweep.engines.listing import RootShard
 from lakesweep.engines.spark import executor
 from lakesweep.engines.spark.engine import balanced
-from lakesweep.engines.spark.faults import WorkerFault, understood
+from lakesweep.engines.spark.errors import WorkerFault, understood
 from lakesweep.model.errors import EngineFailed, Unavailable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import ReferenceSource
+from lakesweep.ports.table import MatchBy
 from lakesweep.storage.memory import MemoryStorage, bucket
 
 sources = st.builds(

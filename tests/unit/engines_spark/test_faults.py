@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.engines.spark.faults import carried, understood
+from lakesweep.engines.spark.errors import carried, understood
 from lakesweep.model.errors import (
     CommitConflict,
     Denied,
@@ -20,7 +20,7 @@ TRACE = """An error occurred while calling o86.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times
 Traceback (most recent call last):
   File "/x/worker.py", line 12, in main
-lakesweep.engines.spark.faults.WorkerFault: {}
+lakesweep.engines.spark.errors.WorkerFault: {}
 
 \tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:581)
 """

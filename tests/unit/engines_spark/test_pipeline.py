@@ -10,8 +10,7 @@ from tests.builders.small_spark import SMALL_SPARK
 from tests.contract import engine_lake
 from tests.contract.engine_lake import ListLake, Travelling, decoder
 
-from lakesweep.cleanup import planfile
-from lakesweep.cleanup.ports import MatchBy
+from lakesweep.cleanup import plan_file
 from lakesweep.engines.listing import RootShard
 from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark import executor
@@ -20,6 +19,7 @@ from lakesweep.engines.spark.pipeline import Pipeline
 from lakesweep.engines.spark.session import JobLabel, shared_runtime
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.location import Location
+from lakesweep.ports.table import MatchBy
 from lakesweep.storage.memory import MemoryStorage
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -127,5 +127,5 @@ async def test_the_scratch_directory_may_have_any_name(tmp_path):
     engine = engine_in(tmp_path / "a [b] {c,d} e*f?")
     async with contextlib.aclosing(engine):
         plan = await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
-    assert [row.path for batch in planfile.read_batches(plan.rows_path) for row in batch] == [stray]
+    assert [row.path for batch in plan_file.read_batches(plan.rows_path) for row in batch] == [stray]
     assert plan.matched == 1

@@ -20,7 +20,7 @@ from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.errors import CatalogUnavailable, Refused, SettingsError, UnknownTable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local import LocalWriter
+from lakesweep.storage.local.store import LocalWriter
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.builders import iceberg_manifests as build
 from tests.builders.iceberg_manifests import ADDED, DELETED, EXISTING, Entry
 
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import columns, decode
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import REFERENCE_SCHEMA, ReferenceSource
 
 CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
 ROWS = 400

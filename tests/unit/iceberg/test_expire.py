@@ -10,7 +10,7 @@ from tests.builders.iceberg import Lake, LakeTable, later
 from tests.builders.stores import LocalStorage
 from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expire, expired, prolong
 
-from lakesweep.formats.iceberg.source import BareSource
+from lakesweep.formats.iceberg.metadata_source import BareSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.model.errors import CommitConflict, LeaseLost, Refused, UnknownTable
 from lakesweep.model.location import Location

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.formats.iceberg.source import BareSource
+from lakesweep.formats.iceberg.metadata_source import BareSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId

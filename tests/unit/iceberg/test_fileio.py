@@ -12,12 +12,12 @@ from tests.builders.stores import LocalStorage
 
 from lakesweep.formats.iceberg.catalog import IcebergCatalog
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, PointerFound
-from lakesweep.formats.iceberg.source import CatalogSource
+from lakesweep.formats.iceberg.metadata_source import CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.storage.local import LocalWriter
+from lakesweep.storage.local.store import LocalWriter
 
 
 def bridge(*, writes: bool = True) -> Bridge:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.formats.iceberg import foreign, identity, metadata
+from lakesweep.formats.iceberg import foreign_tables, identity, metadata
 from lakesweep.model.errors import Unavailable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.storage import memory
@@ -35,7 +35,7 @@ def put(path: str, data: bytes) -> str:
 
 async def find(own: metadata.TableMetadata, *paths: str) -> str | None:
     roots = [Location.parse(own.location).as_directory()]
-    return await foreign.find(memory.MemoryStorage(), own, paths, roots)
+    return await foreign_tables.find(memory.MemoryStorage(), own, paths, roots)
 
 
 async def test_our_own_old_metadata_is_no_evidence():
@@ -245,7 +245,7 @@ def test_refs_of_a_new_kind_hide_no_file_that_is_named():
 
 
 async def test_more_old_files_than_a_plan_shows_are_told_by_our_own_logs(monkeypatch):
-    monkeypatch.setattr(foreign, "METADATA_SHOWN", 40)
+    monkeypatch.setattr(foreign_tables, "METADATA_SHOWN", 40)
     table = MetadataTable()
     written = []
     for _ in range(200):

@@ -15,10 +15,10 @@ from tests.builders.iceberg import SCHEMA, Lake, LakeTable, later
 from tests.servers.glue_stub import GlueStub, glue_stub
 from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expired
 
-from lakesweep.formats.iceberg.swap import CHECKS_VERSION_ID
+from lakesweep.formats.iceberg.conditional_commit import CHECKS_VERSION_ID
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local import LocalWriter
+from lakesweep.storage.local.store import LocalWriter
 
 
 class Interrupted(LocalWriter):

@@ -25,7 +25,7 @@ from lakesweep.formats.iceberg import http_guard
 from lakesweep.formats.iceberg.catalog import IcebergCatalog
 from lakesweep.formats.iceberg.catalog_errors import AnswerRefused
 from lakesweep.model.errors import CatalogUnavailable, SettingsError
-from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
 SECRET = "instance-role-key"
 EVIL = """

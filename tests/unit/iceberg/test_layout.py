@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.cleanup.ports import MatchBy
 from lakesweep.formats.iceberg import layout, metadata
 from lakesweep.formats.iceberg.layout import IcebergLayout
 from lakesweep.model.location import Location
+from lakesweep.ports.table import MatchBy
 
 HOME = "s3://lake/wh/db/t"
 TENANT = Location.parse("s3://lake/wh/")

@@ -8,8 +8,8 @@ from datetime import timedelta
 from tests.unit.iceberg.test_retention import HOUR, NOW, branch, gone, table, tag, why
 
 from lakesweep.formats.iceberg import retention
-from lakesweep.formats.iceberg.lifelines import writer
 from lakesweep.formats.iceberg.metadata import Ref, TableMetadata
+from lakesweep.formats.iceberg.stream_snapshots import writer
 from lakesweep.model.policy import CleanupPolicy
 
 POLICY = CleanupPolicy(max_snapshot_age=timedelta(hours=24), grace_period=timedelta(0), allow_short_grace=True)

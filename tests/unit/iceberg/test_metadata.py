@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.formats.iceberg import metadata, refusals
+from lakesweep.formats.iceberg import metadata, unsupported
 from lakesweep.model.errors import Refused, Unreadable
 
 ADDRESS = "memory://lake/wh/db/t/metadata/00001.metadata.json"
@@ -124,21 +124,21 @@ def test_half_a_document_is_never_a_smaller_table():
 def test_a_table_with_garbage_collection_off_is_refused(value: str):  # testGarbageCollectionDisabled
     found = metadata.parse(ADDRESS, document(properties={"gc.enabled": value}))
     with pytest.raises(Refused, match=r"gc\.enabled=false") as caught:
-        refusals.refuse_uncleanable(found)
+        unsupported.refuse_uncleanable(found)
     assert caught.value.code == "gc_disabled"
 
 
 def test_a_boolean_in_place_of_a_text_means_the_same():
     found = metadata.parse(ADDRESS, document(properties={"gc.enabled": False}))
     with pytest.raises(Refused):
-        refusals.refuse_uncleanable(found)
+        unsupported.refuse_uncleanable(found)
 
 
 @pytest.mark.parametrize("properties", [{"gc.enabled": "false", "nessie.commit.id": "x"}, {"nessie.catalog": "y"}])
 def test_a_nessie_table_is_refused_and_the_reason_names_its_tool(properties: dict[str, str]):
     found = metadata.parse(ADDRESS, document(properties=properties))
     with pytest.raises(Refused, match="Nessie GC") as caught:
-        refusals.refuse_uncleanable(found)
+        unsupported.refuse_uncleanable(found)
     assert caught.value.code == "gc_disabled"
 
 
@@ -149,12 +149,12 @@ KEYED = {"snapshots": [SNAPSHOT | {"key-id": "k"}], "refs": {}, "current-snapsho
 def test_an_encrypted_table_is_refused(changes: dict[str, Any]):
     found = metadata.parse(ADDRESS, document(**changes))
     with pytest.raises(Refused) as caught:
-        refusals.refuse_uncleanable(found)
+        unsupported.refuse_uncleanable(found)
     assert caught.value.code == "encrypted"
 
 
 def test_a_plain_table_may_be_cleaned():
-    assert refusals.refuse_uncleanable(metadata.parse(ADDRESS, document(properties={"gc.enabled": "TRUE"}))) is None
+    assert unsupported.refuse_uncleanable(metadata.parse(ADDRESS, document(properties={"gc.enabled": "TRUE"}))) is None
 
 
 @pytest.mark.parametrize("name", ["max-snapshot-age-ms", "min-snapshots-to-keep", "max-ref-age-ms"])
@@ -166,7 +166,7 @@ def test_a_negative_retention_refuses_the_table_and_is_named(name: str):
     by_ref = document(**own | {"refs": {"main": main, "v1": main | {"type": "tag", name: -1}}})
     for data, said in ((by_table, f"history.expire.{name} is -1"), (by_ref, f"{name} of tag v1 is -1")):
         with pytest.raises(Refused, match=said) as caught:
-            refusals.refuse_uncleanable(metadata.parse(ADDRESS, data))
+            unsupported.refuse_uncleanable(metadata.parse(ADDRESS, data))
         assert caught.value.code == "unreadable_property"
     zero = document(**own | {"refs": {"main": main}, "properties": {f"history.expire.{name}": "0"}})
-    refusals.refuse_uncleanable(metadata.parse(ADDRESS, zero))
+    unsupported.refuse_uncleanable(metadata.parse(ADDRESS, zero))

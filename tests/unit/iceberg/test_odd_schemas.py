@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lakesweep.cleanup.ports import ReferenceSource
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import columns, decode
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import ReferenceSource
 
 n = avro._long
 ABC = n(3) + b"abc"

@@ -8,14 +8,15 @@ import pytest
 from tests.builders.iceberg_manifests import Entry, container, list_bytes, list_schema
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.cleanup.ports import References, TableState
 from lakesweep.formats.iceberg import decode
-from lakesweep.formats.iceberg.source import BareSource
+from lakesweep.formats.iceberg.metadata_source import BareSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.model.errors import CommitConflict, NotFound, Refused, Unavailable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.references import References
+from lakesweep.ports.table import TableState
 from lakesweep.storage import memory
 
 REF = TableRef(tenant=TenantId("acme"), dataset="prod", name="t", format=FormatName.ICEBERG)

@@ -8,7 +8,7 @@ import pytest
 from tests.builders.iceberg_metadata import MetadataTable
 
 from lakesweep.formats import registry
-from lakesweep.formats.iceberg.source import BareSource
+from lakesweep.formats.iceberg.metadata_source import BareSource
 from lakesweep.model.errors import Refused, SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 from tests.builders.iceberg import Lake, pause
 from tests.unit.iceberg.expiring import expire, expired
 
-from lakesweep.formats.iceberg.staging import Stager, cut_log
+from lakesweep.formats.iceberg.commit_metadata import Stager, cut_log
 
 
 def log(*ids: int) -> list[SnapshotLogEntry]:

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from lakesweep.cleanup.ports import FileKind, MatchBy
 from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
 from lakesweep.model.location import Location
+from lakesweep.ports.table import FileKind, MatchBy
 
 ROOT = Location.parse("s3://b/wh/d.db/t")
 

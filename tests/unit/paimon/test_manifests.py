@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from pyarrow import orc, parquet
 from tests.builders.paimon_model import INDEX_SCHEMA, LIST_SCHEMA, MANIFEST_SCHEMA, STRING, DataFile
 
-from lakesweep.cleanup.ports import ReferenceSource
 from lakesweep.formats import avro
-from lakesweep.formats.paimon import decode, liveness, manifests, merge, shapes, stats
+from lakesweep.formats.paimon import avro_schemas, decode, liveness, manifest_stats, manifests, merge
 from lakesweep.formats.paimon.binaryrow import decode_row, encode_row
 from lakesweep.formats.paimon.manifests import ManifestRecord
 from lakesweep.formats.paimon.merge import MergeRules, Standing
@@ -26,6 +25,7 @@ from lakesweep.formats.paimon.schema import parse_type
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import ReferenceSource
 
 
 def files(count: int, partition: str = "a") -> list[DataFile]:
@@ -318,7 +318,9 @@ def meta(
     name: str, size: int, added: int = 1, deleted: int = 0, partitions: tuple[str, ...] = ("a",)
 ) -> ManifestRecord:
     document = {
-        "_PARTITION_STATS": stats.partition_stats([encode_row([value], STRING) for value in partitions], STRING)
+        "_PARTITION_STATS": manifest_stats.partition_stats(
+            [encode_row([value], STRING) for value in partitions], STRING
+        )
     }
     return ManifestRecord(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=(), document=document)
 
@@ -446,7 +448,7 @@ def test_a_manifest_that_a_merge_leaves_whole_may_stand_in_front(groups: list[li
 def test_partition_statistics_are_of_values_and_not_of_bytes() -> None:
     types = [parse_type("INT"), parse_type("STRING")]
     rows = [encode_row(values, types) for values in ([2, "b"], [-1, "é"], [10, None], [10, None])]
-    found = stats.partition_stats(rows, types)
+    found = manifest_stats.partition_stats(rows, types)
     assert decode_row(found["_MIN_VALUES"], types) == (-1, "b")
     assert decode_row(found["_MAX_VALUES"], types) == (10, "é")
     assert found["_NULL_COUNTS"] == [0, 2]
@@ -454,43 +456,45 @@ def test_partition_statistics_are_of_values_and_not_of_bytes() -> None:
 
 def test_only_nulls_and_bytes_have_no_range() -> None:
     types = [parse_type("INT"), parse_type("BYTES")]
-    found = stats.partition_stats([encode_row([None, b"x"], types)], types)
+    found = manifest_stats.partition_stats([encode_row([None, b"x"], types)], types)
     assert decode_row(found["_MIN_VALUES"], types) == (None, None)
     assert found["_NULL_COUNTS"] == [1, 0]
 
 
 def test_a_list_record_has_the_optional_fields_of_its_list_and_no_others() -> None:
     fields = [field["name"] for field in LIST_SCHEMA["fields"]]
-    record = stats.list_record("m", 5, [*entries(2), *entries(1, kind=1)], STRING, fields)
+    record = manifest_stats.list_record("m", 5, [*entries(2), *entries(1, kind=1)], STRING, fields)
     assert set(record) == set(fields)
     assert (record["_NUM_ADDED_FILES"], record["_NUM_DELETED_FILES"], record["_MAX_LEVEL"]) == (2, 1, 0)
-    assert "_MIN_BUCKET" not in stats.list_record("m", 5, entries(1), STRING, fields[:7])
+    assert "_MIN_BUCKET" not in manifest_stats.list_record("m", 5, entries(1), STRING, fields[:7])
 
 
 def test_a_new_file_mirrors_the_fields_of_the_old_ones_known_or_not() -> None:
     wide = copy.deepcopy(MANIFEST_SCHEMA)
     wide["fields"][5]["type"]["fields"].append({"name": "_UNHEARD_OF", "type": ["null", "string"], "default": None})
     rows = [row | {"_FILE": row["_FILE"] | {"_UNHEARD_OF": "kept"}} for row in entries(2)]
-    shape = shapes.joined([shapes.shape_of(as_avro(entries(1))), shapes.shape_of(avro.write(wide, rows))])
-    written = manifests.read_entries(shapes.write(shape, [*entries(1), *rows]))
+    shape = avro_schemas.joined(
+        [avro_schemas.shape_of(as_avro(entries(1))), avro_schemas.shape_of(avro.write(wide, rows))]
+    )
+    written = manifests.read_entries(avro_schemas.write(shape, [*entries(1), *rows]))
     assert [row["_FILE"]["_UNHEARD_OF"] for row in written] == [None, "kept", "kept"]
     assert [merge.identity(row) for row in written[:1]] == [merge.identity(row) for row in entries(1)]
 
 
 def test_a_field_without_a_place_is_an_error_and_never_dropped() -> None:
-    shape = shapes.shape_of(as_avro(entries(1)))
+    shape = avro_schemas.shape_of(as_avro(entries(1)))
     with pytest.raises(ValueError, match="_NEW"):
-        shapes.write(shape, [entries(1)[0] | {"_NEW": 1}])
+        avro_schemas.write(shape, [entries(1)[0] | {"_NEW": 1}])
 
 
 def test_orc_manifests_are_written_as_orc_with_the_same_fields() -> None:
     data = CONTAINERS["orc"](entries(3))
-    shape = shapes.shape_of(data)
-    written = shapes.write(shape, manifests.read_entries(data))
+    shape = avro_schemas.shape_of(data)
+    written = avro_schemas.write(shape, manifests.read_entries(data))
     assert written[:3] == b"ORC"
     assert manifests.read_entries(written) == manifests.read_entries(data)
     with pytest.raises(ValueError, match="side by side"):
-        shapes.joined([shape, shapes.shape_of(as_avro(entries(1)))])
+        avro_schemas.joined([shape, avro_schemas.shape_of(as_avro(entries(1)))])
 
 
 def test_creation_times_are_wall_clocks_and_survive_any_zone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,7 +502,7 @@ def test_creation_times_are_wall_clocks_and_survive_any_zone(monkeypatch: pytest
     time.tzset()
     try:
         data = as_avro(entries(1))
-        again = shapes.write(shapes.shape_of(data), manifests.read_entries(data))
+        again = avro_schemas.write(avro_schemas.shape_of(data), manifests.read_entries(data))
     finally:
         monkeypatch.setenv("TZ", "UTC")
         time.tzset()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakesweep.settings.cascade import cleanup_for, policy_for, s3_for
 from lakesweep.settings.effective import Level, for_service, for_table
-from lakesweep.settings.faults import known_keys
+from lakesweep.settings.error_messages import known_keys
 from lakesweep.settings.load import load_traced
 from lakesweep.settings.schema import Settings
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from lakesweep.settings.cleanup import CleanupOverride
-from lakesweep.settings.faults import _is_array, _model_in
+from lakesweep.settings.error_messages import _is_array, _model_in
 from lakesweep.settings.load import load
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import S3Override

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.sql import sqltypes
 
-from lakesweep.cleanup.records import DueTime
 from lakesweep.model.errors import StateError
+from lakesweep.ports.state import DueTime
 from lakesweep.state import sqlite
 from lakesweep.state.schema import due_times, plans
 from lakesweep.state.store import SqlStateStore

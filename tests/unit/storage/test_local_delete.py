@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.limits import handles_left, open_files
 
-from lakesweep.cleanup.deleter import Deleted, Fate
 from lakesweep.model.location import Location
-from lakesweep.storage._unlink import remove
-from lakesweep.storage.local_delete import LocalDeleter, local_path
+from lakesweep.ports.deleter import Deleted, DeleteStatus
+from lakesweep.storage.local._unlink import remove
+from lakesweep.storage.local.deleter import LocalDeleter, local_path
 
 
 @pytest.fixture
@@ -42,22 +42,22 @@ def test_a_batch_over_several_directories_is_answered_in_the_order_asked(tree):
     (t / "link").symlink_to(tree / "outside")
     (t / "p=1/link").symlink_to(tree / "outside/a")
     asked = {
-        "p=2/a": (Fate.DELETED, None),
-        "p=1/c": (Fate.DELETED, None),
-        "link/a": (Fate.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
-        "p=2/deep/b": (Fate.DELETED, None),
-        "p=1/link": (Fate.FAILED, "not a regular file"),
-        "link/deep/a": (Fate.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
-        "p=2/deep": (Fate.FAILED, "not a regular file"),
-        "p=9/a": (Fate.ALREADY_GONE, None),
-        "p=1/a/x": (Fate.FAILED, f"{t}/p=1/a is a link or no directory; nothing is deleted through it"),
-        "p=2//b": (Fate.FAILED, "not a plain absolute path"),
-        "p=9/b": (Fate.ALREADY_GONE, None),
-        "link/b": (Fate.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
-        "p=1/none": (Fate.ALREADY_GONE, None),
-        "p=1/" + "x" * 300: (Fate.FAILED, os.strerror(36)),
-        "y" * 9000 + "/a": (Fate.FAILED, os.strerror(36)),
-        "p=2/b": (Fate.DELETED, None),
+        "p=2/a": (DeleteStatus.DELETED, None),
+        "p=1/c": (DeleteStatus.DELETED, None),
+        "link/a": (DeleteStatus.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
+        "p=2/deep/b": (DeleteStatus.DELETED, None),
+        "p=1/link": (DeleteStatus.FAILED, "not a regular file"),
+        "link/deep/a": (DeleteStatus.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
+        "p=2/deep": (DeleteStatus.FAILED, "not a regular file"),
+        "p=9/a": (DeleteStatus.ALREADY_GONE, None),
+        "p=1/a/x": (DeleteStatus.FAILED, f"{t}/p=1/a is a link or no directory; nothing is deleted through it"),
+        "p=2//b": (DeleteStatus.FAILED, "not a plain absolute path"),
+        "p=9/b": (DeleteStatus.ALREADY_GONE, None),
+        "link/b": (DeleteStatus.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
+        "p=1/none": (DeleteStatus.ALREADY_GONE, None),
+        "p=1/" + "x" * 300: (DeleteStatus.FAILED, os.strerror(36)),
+        "y" * 9000 + "/a": (DeleteStatus.FAILED, os.strerror(36)),
+        "p=2/b": (DeleteStatus.DELETED, None),
     }
     answers = delete(*(f"{t}/{name}" for name in asked))
     assert [answer.path for answer in answers] == [f"file://{t}/{name}" for name in asked]
@@ -77,7 +77,7 @@ def test_directories_of_which_one_begins_like_the_other_are_two(tree, one, other
         (place / "a").write_text("a")
         (place / "b").write_text("b")
     first, second = reversed(places) if turned else places
-    assert [answer.fate for answer in delete(first / "a", first / "b", second / "a")] == [Fate.DELETED] * 3
+    assert [answer.fate for answer in delete(first / "a", first / "b", second / "a")] == [DeleteStatus.DELETED] * 3
     assert not (first / "b").exists()
     assert not (second / "a").exists()
     assert (second / "b").exists()
@@ -85,7 +85,7 @@ def test_directories_of_which_one_begins_like_the_other_are_two(tree, one, other
 
 def test_a_file_asked_for_twice_is_gone_the_second_time(tree):
     fates = [answer.fate for answer in delete(tree / "t/p=1/a", tree / "t/p=2/a", tree / "t/p=1/a")]
-    assert fates == [Fate.DELETED, Fate.DELETED, Fate.ALREADY_GONE]
+    assert fates == [DeleteStatus.DELETED, DeleteStatus.DELETED, DeleteStatus.ALREADY_GONE]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_file_asked_for_twice_is_gone_the_second_time(tree):
 )
 def test_an_address_that_is_not_local_deletes_nothing(tree, address):
     (answer,) = asyncio.run(LocalDeleter().delete([address.format(tree / "t/p=1/a")]))
-    assert answer.fate is Fate.FAILED
+    assert answer.fate is DeleteStatus.FAILED
     assert answer.why
     assert (tree / "t/p=1/a").exists()
 
@@ -101,7 +101,7 @@ def test_an_address_that_is_not_local_deletes_nothing(tree, address):
 @pytest.mark.parametrize("twist", ["p=1/a\0", "p=1/a\0b", "p=1\0/a", "p=1/\ud800"])
 def test_a_path_that_no_file_can_have_fails_alone(tree, twist):
     odd, plain = asyncio.run(LocalDeleter().delete([f"file://{tree}/t/{twist}", f"file://{tree}/t/p=1/b"]))
-    assert (odd.fate, plain.fate) == (Fate.FAILED, Fate.DELETED)
+    assert (odd.fate, plain.fate) == (DeleteStatus.FAILED, DeleteStatus.DELETED)
     assert (tree / "t/p=1/a").exists()
 
 
@@ -113,7 +113,7 @@ def test_a_path_with_a_nul_is_refused_and_never_cut(tree):
 
 def test_a_file_right_below_the_root_directory_is_answered():
     (answer,) = delete("/no-such-file-of-lakesweep")
-    assert answer.fate is Fate.ALREADY_GONE
+    assert answer.fate is DeleteStatus.ALREADY_GONE
 
 
 def many(tree: Path) -> list[Path]:
@@ -131,7 +131,7 @@ async def test_a_batch_over_many_directories_needs_few_handles(tree):
     before = open_files()
     with handles_left(3):
         answers = await deleter.delete(addresses)
-    assert {answer.fate for answer in answers} == {Fate.DELETED}
+    assert {answer.fate for answer in answers} == {DeleteStatus.DELETED}
     assert open_files() == before
 
 
@@ -143,7 +143,7 @@ async def test_without_a_handle_every_file_fails_and_says_why(tree, handles):
     before = open_files()
     with handles_left(handles):
         answers = await deleter.delete(addresses)
-    assert {(answer.fate, answer.why) for answer in answers} == {(Fate.FAILED, os.strerror(24))}
+    assert {(answer.fate, answer.why) for answer in answers} == {(DeleteStatus.FAILED, os.strerror(24))}
     assert open_files() == before
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_deleted_outside_while_links_and_directories_change_places(tr
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    fates, rounds, both = set(), 0, {Fate.FAILED, Fate.ALREADY_GONE}
+    fates, rounds, both = set(), 0, {DeleteStatus.FAILED, DeleteStatus.ALREADY_GONE}
     try:
         while rounds < 300 or (fates != both and rounds < 100_000):  # on a busy machine the two may miss each other
             fates |= {answer.fate for answer in delete(*(place / name for name in names))}

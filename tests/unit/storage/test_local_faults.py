@@ -50,7 +50,7 @@ int fstatat64(int parent, const char *name, struct stat64 *status, int flags) {
 
 WALK = """
 import os, sys
-from lakesweep.storage.local_walk import Walk
+from lakesweep.storage.local.walk import Walk
 before = len(os.listdir("/dev/fd"))
 for mode in ("none", "readdir", "stat", "vanished", "untyped", "fdopendir"):
     os.environ["SHIM"] = mode
@@ -64,7 +64,7 @@ print("handles", len(os.listdir("/dev/fd")) - before)
 
 DELETE = """
 import asyncio, os, sys
-from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.local.deleter import LocalDeleter
 paths = [f"file://{sys.argv[1]}/inner/{name}" for name in ("second", "third")]
 for mode in ("stat", "unlink", "none"):
     os.environ["SHIM"] = mode

@@ -11,7 +11,7 @@ import pytest
 
 from lakesweep.model.errors import NotFound, OutsideRoot, TooLarge
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
 
 def at(path: Path | str) -> Location:

@@ -24,13 +24,13 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.unit.storage.limits import handles_left, open_files, unprivileged
 
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.model.errors import Denied, Unavailable
 from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
-from lakesweep.storage import local
-from lakesweep.storage.local import LocalStorage
-from lakesweep.storage.local_walk import Walk, directories
+from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.storage.local import store
+from lakesweep.storage.local.store import LocalStorage
+from lakesweep.storage.local.walk import Walk, directories
 
 
 def walked(root: Path | str, threads: int = 1, **limits) -> list[pa.RecordBatch]:
@@ -432,10 +432,10 @@ def test_after_a_reader_gave_up_nobody_goes_on(tmp_path):
 
 
 async def test_a_slow_consumer_bounds_what_is_read_ahead(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_MOST_THREADS", 3)
+    monkeypatch.setattr(store, "_MOST_THREADS", 3)
     for part in range(200):
         with_files(tmp_path, *(f"p={part}/f{number}" for number in range(10)))
-    async with aclosing(local._walked(Walk(str(tmp_path), batch_rows=10))) as batches:
+    async with aclosing(store._walked(Walk(str(tmp_path), batch_rows=10))) as batches:
         first = await anext(batches)
         await asyncio.sleep(0.2)
         for part in range(200):
@@ -447,11 +447,11 @@ async def test_a_slow_consumer_bounds_what_is_read_ahead(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("taken", [0, 1, 3, None])
 async def test_a_listing_gives_its_handles_and_threads_back_whenever_it_is_left(tmp_path, monkeypatch, taken):
-    monkeypatch.setattr(local, "_MOST_THREADS", 3)
+    monkeypatch.setattr(store, "_MOST_THREADS", 3)
     for part in range(50):
         with_files(tmp_path, *(f"p={part}/f{number}" for number in range(10)))
     before = open_files()
-    async with aclosing(local._walked(Walk(str(tmp_path), batch_rows=10))) as batches:
+    async with aclosing(store._walked(Walk(str(tmp_path), batch_rows=10))) as batches:
         seen = 0
         while seen != taken and await anext(batches, None) is not None:
             seen += 1

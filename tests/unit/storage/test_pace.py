@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.storage.pace import Gate, Pace
+from lakesweep.storage.adaptive_limiter import Gate, Pace
 
 
 def test_throttling_halves_both_at_once():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage
+from lakesweep.storage.local.store import LocalStorage
 from lakesweep.storage.memory import Held, MemoryStorage, bucket, forget
 
 SEGMENT = st.text(st.sampled_from("ab1=.- ~é漢"), min_size=1, max_size=3).filter(lambda text: text not in (".", ".."))

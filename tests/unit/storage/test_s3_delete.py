@@ -10,11 +10,11 @@ import pytest
 from aiohttp import web
 from tests.servers import s3_stub
 
-from lakesweep.cleanup.deleter import Fate
 from lakesweep.model.location import Location
-from lakesweep.storage import s3_delete
-from lakesweep.storage.pace import delete_gate
-from lakesweep.storage.s3_delete import S3Deleter
+from lakesweep.ports.deleter import DeleteStatus
+from lakesweep.storage.adaptive_limiter import delete_gate
+from lakesweep.storage.s3 import deleter as s3_deleter
+from lakesweep.storage.s3.deleter import S3Deleter
 from lakesweep.storage.spec import S3Options
 
 
@@ -43,15 +43,15 @@ async def deleter(stub, pauses):
     await opened.aclose()
 
 
-_ALWAYS_TOLD = (Fate.DELETED, Fate.ALREADY_GONE, Fate.FAILED)
+_ALWAYS_TOLD = (DeleteStatus.DELETED, DeleteStatus.ALREADY_GONE, DeleteStatus.FAILED)
 
 
 def paths(stub) -> list[str]:
     return [f"s3://lake/{key}" for key in stub.buckets["lake"]]
 
 
-def by_fate(answers) -> dict[Fate, int]:
-    counts = {fate: sum(one.fate is fate for one in answers) for fate in Fate}
+def by_fate(answers) -> dict[DeleteStatus, int]:
+    counts = {fate: sum(one.fate is fate for one in answers) for fate in DeleteStatus}
     return {fate: count for fate, count in counts.items() if count or fate in _ALWAYS_TOLD}
 
 
@@ -68,7 +68,7 @@ async def test_pages_hold_at_most_a_thousand_keys_and_few_run_at_once(stub, dele
     stub.fault = watch
     stub.buckets["lake"] = {f"t/{number:05d}": b"x" for number in range(7000)}
     answers = await deleter.delete(paths(stub))
-    assert by_fate(answers)[Fate.DELETED] == 7000
+    assert by_fate(answers)[DeleteStatus.DELETED] == 7000
     assert stub.buckets["lake"] == {}
     assert max(most) <= 3
     assert {len(s3_stub.asked_keys(request)) for request in stub.requests} == {1000}
@@ -80,7 +80,7 @@ async def test_a_storm_of_slow_down_shrinks_the_pace_and_loses_no_key(stub, dele
 
     stub.fault = storm
     answers = await deleter.delete(paths(stub))
-    assert by_fate(answers)[Fate.DELETED] == 2500
+    assert by_fate(answers)[DeleteStatus.DELETED] == 2500
     assert stub.buckets["lake"] == {}
     assert deleter.pace.page_size < 1000
     assert 1 <= len(pauses) <= 4  # three are in flight when it begins
@@ -120,8 +120,8 @@ async def test_whatever_fails_every_path_is_answered_and_what_is_called_gone_is_
     assert [one.path for one in answers] == asked
     there = {f"s3://lake/{key}" for key in stub.buckets["lake"]}
     for one in answers:
-        assert one.fate is Fate.FAILED or one.path not in there
-        assert (one.why is None) == (one.fate is not Fate.FAILED)
+        assert one.fate is DeleteStatus.FAILED or one.path not in there
+        assert (one.why is None) == (one.fate is not DeleteStatus.FAILED)
 
 
 class Capacity:
@@ -160,14 +160,14 @@ async def test_a_store_that_takes_little_is_not_stormed_and_gets_more_when_it_ca
     stub.buckets["lake"] = {f"t/{number:06d}": b"x" for number in range(8_000)}
     async with aclosing(opened(stub, concurrency=8)) as deleter:
         answers = await deleter.delete(paths(stub))
-        assert by_fate(answers)[Fate.DELETED] == 8_000
+        assert by_fate(answers)[DeleteStatus.DELETED] == 8_000
         # Eight at first, once; from then on it is asked for about what it takes.
         assert max(capacity.seen[8:]) <= 4
         assert capacity.refused <= 8 + len(capacity.seen) / 3
         capacity.most, capacity.seen = 100, []
         stub.requests.clear()
         stub.buckets["lake"] = {f"t/{number:06d}": b"x" for number in range(30_000)}
-        assert by_fate(await deleter.delete(paths(stub)))[Fate.DELETED] == 30_000
+        assert by_fate(await deleter.delete(paths(stub)))[DeleteStatus.DELETED] == 30_000
         assert (deleter.pace.concurrency, deleter.pace.page_size) == (8, 1000)
         assert len(stub.requests) <= 30 + 50  # some smaller ones on the way back
 
@@ -188,7 +188,7 @@ async def test_in_a_storm_few_requests_are_sent_however_many_keys_wait(stub):
     batches = [paths(stub)[start : start + 1000] for start in range(0, 16_000, 1000)]
     async with aclosing(S3Deleter(options, sleep=sleep)) as deleter:
         answers = await asyncio.gather(*map(deleter.delete, batches))
-    assert sum(by_fate(batch)[Fate.DELETED] for batch in answers) == 16_000
+    assert sum(by_fate(batch)[DeleteStatus.DELETED] for batch in answers) == 16_000
     # Sixteen are in flight when it begins, then 8, 4 and 2, then one after each pause.
     assert len(waits) == 12
     refused = len(stub.requests) - 16_000 / 100
@@ -207,7 +207,7 @@ async def test_the_next_deleter_goes_on_at_the_pace_that_the_last_one_learnt(stu
     stub.buckets["lake"] = {f"u/{number:06d}": b"x" for number in range(3_000)}
     async with aclosing(opened(stub, gate)) as second:
         answers = await second.delete(paths(stub))
-    assert by_fate(answers)[Fate.DELETED] == 3_000
+    assert by_fate(answers)[DeleteStatus.DELETED] == 3_000
     assert max(capacity.seen) <= 6
 
 
@@ -230,7 +230,7 @@ async def test_a_storm_without_end_fails_every_key_and_ends(stub, deleter):
 
     stub.fault = storm
     answers = await deleter.delete(paths(stub)[:300])
-    assert by_fate(answers)[Fate.FAILED] == 300
+    assert by_fate(answers)[DeleteStatus.FAILED] == 300
     assert all("SlowDown" in one.why for one in answers)
     assert len(stub.buckets["lake"]) == 2500
 
@@ -247,11 +247,11 @@ async def test_single_keys_that_fail_are_told_apart(stub, deleter):
 
     stub.fault = some
     answers = {one.path[-4:]: one for one in await deleter.delete(paths(stub)[:10])}
-    assert answers["0000"].fate is Fate.DELETED
-    assert (answers["0001"].fate, answers["0001"].why) == (Fate.FAILED, "AccessDenied: on purpose")
-    assert answers["0002"].fate is Fate.ALREADY_GONE
-    assert (answers["0003"].fate, answers["0003"].why) == (Fate.FAILED, "InternalError: on purpose")
-    assert answers["0004"].fate is Fate.FAILED
+    assert answers["0000"].fate is DeleteStatus.DELETED
+    assert (answers["0001"].fate, answers["0001"].why) == (DeleteStatus.FAILED, "AccessDenied: on purpose")
+    assert answers["0002"].fate is DeleteStatus.ALREADY_GONE
+    assert (answers["0003"].fate, answers["0003"].why) == (DeleteStatus.FAILED, "InternalError: on purpose")
+    assert answers["0004"].fate is DeleteStatus.FAILED
     # What may pass is asked again, alone; what was refused is not.
     assert [len(s3_stub.asked_keys(request)) for request in stub.requests] == [10, 2, 2, 2]
 
@@ -262,7 +262,7 @@ async def test_one_failing_page_does_not_lose_the_answers_of_the_others(stub, de
 
     stub.fault = refuse
     answers = await deleter.delete(paths(stub))
-    assert by_fate(answers) == {Fate.DELETED: 1500, Fate.ALREADY_GONE: 0, Fate.FAILED: 1000}
+    assert by_fate(answers) == {DeleteStatus.DELETED: 1500, DeleteStatus.ALREADY_GONE: 0, DeleteStatus.FAILED: 1000}
     assert len(stub.buckets["lake"]) == 1000
     assert "s3:DeleteObject" in answers[0].why
 
@@ -273,7 +273,7 @@ async def test_an_error_for_a_key_not_asked_for_leaves_the_page_in_doubt(stub, d
 
     stub.fault = confused
     answers = await deleter.delete(paths(stub)[:5])
-    assert by_fate(answers)[Fate.FAILED] == 5
+    assert by_fate(answers)[DeleteStatus.FAILED] == 5
 
 
 NOT_S3 = {
@@ -294,11 +294,11 @@ async def test_success_that_is_not_in_the_stores_words_does_not_make_a_key_gone(
     stub.buckets["lake"] = {key: b"x"}
     stub.fault = something_before_the_store
     (answer,) = await deleter.delete(paths(stub))
-    assert answer.fate is Fate.FAILED
+    assert answer.fate is DeleteStatus.FAILED
     assert stub.endpoint_url in answer.why
     stub.fault = None
     (answer,) = await deleter.delete(paths(stub))
-    assert (answer.fate, stub.buckets["lake"]) == (Fate.DELETED, {})
+    assert (answer.fate, stub.buckets["lake"]) == (DeleteStatus.DELETED, {})
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ async def test_a_result_is_known_however_it_is_spelled(stub, deleter, head):
         return s3_stub.xml(head)
 
     stub.fault = spelled
-    assert by_fate(await deleter.delete(paths(stub)[:5]))[Fate.DELETED] == 5
+    assert by_fate(await deleter.delete(paths(stub)[:5]))[DeleteStatus.DELETED] == 5
     assert len(stub.requests) == 1
 
 
@@ -320,15 +320,15 @@ async def test_a_store_that_is_silent_when_asked_to_be_quiet_is_asked_aloud(stub
 
     stub.fault = silent
     answers = await deleter.delete(paths(stub)[:5])
-    assert [one.fate for one in answers] == [Fate.DELETED] * 3 + [Fate.FAILED, Fate.DELETED]
+    assert [one.fate for one in answers] == [DeleteStatus.DELETED] * 3 + [DeleteStatus.FAILED, DeleteStatus.DELETED]
     answers = await deleter.delete(paths(stub)[3:5])
-    assert [one.fate for one in answers] == [Fate.FAILED, Fate.DELETED]
+    assert [one.fate for one in answers] == [DeleteStatus.FAILED, DeleteStatus.DELETED]
     assert len(stub.requests) == 3  # it was told once
 
 
 async def test_a_missing_bucket_fails_every_key(deleter):
     (answer,) = await deleter.delete(["s3://nowhere/t/a"])
-    assert answer.fate is Fate.FAILED
+    assert answer.fate is DeleteStatus.FAILED
     assert "bucket does not exist" in answer.why
 
 
@@ -336,7 +336,7 @@ async def test_keys_that_xml_cannot_carry_go_one_by_one(stub, deleter):
     odd = ["t/\x01", "t/a\rb", "t/a\nb", "t/\ufffe", "t/\x0b"]
     stub.buckets["lake"] = dict.fromkeys([*odd, "t/plain", "t/é\x85"], b"")
     answers = await deleter.delete(paths(stub))
-    assert by_fate(answers)[Fate.DELETED] == 7
+    assert by_fate(answers)[DeleteStatus.DELETED] == 7
     assert stub.buckets["lake"] == {}
     assert sorted(request.key for request in stub.requests if request.operation == "delete") == sorted(odd)
 
@@ -351,7 +351,7 @@ async def test_a_store_that_cannot_read_pages_gets_the_keys_one_by_one(stub, del
 
     stub.fault = old
     answers = await deleter.delete(paths(stub)[:20])
-    assert by_fate(answers)[Fate.DELETED] == 20
+    assert by_fate(answers)[DeleteStatus.DELETED] == 20
     assert stub.count("delete") == 20
 
 
@@ -362,7 +362,7 @@ async def test_a_store_that_is_gone_fails_every_key_without_raising(s3_credentia
     deleter = S3Deleter(S3Options(endpoint_url="http://127.0.0.1:9", attempts=2), sleep=no_sleep)
     answers = await deleter.delete(["s3://lake/a", "s3://other/b"])
     await deleter.aclose()
-    assert [one.fate for one in answers] == [Fate.FAILED, Fate.FAILED]
+    assert [one.fate for one in answers] == [DeleteStatus.FAILED, DeleteStatus.FAILED]
     assert [one.path for one in answers] == ["s3://lake/a", "s3://other/b"]
     assert "127.0.0.1:9" in answers[0].why
 
@@ -374,10 +374,10 @@ def test_every_path_is_looked_for_in_its_own_bucket_under_its_own_key(other):
     paths = ["s3://lake/a/b", other]
     for order in (paths, paths[::-1]):
         parsed = [Location.parse(path) for path in order]
-        assert s3_delete._places(order) == [(place.authority, place.path) for place in parsed]
+        assert s3_deleter._places(order) == [(place.authority, place.path) for place in parsed]
 
 
 @pytest.mark.parametrize("odd", ["a\nb", "a\rb", "\x01", "\x1f", "\ufffe", "\ud800"])
 def test_a_key_that_xml_cannot_carry_is_told_apart(odd):
-    assert list(s3_delete._unsafe(["plain", odd, "é 漢😀", "a&b<c>"])) == [odd]
-    assert list(s3_delete._unsafe(["plain", odd])) == [odd]
+    assert list(s3_deleter._unsafe(["plain", odd, "é 漢😀", "a&b<c>"])) == [odd]
+    assert list(s3_deleter._unsafe(["plain", odd])) == [odd]

@@ -15,9 +15,9 @@ from tests.servers import s3_stub
 
 from lakesweep.model.errors import AlreadyThere, Denied, NotFound, SettingsError, StorageError, Unavailable
 from lakesweep.model.location import Location
-from lakesweep.storage import s3
 from lakesweep.storage.registry import open_storage, open_writer
-from lakesweep.storage.s3 import S3Storage, S3Writer
+from lakesweep.storage.s3 import store
+from lakesweep.storage.s3.store import S3Storage, S3Writer
 from lakesweep.storage.spec import S3Options, StorageSpec
 
 ROOT = Location("s3", "lake", "t")
@@ -371,7 +371,7 @@ async def test_settings_that_cannot_work_are_settings_errors(s3_credentials, cha
 @pytest.fixture
 def large(stub, monkeypatch):
     """An object that takes eleven ranges."""
-    monkeypatch.setattr(s3, "_RANGE_BYTES", 1000)
+    monkeypatch.setattr(store, "_RANGE_BYTES", 1000)
     stub.buckets["lake"]["t/a"] = bytes(number % 251 for number in range(10_500))
     return stub.buckets["lake"]["t/a"]
 
@@ -389,7 +389,7 @@ async def test_a_large_object_is_read_in_ranges_a_few_at_a_time(stub, storage, l
     stub.fault = watch
     assert await storage.read(PLACE) == large
     assert stub.count("get") == 1 + 11
-    assert max(most) == s3._RANGES_AT_ONCE
+    assert max(most) == store._RANGES_AT_ONCE
     stub.buckets["lake"]["t/a"] = large[:1000]
     assert await storage.read(PLACE) == large[:1000]
     assert stub.count("get") == 1 + 11 + 1

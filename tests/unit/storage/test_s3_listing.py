@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import OutOfOrder, StorageError, Unavailable
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Part
 from lakesweep.settings.schema import Settings
-from lakesweep.storage.s3_errors import BrokenOff
-from lakesweep.storage.s3_listing import Listing
-from lakesweep.storage.s3_parser import Page
+from lakesweep.storage.s3.errors import BrokenOff
+from lakesweep.storage.s3.list_parser import Page
+from lakesweep.storage.s3.listing import Listing
 
 
 class Store:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.storage.s3_parser import DamagedPage, ErrorPage, parse_page
+from lakesweep.storage.s3.list_parser import DamagedPage, ErrorPage, parse_page
 
 XML_TEXT = st.text(
     st.characters(min_codepoint=0x20, exclude_categories=("Cs",), exclude_characters="\ufffe\uffff"), min_size=1

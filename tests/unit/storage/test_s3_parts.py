@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.test_s3_listing import KEY, Store, listed
 
-from lakesweep.cleanup.storage_ports import Part
 from lakesweep.model.errors import OutOfOrder, Unavailable
 from lakesweep.model.location import Location
-from lakesweep.storage.s3_parts import MOST_PER_WANTED, Division
+from lakesweep.ports.storage import Part
+from lakesweep.storage.s3.shards import MOST_PER_WANTED, Division
 
 EMPTY_SEGMENTS = st.lists(KEY, min_size=1, max_size=2).map("//".join) | KEY.map(lambda key: f"/{key}")
 

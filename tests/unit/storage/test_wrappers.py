@@ -9,17 +9,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.cleanup.deleter import Deleter
-from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
+from lakesweep.ports.deleter import Deleter
+from lakesweep.ports.storage import Storage, Writer
 from lakesweep.storage import memory, registry
-from lakesweep.storage.local import LocalStorage, LocalWriter
-from lakesweep.storage.local_delete import LocalDeleter
+from lakesweep.storage.local.deleter import LocalDeleter
+from lakesweep.storage.local.store import LocalStorage, LocalWriter
 from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
-from lakesweep.storage.s3 import S3Storage, S3Writer
-from lakesweep.storage.s3_delete import S3Deleter
+from lakesweep.storage.s3.deleter import S3Deleter
+from lakesweep.storage.s3.store import S3Storage, S3Writer
 from lakesweep.storage.spec import StorageSpec
 from lakesweep.storage.wrappers.deadline import DeadlineStorage
 from lakesweep.storage.wrappers.limit import LimitedStorage

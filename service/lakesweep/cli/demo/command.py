@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lakesweep.cli import exits, screen, startup
+from lakesweep.cli import exit_codes, screen, startup
 
 
 def demo(
@@ -34,10 +34,10 @@ def demo(
     startup.finish()
     if keep is not None and keep.exists():
         screen.complain(f"--keep {keep}: there is something already; name a new directory")
-        raise typer.Exit(exits.ExitCode.USAGE)
+        raise typer.Exit(exit_codes.ExitCode.USAGE)
     if build_only and keep is None:
         screen.complain("--build-only needs --keep DIR: without it the lake would be removed at once")
-        raise typer.Exit(exits.ExitCode.USAGE)
+        raise typer.Exit(exit_codes.ExitCode.USAGE)
     if build_only and keep is not None:
         raise typer.Exit(tour.build(keep.absolute()))
     if keep is not None:

@@ -23,16 +23,16 @@ from lakesweep.cli.demo.tables import HEAD, DemoTable, Rows
 from lakesweep.formats.paimon import manifests, merge
 from lakesweep.formats.paimon.binaryrow import decode_row
 from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
-from lakesweep.formats.paimon.draft import Draft
+from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.merge import Entry, MergeRules
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.schema import parse_schema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
-from lakesweep.formats.tidy import LeaveAll
+from lakesweep.formats.unpublished_files import LeaveAll
 from lakesweep.model.location import Location
-from lakesweep.storage.local import LocalStorage, LocalWriter
+from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
 _LABEL = "initech/web/visits"
 _TAG = "before-import"

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lakesweep.cli import exits, lists, render, screen
+from lakesweep.cli import exit_codes, lists, render, screen
 from lakesweep.cli.demo import lake, show
 from lakesweep.cli.demo.lake import DemoLake
 from lakesweep.daemon.app import App
@@ -37,13 +37,13 @@ _SPARK = {
 }
 
 
-def build(directory: Path) -> exits.ExitCode:
+def build(directory: Path) -> exit_codes.ExitCode:
     """The lake alone, with all that there is to clean in it."""
     _build(screen.output(), directory)
-    return exits.ExitCode.DONE
+    return exit_codes.ExitCode.DONE
 
 
-def go(directory: Path, *, kept: bool = False) -> exits.ExitCode:
+def go(directory: Path, *, kept: bool = False) -> exit_codes.ExitCode:
     """All of it, below a directory. The exit code says whether what should be there is there."""
     logs.configure(LoggingSettings(), at_least=logging.ERROR)
     console = screen.output()
@@ -51,7 +51,7 @@ def go(directory: Path, *, kept: bool = False) -> exits.ExitCode:
     sound = asyncio.run(_Tour(console, built, directory).go())
     if kept:
         console.print(screen.text(f"The lake stays in {directory}/lake, the state in {directory}/state."))
-    return exits.ExitCode.DONE if sound else exits.ExitCode.FAILED
+    return exit_codes.ExitCode.DONE if sound else exit_codes.ExitCode.FAILED
 
 
 def _build(console: Console, directory: Path) -> DemoLake:

@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from lakesweep.cleanup.ports import Inventory
-from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.engine import Inventory
+from lakesweep.ports.storage import Storage
 
 _MANIFEST = "manifest.json"
 _CHECKSUM = "manifest.checksum"

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from lakesweep.cleanup import addresses
-from lakesweep.cleanup.ports import MatchBy
-from lakesweep.cleanup.storage_ports import LISTING_SCHEMA
 from lakesweep.engines.inventory.lists import DataFile, FileList, Kind, md5
-from lakesweep.formats import bounded, columnar
+from lakesweep.formats import bounds, columnar
 from lakesweep.model.errors import Indeterminate, Unreadable
 from lakesweep.model.location import Location
-from lakesweep.storage.s3_parser import decoded_keys
+from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.ports.table import MatchBy
+from lakesweep.storage.s3.list_parser import decoded_keys
 
 _CSV_BLOCK_BYTES = 1024 * 1024
 _TIME = LISTING_SCHEMA.field("modified_at").type
@@ -64,7 +64,7 @@ def _raw(source: FileList, file: DataFile, data: bytes) -> Iterator[pa.RecordBat
         return
     with columnar.opened(data) as parquet:
         wanted = _wanted(source.kind, parquet.schema.names, file)
-        yield from parquet.batches(wanted, at_most=bounded.expansion(len(data)))
+        yield from parquet.batches(wanted, at_most=bounds.expansion(len(data)))
 
 
 def _wanted(kind: Kind, present: Sequence[str], file: DataFile) -> list[str]:

@@ -24,12 +24,10 @@ import structlog
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
-from lakesweep.cleanup.ports import OrphanJob, References, ReferenceSource
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.engines import steps
-from lakesweep.engines.cache import DigestCache
-from lakesweep.engines.detection import SEEN_SCHEMA
+from lakesweep.engines import common
+from lakesweep.engines.duckdb_plan import SEEN_SCHEMA
 from lakesweep.engines.listing import Listing, of_parts, of_roots, planned
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spark import executor
@@ -38,6 +36,9 @@ from lakesweep.engines.spark.pipeline import Pipeline
 from lakesweep.engines.spark.session import JobLabel, SparkRuntime
 from lakesweep.model.errors import EngineFailed, Indeterminate, OutOfOrder
 from lakesweep.model.files import OrphanPlan
+from lakesweep.ports.engine import OrphanJob
+from lakesweep.ports.references import References, ReferenceSource
+from lakesweep.ports.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +103,7 @@ class SparkEngine:
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now, in this process: they are few. Raises Unreadable on a retained one."""
-        async with aclosing(self._reader.read(sources, steps.naming)) as found:
+        async with aclosing(self._reader.read(sources, common.naming)) as found:
             async for source, batch in found:
                 if batch is not None:
                     yield source, batch
@@ -126,7 +127,9 @@ class SparkEngine:
         suspects = await self._look_again(job, run, listed)
         findings = await run.step("count", lambda spark: pipeline.confirm(spark, suspects))
         digest = await run.step("write", lambda spark: pipeline.write_rows(spark, job.rows_path))
-        return steps.assemble(job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=run.laps)
+        return common.assemble(
+            job, marked, findings, skipped=skipped, digest=digest, engine=self.name, timings=run.laps
+        )
 
     async def _list(self, job: OrphanJob, run: _Run, listing: Listing, *, again: bool = False) -> int:
         """Every shard in a task of its own; `again` for the match keys alone. Returns how many rows there are."""
@@ -162,7 +165,7 @@ class SparkEngine:
         if not count:
             return 0
         bare = await run.step("look again", pipeline.bare_suspects)
-        if bare or count > steps.asked_singly(listed) or not await self._asked_for(job, run, count):
+        if bare or count > common.asked_singly(listed) or not await self._asked_for(job, run, count):
             tasks = _PIECES_PER_CORE * await run.step("look again", parallelism)
             await self._list(job, run, await of_parts(job, self._storage, tasks), again=True)
         return count
@@ -175,7 +178,7 @@ class SparkEngine:
             work = executor.looking(self._open_storage, job.cutoff)
             return await run.step("look again", lambda spark: pipeline.ask_for_suspects(spark, work, tasks))
         suspects = await run.step("look again", pipeline.suspects)
-        found = await steps.there_after_all(self._storage, suspects, self._concurrency, job.cutoff)
+        found = await common.there_after_all(self._storage, suspects, self._concurrency, job.cutoff)
         if None in found:
             return False
         seen = pa.table([pa.array(found, pa.string())], SEEN_SCHEMA)
@@ -237,7 +240,7 @@ def _write_named(target: Path, references: References, job: OrphanJob) -> int:
     """What metadata names directly, to a file. Returns how many pieces of the expired side had to be left out."""
     skipped = 0
     with pq.ParquetWriter(target, PLACED_SCHEMA, compression="zstd") as writer:
-        for role, paths, tolerated in steps.named_directly(references):
+        for role, paths, tolerated in common.named_directly(references):
             try:
                 writer.write_batch(addresses.place(paths, role, job.layout.match_by, job.roots, tolerated))
             except Indeterminate:

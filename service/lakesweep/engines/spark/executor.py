@@ -21,17 +21,18 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakesweep
-from lakesweep.cleanup import addresses, verdict
+from lakesweep.cleanup import addresses, classify
 from lakesweep.cleanup.addresses import PLACED_SCHEMA
-from lakesweep.cleanup.ports import Decode, Layout, MatchBy, ReferenceSource
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.engines import steps
+from lakesweep.engines import common
 from lakesweep.engines.listing import Shard
 from lakesweep.engines.sources import SourceReader
-from lakesweep.engines.spark.faults import carried
+from lakesweep.engines.spark.errors import carried
 from lakesweep.model.errors import EngineFailed, LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import Decode, ReferenceSource
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import Layout, MatchBy
 
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
@@ -74,7 +75,7 @@ def looking(open_storage: OpenStorage, cutoff: datetime) -> Work:
     async def look(suspects: pa.RecordBatch) -> AsyncGenerator[pa.RecordBatch, None]:
         pairs = list(zip(*(suspects.column(name).to_pylist() for name in ("match_key", "path")), strict=True))
         async with aclosing(open_storage()) as storage:
-            seen = await steps.there_after_all(storage, pairs, _CONCURRENCY, cutoff)
+            seen = await common.there_after_all(storage, pairs, _CONCURRENCY, cutoff)
         yield pa.record_batch({"match_key": pa.array(seen, pa.string())})
 
     def work(suspects: Batches) -> Batches:
@@ -97,7 +98,7 @@ def reading(
                 reader = SourceReader(
                     storage=storage, decoder=decoder, cache=None, concurrency=_CONCURRENCY, threads=threads
                 )
-                found = reader.read(load_piece(pieces, number), steps.placing(match_by, roots))
+                found = reader.read(load_piece(pieces, number), common.placing(match_by, roots))
                 async with aclosing(found) as placed:
                     async for _, batch in placed:
                         yield batch if batch is not None else _skipped()
@@ -117,7 +118,7 @@ def judging(layout: Layout, cutoff: datetime) -> Work:
     def work(rows: Batches) -> Batches:
         check_version(expected)
         for batch in rows:
-            yield for_spark(verdict.judge_batch(batch.cast(verdict.UNREFERENCED_SCHEMA), layout, cutoff))
+            yield for_spark(classify.judge_batch(batch.cast(classify.UNREFERENCED_SCHEMA), layout, cutoff))
 
     return work
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakesweep.cleanup import planfile
-from lakesweep.engines.detection import Findings
+from lakesweep.cleanup import plan_file
+from lakesweep.engines.duckdb_plan import Findings
+from lakesweep.engines.plan_sql import statements
 from lakesweep.engines.spark import backends
 from lakesweep.engines.spark.executor import SKIPPED, Work
-from lakesweep.engines.statements import statements
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import Reason, Tally, Verdict
 
@@ -156,9 +156,9 @@ class Pipeline:
     def write_rows(self, spark: SparkSession, rows_path: str) -> str:
         """Write the plan's rows in order and return their digest. Spark sorts; the sorted parts are read in turn."""
         self._write(self._sql(spark, statements()["rows"]), "rows")
-        with planfile.PlanWriter(rows_path) as plan:
+        with plan_file.PlanWriter(rows_path) as plan:
             for rows in self._parts("rows"):
-                plan.write(rows.cast(planfile.PLAN_SCHEMA))
+                plan.write(rows.cast(plan_file.PLAN_SCHEMA))
         return plan.digest
 
     def close(self, spark: SparkSession) -> None:

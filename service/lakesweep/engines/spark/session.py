@@ -21,7 +21,7 @@ import structlog
 
 from lakesweep.engines.spark import backends, startup
 from lakesweep.engines.spark.backends import SparkConfig
-from lakesweep.engines.spark.faults import understood
+from lakesweep.engines.spark.errors import understood
 from lakesweep.model.errors import EngineFailed, LakesweepError
 
 if TYPE_CHECKING:

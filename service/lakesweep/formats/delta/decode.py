@@ -9,10 +9,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import ELSEWHERE, REFERENCE_SCHEMA, TOLERATED, ReferenceSource
-from lakesweep.formats.delta import actions, checkpoint, files, tail
+from lakesweep.formats.delta import actions, checkpoint, files, log_replay
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.references import ELSEWHERE, REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 SCHEMA = REFERENCE_SCHEMA.append(TOLERATED)
 _WITH_ELSEWHERE = SCHEMA.append(ELSEWHERE)
@@ -56,7 +56,7 @@ def _references_in(data: bytes, address: str, root: Location, delete_before_ms: 
 
 
 def _from_actions(named: pa.Table, delete_before_ms: int) -> _Named:
-    kept = named.filter(tail.protects(named, delete_before_ms))
+    kept = named.filter(log_replay.protects(named, delete_before_ms))
     removed = kept.column("removed_ms").is_valid()
     live, gone = kept.filter(pc.invert(removed)), kept.filter(removed)
     return [files.addresses(live)], [files.addresses(gone), files.aliases(kept)], [files.elsewhere(live)]

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.cleanup.addresses import match_keys
-from lakesweep.cleanup.ports import MatchBy
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.model.location import Location
+from lakesweep.ports.table import MatchBy
 
 FILES = pa.schema(
     [

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from lakesweep.cleanup.ports import Clock, Table
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.formats.delta.options import DeltaOptions
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.tidy import LeaveAll, Tidy
+from lakesweep.formats.unpublished_files import LeaveAll, Tidy
 from lakesweep.model.errors import SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import Table
 
 _HIDDEN = ("_", ".")
 _MAKE_A_TABLE = frozenset({LogKind.COMMIT, LogKind.CHECKPOINT})

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lakesweep.cleanup.ports import FileKind, MatchBy
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind
+from lakesweep.ports.table import FileKind, MatchBy
 
 _VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
 _CHANGE_DATA = "_change_data"

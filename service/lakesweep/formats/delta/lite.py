@@ -18,19 +18,19 @@ from datetime import timedelta
 import pyarrow.compute as pc
 import structlog
 
-from lakesweep.cleanup.ports import Shortlist
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.bounded import gather_bounded
-from lakesweep.formats.delta import files, iceberg, names
+from lakesweep.formats.bounds import gather_bounded
+from lakesweep.formats.delta import files, names, uniform
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import LogFile
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import Shortlist
 
 _HUDI = ".hoodie"
-_SIGNS = (names.LOG_DIRECTORY, iceberg.DIRECTORY, _HUDI, "schema")
+_SIGNS = (names.LOG_DIRECTORY, uniform.DIRECTORY, _HUDI, "schema")
 """Directories that Delta, Iceberg, Hudi and Paimon tables cannot do without."""
 _VACUUMED_UP_TO = "latestCommitVersionOutsideOfRetentionWindow"
 
@@ -66,7 +66,7 @@ async def _other_logs(storage: Storage, native: DeltaState, objects: tuple[str, 
         *levels, _ = path.removeprefix(prefix).split("/") if path.startswith(prefix) else [""]
         directories.update("/".join(levels[:depth]) for depth in range(1, len(levels) + 1))
     signs = {f"{directory}/{sign}".lstrip("/") for directory in directories for sign in _SIGNS}
-    signs -= {names.LOG_DIRECTORY, iceberg.DIRECTORY, _HUDI if native.properties.hudi_metadata else ""}
+    signs -= {names.LOG_DIRECTORY, uniform.DIRECTORY, _HUDI if native.properties.hudi_metadata else ""}
     places = [native.root.join(sign).as_directory() for sign in sorted(signs)]
 
     async def holds_anything(place: Location) -> bool:

@@ -14,19 +14,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats import irregular, streams
+from lakesweep.formats import special_files, streams
 from lakesweep.formats.delta import actions, checkpoint, files, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
+from lakesweep.formats.delta.log_replay import Tail
 from lakesweep.formats.delta.protocol import Protocol
-from lakesweep.formats.delta.removed import RemovedBelow
+from lakesweep.formats.delta.recent_removes import RemovedBelow
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
-from lakesweep.formats.delta.tail import Tail
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage
 
 _ATTEMPTS = 3
 """A writer or another cleaner may change the log while it is being read: then it is listed again."""
@@ -73,7 +73,7 @@ class LogReader:
     async def listing(self) -> LogListing:
         """Everything below `_delta_log` now. Raises Indeterminate if there is more than a listing shows."""
         found = await self._listed()
-        await irregular.refuse(self._storage, self._log)
+        await special_files.refuse(self._storage, self._log)
         following = self._log.join(names.commit_name(found.latest_version + 1))
         if await self._is_there(following):
             # Committed since, or hidden from listings: then nobody can tell how many more there are.

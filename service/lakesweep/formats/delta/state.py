@@ -11,9 +11,9 @@ import pyarrow as pa
 from lakesweep.formats.delta import files, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
+from lakesweep.formats.delta.log_replay import Tail
 from lakesweep.formats.delta.protocol import Metadata, Properties, Protocol
 from lakesweep.formats.delta.retention import Inspected
-from lakesweep.formats.delta.tail import Tail
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR
 

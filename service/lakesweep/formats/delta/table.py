@@ -7,23 +7,26 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from lakesweep.cleanup.ports import Clock, Fence, References, ReferenceSource, Shortlist, TableState
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.delta import decode, expire, lite, log, names, retention, unpublished
-from lakesweep.formats.delta.iceberg import IcebergNeighbour
+from lakesweep.formats.delta import decode, expire, lite, log, names, retention, unpublished_commits
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import Checkpoint, LogFile
+from lakesweep.formats.delta.log_replay import Tail
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.delta.state import DeltaState
-from lakesweep.formats.delta.tail import Tail
-from lakesweep.formats.tidy import LeaveAll, Tidy
+from lakesweep.formats.delta.uniform import IcebergNeighbour
+from lakesweep.formats.unpublished_files import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, NotFound, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName, TableRef
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.references import References, ReferenceSource
+from lakesweep.ports.run import Fence
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import Shortlist, TableState
 
 _SAME_TIME_MS = 2000
 """A listing may tell times more finely than a look at one object does."""
@@ -147,7 +150,7 @@ class DeltaTable:
                 *(live if self._lite else ()),
                 *(path for path in stays if path not in going and path not in newest),
                 *await asyncio.to_thread(self._removed_lately, native),
-                *sorted(await unpublished.named(self._reader, native.listing)),
+                *sorted(await unpublished_commits.named(self._reader, native.listing)),
                 *sorted(await self._named_by_iceberg(native)),
             ),
             elsewhere=elsewhere,
@@ -201,7 +204,7 @@ class DeltaTable:
         if _names(self._removed_lately(native), key):
             hours = self._floor / timedelta(hours=1)
             return (f"a commit removed it, and delta.deletedFileRetentionDuration (at least {hours:g} h) is not over",)
-        if _names(await unpublished.named(self._reader, native.listing), key):
+        if _names(await unpublished_commits.named(self._reader, native.listing), key):
             return ("a commit names it that was written under a temporary name and may still come into the log",)
         if _names(await self._named_by_iceberg(native), key):
             return ("Iceberg metadata in the table's directory names it",)

@@ -26,13 +26,13 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config, merge_config
 
-from lakesweep.cleanup.storage_ports import Storage, Writer
-from lakesweep.formats.iceberg import hive, swap
+from lakesweep.formats.iceberg import conditional_commit, hive
 from lakesweep.formats.iceberg.catalog_errors import Describer
+from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
-from lakesweep.formats.iceberg.staging import Stager
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage, Writer
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -128,11 +128,11 @@ class IcebergCatalog:
         catalog = await self._catalog()
         if _is_rest(catalog):
             return CommitStyle.SERVER
-        return CommitStyle.CLIENT if swap.is_known(catalog) else CommitStyle.UNKNOWN
+        return CommitStyle.CLIENT if conditional_commit.is_known(catalog) else CommitStyle.UNKNOWN
 
     async def no_swap(self) -> str | None:
         """Why this catalog's swap of the pointer cannot be relied on; asked only where the client commits."""
-        return await self._call("ask how it commits", swap.why_unconditional, await self._catalog())
+        return await self._call("ask how it commits", conditional_commit.why_unconditional, await self._catalog())
 
     async def commit(
         self,
@@ -202,7 +202,7 @@ class IcebergCatalog:
         inside._load_file_io = self._file_io  # noqa: SLF001 - pyiceberg asks it for every table
         if isinstance(catalog, MetastoreCatalog):
             inside._update_and_stage_table = Stager(catalog, self._file_io())  # noqa: SLF001 - and this for every commit
-        if swap.is_hive(catalog):
+        if conditional_commit.is_hive(catalog):
             inside._client = hive.GuardedClients(catalog, self._timeout_seconds)  # noqa: SLF001 - as above
         return catalog
 

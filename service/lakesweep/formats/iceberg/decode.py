@@ -15,10 +15,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, ReferenceSource
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import columns
 from lakesweep.model.errors import Unreadable
+from lakesweep.ports.references import REFERENCE_SCHEMA, ReferenceSource
 
 MANIFEST = "manifest"
 """The kind of our only reference source."""

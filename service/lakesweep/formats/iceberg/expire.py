@@ -37,11 +37,10 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
-from lakesweep.cleanup.ports import Fence, TableState
-from lakesweep.formats.iceberg import history
+from lakesweep.formats.iceberg import ref_history
 from lakesweep.formats.iceberg.catalog import CommitStyle
 from lakesweep.formats.iceberg.metadata import RETENTION_PROPERTIES, Ref, StatisticsEntry, TableMetadata
-from lakesweep.formats.iceberg.source import CatalogSource
+from lakesweep.formats.iceberg.metadata_source import CatalogSource
 from lakesweep.formats.iceberg.state import IcebergState
 from lakesweep.model.errors import (
     CatalogUnavailable,
@@ -52,6 +51,8 @@ from lakesweep.model.errors import (
     UnknownTable,
 )
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.run import Fence
+from lakesweep.ports.table import TableState
 
 RETRIES = 4
 """As Iceberg's own `commit.retry.num-retries`."""
@@ -94,7 +95,7 @@ class ExpiryCommit:
     source: CatalogSource
     load: Callable[[], Awaitable[TableState]]
     plan: Callable[[TableState], ExpiryPlan]
-    read: history.ReadMetadata
+    read: ref_history.ReadMetadata
     fence: Fence
 
     async def run(self, state: TableState) -> tuple[TableState, ExpiryPlan]:
@@ -157,7 +158,7 @@ class ExpiryCommit:
         """Nothing of what the plan keeps may be gone by this commit, nor a ref that it did not know. What is said after
         our look at the table and before the commit can only be heard afterwards where a server commits."""
         knowingly = {ref for ref in before.refs if ref.name in plan.drop_refs}
-        found = await history.verify(after, before, knowingly, self.read)
+        found = await ref_history.verify(after, before, knowingly, self.read)
         if found.lost:
             raise lost_ref(found.lost[0])
         if await self.source.catalog.commit_style() is not CommitStyle.SERVER:
@@ -206,7 +207,7 @@ def updates(metadata: TableMetadata, plan: ExpiryPlan) -> tuple[TableUpdate, ...
     return tuple(changes)
 
 
-def lost_ref(lost: history.LostRef) -> Refused:
+def lost_ref(lost: ref_history.LostRef) -> Refused:
     """The loudest refusal we have: something that a person made is gone from the table."""
     return Refused(
         "ref_lost",

@@ -18,10 +18,10 @@ from typing import Any, Self, TypeVar
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from lakesweep.cleanup.storage_ports import Storage, Writer
-from lakesweep.cleanup.writing import check_inside
+from lakesweep.cleanup.write_gate import check_inside
 from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage, Writer
 
 BRIDGE_PROPERTY = "lakesweep.bridge"
 IMPLEMENTATION = f"{__name__}.BridgedFileIO"

@@ -6,9 +6,8 @@ import asyncio
 import re
 from collections.abc import Hashable, Sequence
 
-from lakesweep.cleanup.storage_ports import Storage, Writer
 from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
-from lakesweep.formats.iceberg.source import CatalogSource
+from lakesweep.formats.iceberg.metadata_source import CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model.errors import (
@@ -23,6 +22,7 @@ from lakesweep.model.errors import (
 )
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
+from lakesweep.ports.storage import Storage, Writer
 
 _CONCURRENCY = 8
 _PART = re.compile(r"`([^`]+)`|([^.`]+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakesweep.formats.iceberg.fields import JsonFields
+from lakesweep.formats.iceberg.json_fields import JsonFields
 from lakesweep.formats.iceberg.metadata import document, table_uuid
 from lakesweep.model.errors import Unreadable
 

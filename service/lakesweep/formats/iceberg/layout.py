@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from lakesweep.cleanup.ports import FileKind, MatchBy
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
 from lakesweep.formats.streams import FLINK_MANIFESTS
 from lakesweep.model.location import Location
+from lakesweep.ports.table import FileKind, MatchBy
 
 VERSION_HINT = "version-hint.text"
 

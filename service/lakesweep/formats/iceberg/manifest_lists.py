@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from lakesweep.cleanup.ports import ReferenceSource
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.iceberg import decode
 from lakesweep.formats.iceberg.decode import ManifestRow, Shortfall
 from lakesweep.formats.iceberg.metadata import SnapshotEntry
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import ReferenceSource
+from lakesweep.ports.storage import Storage
 
 _CONCURRENCY = 16
 _CACHED_ROWS = 5_000_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from lakesweep.formats import bounded
-from lakesweep.formats.iceberg.fields import JsonFields
+from lakesweep.formats import bounds
+from lakesweep.formats.iceberg.json_fields import JsonFields
 from lakesweep.formats.inflate import Damaged, gunzip, parse_json
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
@@ -173,7 +173,7 @@ def document(address: str, data: bytes) -> object:
 
 def plain_text(data: bytes) -> bytes:
     """The text of a metadata file that may be compressed. ValueError if it becomes too large or is damaged."""
-    return gunzip(data, bounded.allowance(len(data))) if data.startswith(_GZIP_MAGIC) else data
+    return gunzip(data, bounds.allowance(len(data))) if data.startswith(_GZIP_MAGIC) else data
 
 
 def table_uuid(top: JsonFields) -> str | None:

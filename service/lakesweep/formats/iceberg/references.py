@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from lakesweep.cleanup.ports import References
-from lakesweep.formats.iceberg import layout, totals
+from lakesweep.formats.iceberg import layout, summary_totals
 from lakesweep.formats.iceberg.decode import ManifestRow
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address, source_of
 from lakesweep.formats.iceberg.metadata import SnapshotEntry, StatisticsEntry, TableMetadata
 from lakesweep.model.errors import StorageError, Unreadable
+from lakesweep.ports.references import References
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ async def collect(
         if row.encrypted:
             raise Unreadable(row.path, "the manifest is encrypted")
     readable, expired = await _expired(lists, split.expired)
-    doubtful = totals.doubtful(lists, (*split.retained, *readable))
+    doubtful = summary_totals.doubtful(lists, (*split.retained, *readable))
     for entry in split.retained:
         if entry.id in doubtful:
             raise Unreadable(entry.manifest_list or "", doubtful[entry.id])

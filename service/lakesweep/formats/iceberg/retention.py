@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lakesweep.formats.iceberg import lifelines
-from lakesweep.formats.iceberg.lifelines import ancestors
+from lakesweep.formats.iceberg import stream_snapshots
 from lakesweep.formats.iceberg.metadata import EPOCH, MAIN, Ref, RefKind, SnapshotEntry, TableMetadata
+from lakesweep.formats.iceberg.stream_snapshots import ancestors
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
 
@@ -49,9 +49,11 @@ def plan(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> Expir
     defaults = _defaults(metadata, policy, now)
     by_id = {entry.id: entry for entry in metadata.snapshots}
     refs = [ref for ref in metadata.refs if _ref_stays(ref, by_id, defaults)]
-    refs = lifelines.with_streams(metadata.refs, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms)
+    refs = stream_snapshots.with_streams(metadata.refs, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms)
     reasons = _reasons(refs, by_id, defaults)
-    lifelines.add(reasons, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms, span=_hours(defaults.stream_ms))
+    stream_snapshots.add(
+        reasons, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms, span=_hours(defaults.stream_ms)
+    )
     gone = [entry for entry in metadata.snapshots if entry.id not in reasons]
     return ExpiryPlan(
         head=metadata.address,

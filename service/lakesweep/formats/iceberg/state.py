@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lakesweep.cleanup.ports import TableState
 from lakesweep.formats import streams
-from lakesweep.formats.iceberg import layout, lifelines, retention
+from lakesweep.formats.iceberg import layout, retention, stream_snapshots
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
+from lakesweep.ports.table import TableState
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ def build(ref: TableRef, native: IcebergState, tenant_root: Location) -> TableSt
 def _stream(native: IcebergState) -> str | None:
     """By its commits, by manifests that wait for one, or by the place that was given to those."""
     placed = "a Flink job" if native.metadata.properties.get(streams.FLINK_MANIFESTS) else None
-    return lifelines.writer(native.metadata.snapshots) or native.pending or placed
+    return stream_snapshots.writer(native.metadata.snapshots) or native.pending or placed
 
 
 def _estimated_files(metadata: TableMetadata) -> int | None:

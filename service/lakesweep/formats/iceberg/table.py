@@ -7,33 +7,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakesweep.cleanup.ports import Fence, References, TableState
-from lakesweep.cleanup.storage_ports import Storage
-from lakesweep.formats import irregular
+from lakesweep.formats import special_files
 from lakesweep.formats.iceberg import (
     expire,
     explain,
-    foreign,
-    history,
+    foreign_tables,
     identity,
     layout,
     metadata,
+    ref_history,
     references,
-    refusals,
     retention,
     state,
+    unsupported,
 )
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import TableMetadata
-from lakesweep.formats.iceberg.pending import PendingManifests
-from lakesweep.formats.iceberg.source import CatalogSource, Source
+from lakesweep.formats.iceberg.metadata_source import CatalogSource, Source
+from lakesweep.formats.iceberg.pending_manifests import PendingManifests
 from lakesweep.formats.iceberg.state import IcebergState
 from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
 from lakesweep.model.table import TableRef
+from lakesweep.ports.references import References
+from lakesweep.ports.run import Fence
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import TableState
 
 _LOAD_ATTEMPTS = 3
 
@@ -71,8 +73,8 @@ class IcebergTable:
             raise Unreadable(exc.address, exc.why) from exc
         parsed = await asyncio.to_thread(metadata.parse, address, data)
         self._place = Location.parse(parsed.location)
-        refusals.refuse_uncleanable(parsed, pointer.properties)
-        refusals.refuse_outdated(parsed, pointer)
+        unsupported.refuse_uncleanable(parsed, pointer.properties)
+        unsupported.refuse_outdated(parsed, pointer)
         if self._no_expiry[0] != hash(data):
             self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
         pending = await self._pending.find(parsed, self._tenant_root)
@@ -140,12 +142,12 @@ class IcebergTable:
     async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
         """Another table's metadata among the unreferenced files. A link would not be among them."""
         beside_head = Location.parse(state.head.rpartition("/")[0])
-        await irregular.refuse(self._storage, *{beside_head, state.location.join("metadata")})
-        evidence = await foreign.find(self._storage, _native(state).metadata, unreferenced, state.roots)
+        await special_files.refuse(self._storage, *{beside_head, state.location.join("metadata")})
+        evidence = await foreign_tables.find(self._storage, _native(state).metadata, unreferenced, state.roots)
         if evidence and await self.head() != state.head:
             # It may be a commit that was under way when the table was read.
             now = await self.load()
-            return await foreign.find(self._storage, _native(now).metadata, unreferenced, now.roots)
+            return await foreign_tables.find(self._storage, _native(now).metadata, unreferenced, now.roots)
         return evidence
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
@@ -172,7 +174,7 @@ class IcebergTable:
 
     async def _verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
         """An earlier state frees files only if no ref was lost on the way from it; unknown frees nothing."""
-        found = await history.verify(current, earlier, earlier.refs, self._read)
+        found = await ref_history.verify(current, earlier, earlier.refs, self._read)
         if found.lost:
             raise expire.lost_ref(found.lost[0])
         return earlier if found.complete else None

@@ -16,19 +16,18 @@ from typing import Any
 
 import structlog
 
-from lakesweep.cleanup.storage_ports import Writer
 from lakesweep.formats import streams
 from lakesweep.formats.inflate import parse_json
-from lakesweep.formats.paimon import manifests, merge, reader, shapes
-from lakesweep.formats.paimon.draft import Draft
+from lakesweep.formats.paimon import avro_schemas, manifests, merge, reader
+from lakesweep.formats.paimon.avro_schemas import Shape
+from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
-from lakesweep.formats.paimon.shapes import Shape
 from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, parse_snapshot
-from lakesweep.formats.tidy import Tidy
+from lakesweep.formats.unpublished_files import Tidy
 from lakesweep.model.errors import (
     AlreadyThere,
     CommitConflict,
@@ -37,6 +36,7 @@ from lakesweep.model.errors import (
     Refused,
     StorageError,
 )
+from lakesweep.ports.storage import Writer
 
 _log = structlog.get_logger(__name__)
 
@@ -151,7 +151,7 @@ class Committer:
         if changes.index_entries is not None:
             del document["indexManifest"]
             if changes.index_entries:
-                shape = shapes.shape_of(await self._files.read(self._files.manifest(str(latest.index_manifest))))
+                shape = avro_schemas.shape_of(await self._files.read(self._files.manifest(str(latest.index_manifest))))
                 document["indexManifest"] = await draft.write_index(shape, changes.index_entries)
         if latest.statistics and not await self._statistics_stay(latest.statistics, options.schema):
             del document["statistics"]
@@ -164,7 +164,7 @@ class Committer:
         standing, found = Standing(), []
         for meta in group:
             data = await self._lists.read_manifest(meta)
-            found.append(shapes.shape_of(data))
+            found.append(avro_schemas.shape_of(data))
             columns = ("kind", *manifests.IDENTITY)
             table = await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
             standing.feed(meta.name, ((row["kind"], manifests.identity(row)) for row in table.to_pylist()))
@@ -172,7 +172,7 @@ class Committer:
         rewritten = [meta for meta in group if meta not in whole]
         size = sum(meta.size_bytes for meta in rewritten) / max(1, sum(meta.entries for meta in rewritten))
         merged = await draft.write_manifests(
-            shapes.joined(found), self._left(rewritten, standing), bytes_per_entry=size
+            avro_schemas.joined(found), self._left(rewritten, standing), bytes_per_entry=size
         )
         _check_all_there(standing, whole, merged)
         return [*(dict(meta.document) for meta in whole), *merged]
@@ -187,7 +187,7 @@ class Committer:
 
     async def _list_shape(self, latest: PaimonSnapshot) -> Shape:
         locations = [self._files.manifest(name) for name in (latest.delta_list, latest.base_list)]
-        return shapes.joined([shapes.shape_of(await self._files.read(location)) for location in locations])
+        return avro_schemas.joined([avro_schemas.shape_of(await self._files.read(location)) for location in locations])
 
     async def _statistics_stay(self, name: str, schema: TableSchema) -> bool:
         """Statistics of another schema are not those of the new snapshot."""

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.cleanup.ports import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 from lakesweep.formats.paimon import manifests, names
 from lakesweep.model.errors import Refused, Unreadable
+from lakesweep.ports.references import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 MANIFEST = "manifest"
 """A source of which every added file counts."""

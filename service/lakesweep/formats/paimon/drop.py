@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from lakesweep.cleanup.ports import Fence
-from lakesweep.formats.paimon import expiry, manifests, merge, shapes
+from lakesweep.formats.paimon import avro_schemas, expiry, manifests, merge
 from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.merge import Entry, MergeRules
@@ -21,6 +20,7 @@ from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.errors import CommitConflict, Indeterminate
+from lakesweep.ports.run import Fence
 
 T = TypeVar("T")
 Reload = Callable[[], Awaitable[PaimonState]]
@@ -103,13 +103,13 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
     if not partitions:
         return Changes(kind="OVERWRITE")
     live: dict[merge.Identity, Entry] = {}
-    found: list[shapes.Shape] = []
+    found: list[avro_schemas.Shape] = []
     size = entries = 0
     for meta in await lists.manifests_of(latest):
         if partitions.isdisjoint((await lists.by_partition(meta)).column("partition").to_pylist()):
             continue
         data = await lists.read_manifest(meta)
-        found.append(shapes.shape_of(data))
+        found.append(avro_schemas.shape_of(data))
         size, entries = size + meta.size_bytes, entries + meta.entries
         for entry in await asyncio.to_thread(_entries_of, data, partitions, meta.entries):
             if entry["_KIND"] == manifests.ADD:
@@ -121,7 +121,7 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
     return Changes(
         kind="OVERWRITE",
         delta=tuple({**entry, "_KIND": manifests.DELETE} for entry in live.values()),
-        delta_shape=shapes.joined(found),
+        delta_shape=avro_schemas.joined(found),
         bytes_per_entry=size / entries,
         index_entries=await _index_left(lists, latest, partitions),
     )

@@ -9,9 +9,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
-from lakesweep.cleanup.storage_ports import Storage
 from lakesweep.model.errors import StorageError, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lakesweep.cleanup.ports import FileKind, MatchBy
 from lakesweep.formats.paimon import names
 from lakesweep.model.location import Location
+from lakesweep.ports.table import FileKind, MatchBy
 
 DATA_STAGE = 0
 MANIFEST_STAGE = 1

@@ -9,7 +9,6 @@ from datetime import datetime
 
 import structlog
 
-from lakesweep.cleanup.ports import TableState
 from lakesweep.formats import streams
 from lakesweep.formats.paimon import expiry, partitions, scan
 from lakesweep.formats.paimon.files import TableFiles
@@ -22,6 +21,7 @@ from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
+from lakesweep.ports.table import TableState
 
 _log = structlog.get_logger(__name__)
 

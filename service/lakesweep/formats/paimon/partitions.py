@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
-from lakesweep.formats.paimon import times
+from lakesweep.formats.paimon import partition_time
 from lakesweep.formats.paimon.binaryrow import OutsideCalendar, Timestamp, Value, sort_key
 from lakesweep.formats.paimon.options import PartitionExpiry
 from lakesweep.formats.paimon.schema import Field, Kind
@@ -126,7 +126,7 @@ def _strategy(keys: Sequence[Field], expiry: PartitionExpiry) -> Callable[[Parti
         return lambda partition: partition.updated
     if expiry.strategy != "values-time":
         raise ValueError(f"partition.expiration-strategy {expiry.strategy!r} is not understood")
-    parse = times.time_parser(expiry.formatter) if expiry.formatter else times.default_time
+    parse = partition_time.time_parser(expiry.formatter) if expiry.formatter else partition_time.default_time
     if expiry.pattern is None:
         first = keys[0]
         return lambda partition: _value_time(partition.values[0], first, parse)
@@ -139,7 +139,7 @@ def _strategy(keys: Sequence[Field], expiry: PartitionExpiry) -> Callable[[Parti
     return patterned
 
 
-def _value_time(value: Value, key: Field, parse: times.ParseTime) -> datetime | None:
+def _value_time(value: Value, key: Field, parse: partition_time.ParseTime) -> datetime | None:
     """A single value: a time by its type, or text to be parsed."""
     match value:
         case None:

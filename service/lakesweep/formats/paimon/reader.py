@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from lakesweep.formats import irregular
-from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats import special_files
+from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.inflate import parse_json
 from lakesweep.formats.paimon import names, newest, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
@@ -63,7 +63,7 @@ class Log:
 
 async def list_log(files: TableFiles) -> Listing:
     """List what protects files, each directory after those it takes over from."""
-    await irregular.refuse(files.storage, *(files.at(directory) for directory in (*_DIRECTORIES, "manifest")))
+    await special_files.refuse(files.storage, *(files.at(directory) for directory in (*_DIRECTORIES, "manifest")))
     return {directory: await files.names(directory) for directory in _DIRECTORIES}
 
 

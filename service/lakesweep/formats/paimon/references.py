@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import structlog
 
-from lakesweep.cleanup.ports import References, ReferenceSource
-from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.paimon import decode, liveness
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta
-from lakesweep.formats.paimon.needs import Presence, Root, retained_roots
+from lakesweep.formats.paimon.requirements import Presence, Root, retained_roots
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
+from lakesweep.ports.references import References, ReferenceSource
 
 _log = structlog.get_logger(__name__)
 

@@ -17,28 +17,30 @@ from typing import cast
 
 import structlog
 
-from lakesweep.cleanup.ports import Fence, References, TableState
-from lakesweep.cleanup.storage_ports import Storage, Writer
-from lakesweep.cleanup.writing import GatedWriter
+from lakesweep.cleanup.write_gate import GatedWriter
 from lakesweep.formats.paimon import directories, drop, expiry, load, newest, reader
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
-from lakesweep.formats.paimon.given_up import GivenUp
 from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import ListReader, Vanished
-from lakesweep.formats.paimon.needs import retained_roots
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.references import ReferenceReader
+from lakesweep.formats.paimon.released_snapshots import GivenUp
+from lakesweep.formats.paimon.requirements import retained_roots
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
-from lakesweep.formats.tidy import LeaveAll, Tidy
+from lakesweep.formats.unpublished_files import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
+from lakesweep.ports.references import References
+from lakesweep.ports.run import Fence
+from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.table import TableState
 
 _log = structlog.get_logger(__name__)
 _LOOKS = 5

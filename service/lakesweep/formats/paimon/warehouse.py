@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
 
-from lakesweep.cleanup.storage_ports import Storage, Writer
-from lakesweep.formats.bounded import gather_bounded
+from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.paimon.files import Unanswered
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.tidy import LeaveAll, Tidy
+from lakesweep.formats.unpublished_files import LeaveAll, Tidy
 from lakesweep.model.errors import LakesweepError, SettingsError, StorageError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
+from lakesweep.ports.storage import Storage, Writer
 
 _DATABASE_SUFFIX = ".db"
 _SCHEMA = "schema"

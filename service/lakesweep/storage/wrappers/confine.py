@@ -12,10 +12,10 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.errors import OutsideRoot, Refused
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Part, Storage, Writer
 from lakesweep.storage.spec import Confine
 
 

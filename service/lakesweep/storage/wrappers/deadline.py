@@ -13,10 +13,10 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.storage_ports import Part, Storage
 from lakesweep.model.errors import StorageError
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Part, Storage
 from lakesweep.telemetry import activity
 
 

@@ -10,10 +10,10 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from lakesweep.cleanup.deleter import Conditions, Deleted, Deleter, Fate
-from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.ports.deleter import Conditions, Deleted, Deleter, DeleteStatus
+from lakesweep.ports.storage import Part, Storage, Writer
 from lakesweep.telemetry import activity
 
 
@@ -102,8 +102,8 @@ class MeteredDeleter:
         answers = await self._inner.delete(paths, conditions)
         activity.touch()
         fates = [one.fate for one in answers]
-        self._stats.objects_deleted += fates.count(Fate.DELETED)
-        self._stats.deletes_failed += fates.count(Fate.FAILED)
+        self._stats.objects_deleted += fates.count(DeleteStatus.DELETED)
+        self._stats.deletes_failed += fates.count(DeleteStatus.FAILED)
         return answers
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from lakesweep.cleanup.storage_ports import Part, Storage, Writer
 from lakesweep.model.errors import Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+from lakesweep.ports.storage import Part, Storage, Writer
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0

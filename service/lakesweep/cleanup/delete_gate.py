@@ -1,0 +1,88 @@
+"""The gate in front of every deleter: the last check of each path before it is deleted.
+
+Nothing is deleted that is not strictly inside the tenant's root and inside one of the table's roots. The
+check is made here, by `GatedDeleter`, on the exact raw path, whatever the plan says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lakesweep.model.errors import Refused
+from lakesweep.model.location import Location
+from lakesweep.ports.deleter import Conditions, Deleted, Deleter
+
+
+class GatedDeleter:
+    """The one gate: refuses the whole batch if a single path is outside, since then the plan itself is wrong."""
+
+    def __init__(
+        self,
+        inner: Deleter,
+        *,
+        tenant_root: Location,
+        table_roots: Sequence[Location],
+        count: Callable[[int], None] | None = None,
+    ) -> None:
+        self._inner = inner
+        self._count = count
+        self._tenant_root = tenant_root
+        self._table_roots = tuple(table_roots)
+        self._plainly = _Plainly(tenant_root, self._table_roots)
+
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
+        """Check every path, then delete."""
+        for path in self._plainly.not_inside(paths):
+            self._check(path)
+        if self._count is not None:
+            self._count(len(paths))
+        return await self._inner.delete(paths, conditions)
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
+        """Check every directory, then remove the empty ones."""
+        for directory in directories:
+            self._check(directory)
+        return await self._inner.remove_empty_directories(root, directories)
+
+    async def aclose(self) -> None:
+        """Close the wrapped deleter."""
+        await self._inner.aclose()
+
+    def _check(self, path: str) -> None:
+        location = Location.parse(path)
+        if location.raw != path:
+            raise Refused("outside_root", f"{path} is not a plain listed address; nothing of this batch was deleted")
+        if not self._tenant_root.contains(location):
+            raise Refused(
+                "outside_root",
+                f"{path} is outside the tenant's root {self._tenant_root}; nothing of this batch was deleted",
+            )
+        if not any(root.contains(location) for root in self._table_roots):
+            roots = ", ".join(root.raw for root in self._table_roots)
+            raise Refused(
+                "outside_root", f"{path} is outside the table's roots {roots}; nothing of this batch was deleted"
+            )
+
+
+class _Plainly:
+    """The same rule for addresses that are spelled like the roots: text alone shows that they are inside.
+
+    What begins with a root's own spelling is parsed into the same store and spelled alike, and it can have a dot
+    segment only behind a slash. Whatever is not so plain is left to the rule itself.
+    """
+
+    def __init__(self, tenant_root: Location, table_roots: Sequence[Location]) -> None:
+        roots = [root.as_directory() for root in (tenant_root, *table_roots)]
+        self._tenant, *tables = [root.raw for root in roots]
+        # A root that is not normalised is spelled in a way that proves nothing: then no path is plain.
+        self._tables = tuple(tables) if all(Location.parse(root.raw) == root for root in roots) else ()
+        self._roots = {self._tenant, *tables}
+
+    def not_inside(self, paths: Sequence[str]) -> list[str]:
+        """Those that have to be looked at more closely, in order."""
+        tenant, tables, roots = self._tenant, self._tables, self._roots
+        return [
+            path
+            for path in paths
+            if not (path.startswith(tenant) and path.startswith(tables) and "/." not in path and path not in roots)
+        ]

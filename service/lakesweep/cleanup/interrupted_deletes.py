@@ -1,0 +1,48 @@
+"""Metadata files that an earlier sweep of ours had begun to delete. Reads saved plans, decides nothing.
+
+A sweep that ends half-way takes links out of the line of a table's old metadata files, and what is left may look like
+another history. But it was looked at when the line was whole: the plan that was begun had passed every check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pyarrow.compute as pc
+
+from lakesweep.cleanup import plan_file, plan_match
+from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.model.errors import StorageError, Unreadable
+from lakesweep.model.files import OrphanPlan
+from lakesweep.ports.state import PlanHeader, StateStore
+
+_RUNS = 5
+"""Runs looked back on."""
+_METADATA = "metadata"
+
+
+async def metadata_of(state: StateStore, artifacts: Artifacts, table: str, plan: OrphanPlan) -> frozenset[str]:
+    """Metadata files of this plan that the plan of an earlier sweep names too: the same objects, not only paths."""
+    found: set[str] = set()
+    for document in await state.list_runs(table=table, limit=_RUNS):
+        header = await state.get_plan(document["run_id"])
+        if header is not None and await state.journal(header.run_id):
+            found |= await _in_both(artifacts, plan, header)
+    return frozenset(found)
+
+
+async def _in_both(artifacts: Artifacts, plan: OrphanPlan, earlier: PlanHeader) -> set[str]:
+    """None where the earlier plan is gone or not what it was."""
+    try:
+        async with artifacts.opened(earlier.rows_path) as rows_path:
+            return await asyncio.to_thread(lambda: set(_matched(plan.rows_path, rows_path, earlier.digest)))
+    except (Unreadable, StorageError, OSError):
+        return set()
+
+
+def _matched(new_rows: str, begun_rows: str, digest: str) -> Iterator[str]:
+    begun = plan_file.read_checked(begun_rows, digest)
+    for rows, found in plan_match.look_up(plan_file.read_rows(new_rows), begun, "path"):
+        wanted = pc.and_(pc.is_valid(found), pc.equal(rows.column("kind"), _METADATA))
+        yield from rows.column("path").filter(wanted).to_pylist()

@@ -1,0 +1,75 @@
+"""Read the table again once the listing is complete: whatever was committed meanwhile counts as live."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeVar
+
+from lakesweep.model.errors import CommitConflict, Indeterminate
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.engine import Marked
+from lakesweep.ports.state import StateStore
+from lakesweep.ports.table import Table, TableState
+
+T = TypeVar("T")
+Lent = Callable[[TableState], Awaitable[Sequence[str]]]
+
+_ATTEMPTS = 4
+"""A table that is committed to faster than its lists can be read is left to the next cycle."""
+
+
+async def nothing_lent(_: TableState) -> Sequence[str]:
+    """Nobody else is known."""
+    return ()
+
+
+async def unless_overtaken(read: Callable[[], Awaitable[T]]) -> T:
+    """Read a table; again from the beginning if a commit took away meanwhile what was to be read."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitConflict):
+            return await read()
+    return await read()
+
+
+@dataclass(kw_only=True)
+class Marking:
+    """What an engine calls when it has listed everything."""
+
+    table: Table
+    state: StateStore
+    policy: CleanupPolicy
+    now: datetime
+    lent: Lent = nothing_lent
+    """Tells which files in the table's places other tables use."""
+    _result: tuple[Marked, ExpiryPlan] | None = None
+
+    async def __call__(self) -> Marked:
+        """Load, decide what expires, and collect what names files."""
+        return await unless_overtaken(self._mark)
+
+    async def _mark(self) -> Marked:
+        table = self.table
+        state = await table.load()
+        expiry = table.plan_expiry(state, self.policy, self.now)
+        pending = await self.state.pending_expiry(table.ref.label)
+        before = await table.load_at(pending, state) if pending and pending != state.head else None
+        references = await table.references(state, expiry, before)
+        # After the references: what another table took over from this one until now is among them.
+        references = replace(references, tolerated=(*references.tolerated, *await self.lent(state)))
+        marked = Marked(state=state, references=references)
+        self._result = (marked, expiry)
+        return marked
+
+    async def is_outdated(self) -> bool:
+        """Has the table moved on since it was read?"""
+        return self._result is not None and await self.table.head() != self._result[0].state.head
+
+    def result(self) -> tuple[Marked, ExpiryPlan]:
+        """What was read, and the expiry that it was read for."""
+        if self._result is None:
+            raise Indeterminate("the engine finished without reading any reference")
+        return self._result

@@ -1,0 +1,33 @@
+"""The power to write, shut in like the power to delete: only inside a table's own roots, whatever its metadata says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakesweep.model.errors import Refused
+from lakesweep.model.location import Location
+from lakesweep.ports.storage import Writer
+
+
+def check_inside(location: Location, roots: Sequence[Location]) -> None:
+    """Raise Refused unless the location is strictly inside one of a table's roots."""
+    if not any(root.contains(location) for root in roots):
+        told = ", ".join(root.raw for root in roots) or "none"
+        raise Refused("outside_root", f"{location} is outside the table's roots ({told}); nothing was written")
+
+
+class GatedWriter:
+    """A Writer for one table."""
+
+    def __init__(self, inner: Writer, roots: Sequence[Location]) -> None:
+        self._inner = inner
+        self._roots = tuple(roots)
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """Check, then write."""
+        check_inside(location, self._roots)
+        await self._inner.put(location, data, create_only=create_only)
+
+    async def aclose(self) -> None:
+        """Close the wrapped writer."""
+        await self._inner.aclose()

@@ -1,0 +1,178 @@
+"""One table's turn: claim it, see whether it is still due, run it, write down when it is due again.
+
+The due time is read and written under the lease, so that of several replicas only one works on a table per cycle.
+Nothing that happens to the table gets out of here, except a cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+
+from lakesweep.aio import StopRequest
+from lakesweep.cleanup.interrupted_runs import close_interrupted
+from lakesweep.daemon import due_times, holds, run_results
+from lakesweep.daemon.due_times import Stopped
+from lakesweep.daemon.known_tables import Entry
+from lakesweep.daemon.lease import HeldLease
+from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.errors import LakesweepError, LeaseLost, Refused, StateError
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.ports.state import DueTime
+from lakesweep.settings.cascade import cleanup_for, policy_for
+from lakesweep.settings.schema import Settings
+from lakesweep.telemetry import logs
+
+log = structlog.get_logger()
+
+SCHEDULE = Trigger(by=TriggeredBy.SCHEDULE, who="schedule")
+
+
+@dataclass(slots=True, kw_only=True)
+class ScheduledRun:
+    """A table that is being worked on."""
+
+    entry: Entry
+    run_id: str
+    since: datetime
+    requested: bool = False
+    """By a person, so it does not matter whether it is due."""
+    execute: bool | None = None
+    trigger: Trigger = SCHEDULE
+    stop: StopRequest = field(default_factory=StopRequest)
+    stopped: Stopped = Stopped.NO
+    """Why, if it was asked to stop."""
+
+    def end(self, why: Stopped) -> None:
+        """Ask it to stop."""
+        if self.stopped is Stopped.NO:
+            self.stopped = why
+        self.stop.set()
+
+
+def overruled(turn: ScheduledRun, settings: Settings) -> bool:
+    """Do new settings forbid or change what a run under way does? One that only plans changes nothing."""
+    ref, before = turn.entry.work.ref, turn.entry.app.settings
+    rules = policy_for(before, ref.tenant, ref.dataset, ref.name, execute=turn.execute)
+    if rules.dry_run:
+        return False
+    tenant, old_tenant = settings.tenant(ref.tenant), before.tenant(ref.tenant)
+    dataset = tenant.dataset(ref.dataset) if tenant else None
+    if tenant is None or dataset is None or old_tenant is None:
+        return True
+    if (tenant.root, dataset) != (old_tenant.root, old_tenant.dataset(ref.dataset)):
+        return True
+    was, stays = (cleanup_for(one, ref.tenant, ref.dataset, ref.name).enabled for one in (before, settings))
+    return (was and not stays) or policy_for(settings, ref.tenant, ref.dataset, ref.name, execute=turn.execute) != rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """What came of it."""
+
+    due: DueTime | None = None
+    """When the table is due again, if that is known."""
+    look_again_at: datetime | None = None
+    """Somebody else works on it: until then there is no use in asking."""
+    ran: bool = False
+
+
+async def tend(turn: ScheduledRun, jitter: Callable[[], float]) -> RunEnd:
+    """Take the turn. The lease comes first; whoever cannot have it has nothing to say about the table."""
+    app, ref = turn.entry.app, turn.entry.work.ref
+    with logs.about(ref, turn.run_id):
+        try:
+            async with app.claimed(ref, turn.run_id) as held:
+                return await _tend_claimed(turn, held, jitter)
+        except (Refused, LeaseLost) as exc:
+            reason = exc.code if isinstance(exc, Refused) else "lease_lost"
+            app.metrics.count_skip(ref, reason)
+            log.info("table_skipped", reason=reason)
+            await _tell_requester(turn, run_results.not_started(turn.run_id, ref, exc, app.clock.now()))
+            pause = timedelta(seconds=app.settings.daemon.lease_seconds / 2)
+            return RunEnd(look_again_at=app.clock.now() + pause)
+        except LakesweepError as exc:
+            # Only the state store can fail here; what is written down now is for this process alone.
+            run = _not_started(turn, exc)
+            return RunEnd(due=due_times.after_run(run, turn.entry.schedule, None, app.clock.now(), jitter=jitter()))
+        except Exception:
+            app.metrics.count_panic(ref)
+            log.exception("run_panicked")
+            return RunEnd(due=await _after_panic(turn), ran=True)
+
+
+async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[], float]) -> RunEnd:
+    app, entry = turn.entry.app, turn.entry
+    known = await app.state.get_due(entry.label)
+    now = app.clock.now()
+    if not turn.requested:
+        if due_times.due_at(known, entry.schedule, now) > now:
+            return RunEnd(due=known)
+        if interrupted := await _after_interruption(turn, known):
+            return RunEnd(due=interrupted)
+    try:
+        run = await app.run(
+            await app.discovery.reopened(entry.work),
+            execute=turn.execute,
+            stop=turn.stop,
+            run_id=turn.run_id,
+            held=held,
+            trigger=turn.trigger,
+        )
+    except LakesweepError as exc:
+        run = _not_started(turn, exc)
+    await _tell_requester(turn, run)
+    if turn.requested and run.outcome is Outcome.DRY_RUN:
+        return RunEnd(due=known, ran=True)  # somebody wanted to look; the regular cycle is not put off by it
+    stopped = turn.stopped if run.outcome is Outcome.FAILED else Stopped.NO
+    due = due_times.after_run(run, entry.schedule, known, app.clock.now(), jitter=jitter(), stopped=stopped)
+    try:
+        await held.check()
+        await app.state.set_due(due)
+    except StateError as exc:
+        log.warning("due_time_not_saved", reason=str(exc))
+    return RunEnd(due=due, ran=True)
+
+
+async def _after_interruption(turn: ScheduledRun, known: DueTime | None) -> DueTime | None:
+    """A run that its process did not outlive counts as a failure: what killed it (the memory that this table takes) may
+    do so again. It waits like any other, and after some in a row for a person. None if there was none."""
+    app, entry = turn.entry.app, turn.entry
+    now = app.clock.now()
+    if not await close_interrupted(app.state, entry.label, now):
+        return None
+    due = due_times.after_interruption(entry.label, entry.schedule, known, now)
+    await app.state.set_due(due)
+    await holds.hold_if_interrupted(app.state, entry.label, now)
+    app.metrics.count_skip(entry.work.ref, due_times.INTERRUPTED)
+    return due
+
+
+def _not_started(turn: ScheduledRun, exc: LakesweepError) -> CleanupRun:
+    app = turn.entry.app
+    run = run_results.not_started(turn.run_id, turn.entry.work.ref, exc, app.clock.now())
+    app.metrics.count_run(run)
+    run_results.tell(run)
+    return run
+
+
+async def _tell_requester(turn: ScheduledRun, run: CleanupRun) -> None:
+    """Whoever was told the run's id finds out what became of it, also if it ended before it was recorded."""
+    if turn.requested:
+        with suppress(StateError):  # it is there already, as nearly always
+            await turn.entry.app.state.start_run(run)
+
+
+async def _after_panic(turn: ScheduledRun) -> DueTime:
+    app, entry = turn.entry.app, turn.entry
+    before = None
+    with suppress(StateError):
+        before = await app.state.get_due(entry.label)
+    due = due_times.after_panic(entry.label, entry.schedule, before, app.clock.now())
+    with suppress(StateError):
+        await app.state.set_due(due)
+    return due

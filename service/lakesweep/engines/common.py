@@ -1,0 +1,147 @@
+"""Steps that every engine takes in the same way, whatever it joins with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.cleanup import addresses
+from lakesweep.cleanup.addresses import Role
+from lakesweep.model.errors import NotFound, StorageError, Unreadable
+from lakesweep.model.files import OrphanPlan, Verdict
+from lakesweep.model.location import Location
+from lakesweep.ports.engine import Marked, OrphanJob
+from lakesweep.ports.references import ELSEWHERE, TOLERATED, References, ReferenceSource
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import MatchBy
+
+if TYPE_CHECKING:
+    from lakesweep.engines.duckdb_plan import Findings  # workers of Spark take steps too, and need no database for it
+
+_PATHS_AT_ONCE = 65_536
+_ASKED_SINGLY = 1000
+_LISTED_PER_REQUEST = 1000
+_STATS_AT_ONCE = 1000
+"""Suspects that wait for an answer together."""
+
+
+def asked_singly(listed: int) -> int:
+    """Up to how many suspects are asked for one by one: beyond it a second listing takes fewer requests. An inventory
+    leaves more of them than a listing, everything that was committed since it was made."""
+    return max(_ASKED_SINGLY, listed // _LISTED_PER_REQUEST)
+
+
+async def together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run all of it side by side; the first failure stops the rest and is what the caller sees."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name, coroutine in work:
+                group.create_task(coroutine, name=name)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+
+
+def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
+    """Paths by role, in bounded pieces, and whether their absence is tolerated."""
+    roles = (
+        (Role.NAMED, references.retained, False),
+        (Role.NAMED, references.tolerated, True),
+        (Role.EXPIRED, references.expired, False),
+        (Role.RELEASED, references.released, False),
+        (Role.COUNTED, references.elsewhere, False),
+    )
+    for role, paths, tolerated in roles:
+        rest = iter(paths)
+        while chunk := list(islice(rest, _PATHS_AT_ONCE)):
+            yield role, pa.array(chunk, pa.string()), tolerated
+
+
+def placing(
+    match_by: MatchBy, roots: Sequence[Location]
+) -> Callable[[ReferenceSource, pa.RecordBatch], pa.RecordBatch]:
+    """How the rows of a decoded source are made ready for the join, with every engine."""
+
+    def place(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+        role = Role.READ if source.retained else Role.EXPIRED
+        named = naming(source, batch)
+        tolerated = named.column(TOLERATED.name) if TOLERATED.name in named.schema.names else False
+        placed = addresses.place(named.column("path"), role, match_by, roots, tolerated)
+        if named.num_rows == batch.num_rows or not source.retained:
+            return placed
+        elsewhere = batch.column("path").filter(batch.column(ELSEWHERE.name))
+        return pa.concat_batches([placed, addresses.place(elsewhere, Role.COUNTED, match_by, roots)])
+
+    return place
+
+
+def naming(_: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a decoded source that keep or free files; not those that are only counted."""
+    if ELSEWHERE.name not in batch.schema.names:
+        return batch
+    return batch.filter(pc.invert(batch.column(ELSEWHERE.name)))
+
+
+async def there_after_all(
+    storage: Storage, suspects: Sequence[tuple[str, str]], concurrency: int, cutoff: datetime
+) -> list[str | None]:
+    """Match keys of those suspects (match key, address) that storage does have; None for one that is older than the
+    cutoff. That one should have been listed: it may be a file that was, reached by another name (through a link, or in
+    a store that takes two spellings for one), so that only a listing can tell whether it is missing."""
+    slots = asyncio.Semaphore(concurrency)
+    seen: list[str | None] = []
+
+    async def look(match_key: str, path: str) -> None:
+        async with slots:
+            try:
+                found = await storage.stat(Location.parse(path))
+            except NotFound:
+                return
+            except StorageError as exc:
+                raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
+            young = found.modified_at is None or found.modified_at >= cutoff
+            seen.append(match_key if young else None)
+
+    rest = iter(suspects)
+    while chunk := list(islice(rest, _STATS_AT_ONCE)):
+        await together([(f"stat {path}", look(match_key, path)) for match_key, path in chunk])
+    return seen
+
+
+def assemble(
+    job: OrphanJob,
+    marked: Marked,
+    findings: Findings,
+    *,
+    skipped: int,
+    digest: str,
+    engine: str,
+    timings: dict[str, float],
+) -> OrphanPlan:
+    """The plan as a value; its rows are in `job.rows_path`."""
+    return OrphanPlan(
+        head=marked.state.head,
+        cutoff=job.cutoff,
+        verdicts=findings.verdicts,
+        candidates=findings.verdicts[Verdict.ORPHAN],
+        by_kind=findings.by_kind,
+        by_reason=findings.by_reason,
+        missing=findings.missing,
+        missing_count=findings.missing_count,
+        missing_clash=findings.missing_clash,
+        unverified=findings.unverified,
+        unverified_first=findings.unverified_first,
+        references=findings.references,
+        matched=findings.verdicts[Verdict.LIVE].files,
+        unreferenced_metadata=findings.unreferenced_metadata,
+        skipped_sources=skipped,
+        rows_path=job.rows_path,
+        digest=digest,
+        engine=engine,
+        timings=timings,
+    )

@@ -1,0 +1,207 @@
+"""Run the relational plan over one table's spilled relations with DuckDB. Blocking: it lives in a worker thread.
+
+Everything that grows with the table stays on disk; DuckDB joins and sorts under its memory limit and spills
+beyond it. Reads and writes its scratch directory and the plan's own file, nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from lakesweep.cleanup import classify, plan_file
+from lakesweep.engines import fingerprints
+from lakesweep.engines.plan_sql import statements
+from lakesweep.engines.spill import scratch_writer
+from lakesweep.model.files import Reason, Tally, Verdict
+from lakesweep.ports.table import Layout
+
+SEEN_SCHEMA = pa.schema([pa.field("match_key", pa.string(), nullable=False)])
+
+_BATCH_ROWS = 65_536
+_KEPT_FREE = "8MB"
+"""Memory that is given back only when a step has left more of it unused. The default is sixteen times as much."""
+
+_INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {file}"
+_REFS = """
+SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coalesce(match_key, address) AS match_key,
+       inside, outside, guarded_name
+FROM {files}
+"""
+_PRINTS = """
+SELECT print, max(inside) AS inside
+FROM (SELECT print, inside FROM ({held}) UNION ALL SELECT print, inside FROM stand_ins)
+GROUP BY print
+"""
+"""The plan's `prints`, and those of sources that are here as fingerprints only."""
+_CONTRADICTIONS = (
+    "SELECT count(*) FROM lost ANTI JOIN held USING (print)",
+    "SELECT count(*) FROM held ANTI JOIN prints USING (print)",
+)
+"""Where fingerprints and what was recalled do not agree: something that is lost and not spelled, or the reverse."""
+_INCOMPLETE = "SELECT DISTINCT source FROM stand_ins SEMI JOIN lost USING (print) WHERE inside ORDER BY source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the plan says besides its rows."""
+
+    verdicts: dict[Verdict, Tally]
+    by_kind: dict[str, Tally]
+    by_reason: dict[Reason, Tally]
+    references: int
+    missing: tuple[str, ...]
+    missing_count: int
+    missing_clash: tuple[str, ...]
+    unverified: int
+    unverified_first: str | None
+    unreferenced_metadata: tuple[str, ...]
+
+
+class Detection:
+    """One table's relations. Call `judge`, `find_lost`, recall what it names if it names any, then `explain_lost`;
+    `find_suspects`, look again, `confirm` and `write_rows`."""
+
+    def __init__(self, scratch: Path, *, memory_limit: str, threads: int) -> None:
+        self.inventory = scratch / "inventory.parquet"
+        self.refs = scratch / "refs.parquet"
+        self.stand_ins = scratch / "stand_ins.parquet"
+        self.recalled = scratch / "recalled.parquet"
+        self.seen = scratch / "seen.parquet"
+        self._judged = scratch / "judged.parquet"
+        self._stopped = threading.Event()
+        self._db = duckdb.connect(
+            config={
+                "memory_limit": memory_limit,
+                "temp_directory": str(scratch / "duckdb"),
+                "threads": threads,
+                "allocator_flush_threshold": _KEPT_FREE,
+                "preserve_insertion_order": False,
+                "autoinstall_known_extensions": False,
+                "TimeZone": "UTC",
+            }
+        )
+
+    def judge(self, layout: Layout, cutoff: datetime) -> None:
+        """Join what is stored with what is referenced and judge the rest."""
+        self._execute(f"CREATE MACRO fingerprint(text) AS {fingerprints.EXPRESSION}")
+        self._view("inventory", _INVENTORY.format(file=_parquet(self.inventory)))
+        self._view("refs", _REFS.format(files=_parquet(self.refs)))
+        self._view("stand_ins", f"FROM {_parquet(self.stand_ins)}")
+        self._table("released")
+        self._view("held", statements()["held"])
+        self._execute(f"CREATE TABLE prints AS {_PRINTS.format(held=statements()['prints'])}")
+        with scratch_writer(self._judged, classify.JUDGED_SCHEMA) as writer:
+            for rows in self._stream("unreferenced", classify.UNREFERENCED_SCHEMA):
+                writer.write_batch(classify.judge_batch(rows, layout, cutoff))
+        self._view("judged", f"FROM {_parquet(self._judged)}")
+
+    def find_lost(self) -> list[int]:
+        """Sources of which something was not listed, and of which only fingerprints are here to say what."""
+        self._table("lost")
+        return [number for (number,) in self._all(_INCOMPLETE)]
+
+    def explain_lost(self) -> bool:
+        """Take what was recalled. Does it spell everything that was lost, and nothing that fingerprints do not know? If
+        not, they were not those of their sources, and nothing that they say counts."""
+        self._view("refs", _REFS.format(files=_parquet(self.refs, self.recalled)))
+        return not any(self._one(query)[0] for query in _CONTRADICTIONS)
+
+    def find_suspects(self) -> int:
+        """How many references should have been listed and were not."""
+        self._table("suspects")
+        return int(self._one("SELECT count(*) FROM suspects")[0])
+
+    def suspects(self) -> list[tuple[str, str]]:
+        """Match key and address (or bare name) of every suspect."""
+        return self._all("SELECT match_key, path FROM suspects")
+
+    def confirm(self) -> Findings:
+        """Take out of the suspects what `seen` found, and count everything."""
+        self._view("seen", f"FROM {_parquet(self.seen)}")
+        self._view("missing", statements()["missing"])
+        verdicts = dict.fromkeys(Verdict, Tally())
+        by_kind: dict[str, Tally] = {}
+        by_reason: dict[Reason, Tally] = {}
+        for name, kind, reason, files, size in self._all(statements()["tallies"]):
+            tally = Tally(files=files, bytes=int(size))
+            verdicts[Verdict(name)] += tally
+            if reason is not None:
+                by_kind[kind] = by_kind.get(kind, Tally()) + tally
+                by_reason[Reason(reason)] = by_reason.get(Reason(reason), Tally()) + tally
+        files, size = self._one(statements()["totals"])
+        judged = sum(verdicts.values(), Tally())
+        verdicts[Verdict.LIVE] = Tally(files=files - judged.files, bytes=int(size) - judged.bytes)
+        unverified, first = self._one(statements()["unverified"])
+        return Findings(
+            verdicts=verdicts,
+            by_kind=by_kind,
+            by_reason=by_reason,
+            references=int(self._one(statements()["references"])[0]),
+            missing=self._texts("missing_shown"),
+            missing_count=int(self._one(statements()["missing_count"])[0]),
+            missing_clash=self._texts("missing_clash"),
+            unverified=int(unverified),
+            unverified_first=first,
+            unreferenced_metadata=self._texts("unreferenced_metadata"),
+        )
+
+    def write_rows(self, rows_path: str) -> str:
+        """Write the plan's rows in order and return their digest."""
+        with plan_file.PlanWriter(rows_path) as plan:
+            for rows in self._stream("rows", plan_file.PLAN_SCHEMA):
+                plan.write(rows)
+        return plan.digest
+
+    def cancel(self) -> None:
+        """Make the running call end soon. May be called from another thread."""
+        self._stopped.set()
+        self._db.interrupt()
+
+    def close(self) -> None:
+        """Give back memory and temporary files."""
+        self._db.close()
+
+    def _table(self, name: str) -> None:
+        self._execute(f"CREATE TABLE {name} AS {statements()[name]}")
+
+    def _view(self, name: str, query: str) -> None:
+        self._execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+
+    def _stream(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for batch in self._db.sql(statements()[name]).to_arrow_reader(_BATCH_ROWS):
+            self._check_stopped()
+            yield batch.cast(schema)
+
+    def _all(self, query: str) -> list[Any]:
+        return self._execute(query).fetchall()
+
+    def _execute(self, query: str) -> duckdb.DuckDBPyConnection:
+        self._check_stopped()
+        return self._db.execute(query)
+
+    def _check_stopped(self) -> None:
+        """An interrupt between two queries would go unheard."""
+        if self._stopped.is_set():
+            raise duckdb.InterruptException("cancelled")
+
+    def _one(self, query: str) -> tuple[Any, ...]:
+        row: tuple[Any, ...] = self._all(query)[0]
+        return row
+
+    def _texts(self, name: str) -> tuple[str, ...]:
+        return tuple(text for (text,) in self._all(statements()[name]))
+
+
+def _parquet(*paths: Path) -> str:
+    # A data directory may have any name; no glob is meant.
+    literals = ", ".join("'" + re.sub(r"([*?\[])", r"[\1]", str(path).replace("'", "''")) + "'" for path in paths)
+    return f"read_parquet([{literals}])"

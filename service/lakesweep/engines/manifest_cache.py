@@ -1,0 +1,283 @@
+"""What immutable sources name, kept on disk across cycles, so that a steady cycle reads only new sources.
+
+There are two kinds of files. A pack has the fingerprints of all sources of a table, which are all that most cycles
+need (see `digests`) and which take next to no time to read. The references themselves are kept, a file for each
+source, only of sources for which fingerprints were not enough.
+
+The cache is never trusted: what a file holds counts only if it is signed with the installation's key, carries the very
+name that was asked for, was decoded by the same code, and is not less than metadata records of the source. Anything
+else is removed and read from storage again. It is never needed either: no disk, no cache, same plan. Several processes
+may share one directory, which nobody else may enter; files appear whole, and the last writer wins.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import io
+import os
+import stat
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+import structlog
+from pyarrow import ipc
+
+import lakesweep
+from lakesweep import __version__
+from lakesweep.ports.references import ELSEWHERE, REFERENCE_SCHEMA, TOLERATED, ReferenceSource
+
+_log = structlog.get_logger(__name__)
+
+_MAGIC = b"LSDIGST4"
+_SIGNATURE_BYTES = 32
+_ENTRY_LENGTH = struct.Struct("<Q")
+_KEY_LENGTH = struct.Struct("<I")
+_SUFFIX = ".refs"
+
+_REFRESH_SECONDS = 3600.0
+"""How exactly recency is kept: a hit writes to the disk at most this often per entry."""
+_ABANDONED_SECONDS = 3600.0
+"""A half-written file older than this has lost its writer."""
+_TRIM_EVERY = 0.05
+"""Share of the limit that may be written between two looks at the total size."""
+_TRIM_TO = 0.9
+_OURS_ALONE = 0o700
+_DECODERS = ("formats", "engines", "cleanup/addresses.py", "cleanup/arrow_json.py", "ports", "model")
+"""Everything that has a say in what a source names, below the package."""
+
+_REFERENCES = (
+    REFERENCE_SCHEMA,
+    REFERENCE_SCHEMA.append(TOLERATED),
+    REFERENCE_SCHEMA.append(TOLERATED).append(ELSEWHERE),
+)
+"""What a decoder may return."""
+PACK_SCHEMA = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),  # the cache key of a ReferenceSource
+        pa.field("prints", pa.list_(pa.uint64()), nullable=False),  # fingerprints of its references' match keys
+        pa.field("inside", pa.list_(pa.bool_()), nullable=False),  # see cleanup.addresses
+    ]
+)
+"""Sources with their references as the big joins see them."""
+_PACKS = (PACK_SCHEMA,)
+
+
+class DigestCache:
+    """Decoded references by source, least recently used first to go. Safe to call from several threads."""
+
+    def __init__(self, directory: Path, *, limit_bytes: int, key: bytes) -> None:
+        """`key` signs every entry; see `state.installation_key`."""
+        self._directory = directory
+        self._signing_key = key
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._unseen_bytes = limit_bytes  # the first store looks at what is already there
+        self._writable = True
+        self._private: bool | None = None
+
+    def load(self, source: ReferenceSource) -> pa.RecordBatch | None:
+        """What the source names, or None if that must be read from storage."""
+        if not cacheable(source):
+            return None
+        batch = next(self._load(_key(source.cache_key), _REFERENCES), None)
+        return None if batch is None or falls_short(source, batch.num_rows) else batch
+
+    def store(self, source: ReferenceSource, batch: pa.RecordBatch) -> None:
+        """Remember what the source names. A full or broken disk turns the cache off and nothing else."""
+        if cacheable(source):
+            self._store(_key(source.cache_key), [batch], "zstd")
+
+    def load_pack(self, scope: str) -> Iterator[pa.RecordBatch]:
+        """The fingerprints that were stored under the same scope, as PACK_SCHEMA, as far as they are sound."""
+        return self._load(_key(scope), _PACKS)
+
+    def store_pack(self, scope: str, pack: Iterable[pa.RecordBatch]) -> None:
+        """Put these in place of what the scope had. It says all that fingerprints depend on besides their sources.
+        `pack` may read from what `load_pack` gives."""
+        self._store(_key(scope), pack, None)
+
+    def remove_pack(self, scope: str) -> None:
+        """What the scope had is not to be used again."""
+        _remove(self._path(_key(scope)))
+
+    def _load(self, key: bytes, schemas: tuple[pa.Schema, ...]) -> Iterator[pa.RecordBatch]:
+        path = self._path(key)
+        try:
+            if not self._is_ours_alone():
+                return
+            with path.open("rb", buffering=0) as file:
+                found = os.fstat(file.fileno())
+                self._refresh(path, found.st_mtime)
+                while file.tell() < max(found.st_size, 1):
+                    yield self._unpack(_next_entry(file, found.st_size), key, schemas)
+        except OSError:
+            return
+        except (ValueError, struct.error, pa.ArrowException):
+            _log.warning("cache_entry_damaged", path=str(path))
+            _remove(path)
+
+    def _store(self, key: bytes, batches: Iterable[pa.RecordBatch], compression: str | None) -> None:
+        if not self._writable:
+            return
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=_OURS_ALONE)
+            if not self._is_ours_alone():
+                self._writable = False
+                return
+            written = self._write(self._path(key), (self._pack(batch, key, compression) for batch in batches))
+            self._trim_after(written)
+        except OSError as exc:
+            self._writable = False
+            _log.warning("cache_off", directory=str(self._directory), why=str(exc))
+
+    def _is_ours_alone(self) -> bool:
+        """May nobody else write here? A directory of ours is closed to others; one of somebody else is not used."""
+        if self._private is None:
+            found = self._directory.lstat()
+            self._private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if not self._private:
+                _log.warning("cache_off", directory=str(self._directory), why="it belongs to another user")
+            elif stat.S_IMODE(found.st_mode) != _OURS_ALONE:
+                self._directory.chmod(_OURS_ALONE)
+        return self._private
+
+    def _pack(self, batch: pa.RecordBatch, key: bytes, compression: str | None) -> bytes:
+        sink = pa.BufferOutputStream()
+        with ipc.new_stream(sink, batch.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
+            writer.write_batch(batch)
+        body = b"".join((_KEY_LENGTH.pack(len(key)), key, sink.getvalue()))
+        length = _ENTRY_LENGTH.pack(len(_MAGIC) + _SIGNATURE_BYTES + len(body))
+        return b"".join((length, _MAGIC, self._signature(body), body))
+
+    def _unpack(self, entry: bytes, key: bytes, schemas: tuple[pa.Schema, ...]) -> pa.RecordBatch:
+        """The batch, or ValueError if this is not exactly what `_pack` wrote for this key."""
+        head = len(_MAGIC) + _SIGNATURE_BYTES
+        body = memoryview(entry)[head:]
+        signed = hmac.compare_digest(self._signature(body), entry[len(_MAGIC) : head])
+        if entry[: len(_MAGIC)] != _MAGIC or not signed:
+            raise ValueError("the signature does not match")
+        start = _KEY_LENGTH.size
+        (length,) = _KEY_LENGTH.unpack(body[:start])
+        if body[start : start + length] != key:
+            raise ValueError("entry of another source")
+        with ipc.open_stream(pa.py_buffer(body[start + length :])) as reader:
+            batch = reader.read_next_batch()
+        if batch.schema not in schemas:
+            raise ValueError("not what an entry of this kind holds")
+        return batch
+
+    def _signature(self, body: bytes | memoryview) -> bytes:
+        return hmac.digest(self._signing_key, body, "sha256")
+
+    def _path(self, key: bytes) -> Path:
+        name = hashlib.sha256(key).hexdigest()
+        return self._directory / name[:2] / f"{name}{_SUFFIX}"
+
+    def _write(self, path: Path, entries: Iterable[bytes]) -> int:
+        """Whole or not at all, whoever else writes the same file. Returns how much; nothing if it is too much."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+        written = 0
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for entry in entries:
+                    written += len(entry)
+                    if written > self._limit_bytes:
+                        return 0
+                    file.write(entry)
+            Path(partial).replace(path)
+        finally:
+            Path(partial).unlink(missing_ok=True)
+        return written
+
+    def _refresh(self, path: Path, used_at: float) -> None:
+        if time.time() - used_at < _REFRESH_SECONDS:
+            return
+        try:
+            os.utime(path)
+        except OSError:
+            return  # a neighbour trimmed it, or the disk is read-only: recency is only a hint
+
+    def _trim_after(self, written: int) -> None:
+        with self._lock:
+            self._unseen_bytes += written
+            if self._unseen_bytes < self._limit_bytes * _TRIM_EVERY:
+                return
+            self._unseen_bytes = 0
+            self._trim()
+
+    def _trim(self) -> None:
+        """Remove the least recently used entries until the cache is well below its limit."""
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        if total <= self._limit_bytes:
+            return
+        for _, size, path in entries:
+            path.unlink(missing_ok=True)
+            total -= size
+            if total <= self._limit_bytes * _TRIM_TO:
+                return
+
+    def _entries(self) -> Iterator[tuple[float, int, Path]]:
+        for path in self._directory.glob("??/*"):
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                continue  # a neighbour was faster
+            if path.suffix == _SUFFIX:
+                yield found.st_mtime, found.st_size, path
+            elif time.time() - found.st_mtime > _ABANDONED_SECONDS:
+                path.unlink(missing_ok=True)
+
+
+def cacheable(source: ReferenceSource) -> bool:
+    """Without a recorded length a name alone would have to vouch for the content."""
+    return source.size_bytes is not None
+
+
+def falls_short(source: ReferenceSource, references: int) -> bool:
+    """Are these fewer references than metadata says that the source has?"""
+    return source.at_least is not None and references < source.at_least
+
+
+def _remove(path: Path) -> None:
+    """A directory that may only be read keeps what it has: damage is found out again, and the plan needs none of it."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _key(text: str) -> bytes:
+    """Other code may decode another way, so each has entries of its own."""
+    return f"{__version__}|{_decoders()}|{text}".encode()
+
+
+@functools.cache
+def _decoders() -> str:
+    """A digest of the code that decodes, as it stands on disk: a version number does not see a change in place."""
+    top = Path(lakesweep.__file__).parent
+    found = hashlib.sha256(f"{pa.__version__} {fastavro.__version__}".encode())
+    for part in _DECODERS:
+        place = top / part
+        for file in [place] if place.is_file() else sorted(place.rglob("*")):
+            if file.suffix in (".py", ".sql", ".so"):
+                found.update(f"{file.relative_to(top)}\0".encode())
+                found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def _next_entry(file: io.RawIOBase, size: int) -> bytes:
+    """The next entry of a file of this size. ValueError if it cannot be whole."""
+    head = file.read(_ENTRY_LENGTH.size) or b""
+    (length,) = _ENTRY_LENGTH.unpack(head) if len(head) == _ENTRY_LENGTH.size else (size,)
+    if length > size - file.tell():
+        raise ValueError("cut off")
+    return file.read(length) or b""

@@ -1,0 +1,185 @@
+"""Fingerprints of sources in place of their references, wherever a plan would look at nothing else.
+
+The joins that keep files compare fingerprints anyway, so for them a source's digest is as good as its references:
+it takes a tenth of the room, and where an earlier cycle has left it in the cache, the source need not be read. It may
+not stand in where exact addresses decide: for a source of the expired side, for one that may spell an address the
+format has released, for references that guard names elsewhere, and for live files outside the roots, which are
+counted by address. Those are used in full, as are sources of which something turns out to be missing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.cleanup import addresses
+from lakesweep.engines import fingerprints
+from lakesweep.engines.manifest_cache import PACK_SCHEMA, DigestCache, cacheable, falls_short
+from lakesweep.model.location import Location
+from lakesweep.ports.references import ReferenceSource
+from lakesweep.ports.table import MatchBy
+
+STAND_IN_SCHEMA = pa.schema(
+    [
+        pa.field("print", pa.uint64(), nullable=False),  # the fingerprint of a reference's match key
+        pa.field("inside", pa.bool_(), nullable=False),  # see cleanup.addresses
+        pa.field("source", pa.int32(), nullable=False),  # the place of its source in the list of all
+    ]
+)
+"""What stands in for references."""
+
+_HASHED_AT_ONCE = 65_536
+"""Rows that wait to be hashed together: DuckDB takes a millisecond for any number, a source has a thousand."""
+_SAVED_AT_ONCE = 32 * 1024 * 1024
+"""Bytes of new digests that wait to be saved: of more than three million references."""
+_PACKED_AT_ONCE = 1024 * 1024
+
+_NOTHING = pa.RecordBatch.from_pylist([], schema=STAND_IN_SCHEMA)
+
+
+class Ready(NamedTuple):
+    """What can be handed on now."""
+
+    in_full: pa.RecordBatch | None = None
+    """References of a source that nothing can stand in for, as PLACED_SCHEMA."""
+    stand_ins: pa.RecordBatch = _NOTHING
+    """Of any number of sources, as STAND_IN_SCHEMA."""
+
+
+class Digests:
+    """The digests of one plan. Call `stored` and use it up, `rest`, `add` what was read, also from several threads,
+    `flush` and `save`."""
+
+    def __init__(
+        self,
+        cache: DigestCache | None,
+        sources: Sequence[ReferenceSource],
+        *,
+        match_by: MatchBy,
+        roots: Sequence[Location],
+        released: pa.Array,
+    ) -> None:
+        """`released` are the match keys of what the format has released."""
+        self._cache = cache
+        self._numbers = {source: number for number, source in enumerate(sources)}
+        self._fingerprints = fingerprints.shared()
+        places = sorted(root.match_key.rstrip("/") for root in roots)
+        guarded = ["names are guarded"] if len(places) > 1 else []
+        self._scope = "|".join([self._fingerprints.identity, match_by, *guarded, *places])
+        self._released = frozenset(released.to_pylist())
+        self._known: set[str] = set()
+        """Cache keys of sources that are stood in for."""
+        self._lock = threading.RLock()
+        self._waiting: list[tuple[ReferenceSource, pa.RecordBatch]] = []
+        self._rows = 0
+        self._new: list[pa.RecordBatch] = []
+        self._new_bytes = 0
+
+    def stored(self) -> Iterator[pa.RecordBatch]:
+        """What the cache has to stand in, as STAND_IN_SCHEMA."""
+        if self._cache is None:
+            return
+        wanted = {source.cache_key: (source, number) for source, number in self._numbers.items() if _storable(source)}
+        released = self._fingerprints.of(pa.array(self._released, pa.string()))
+        for pack in self._cache.load_pack(self._scope):
+            spell_released = pc.is_in(pack.column("prints").flatten(), value_set=released)
+            doubtful = set(pc.list_parent_indices(pack.column("prints")).filter(spell_released).to_pylist())
+            counts = pc.list_value_length(pack.column("prints")).to_pylist()
+            found: list[int | None] = []
+            for row, key in enumerate(pack.column("source").to_pylist()):
+                source, number = wanted.get(key, (None, None))
+                if source is None or row in doubtful or falls_short(source, counts[row]):
+                    found.append(None)
+                else:
+                    found.append(number)
+                    del wanted[key]
+            yield _stand_ins(pack, pa.array(found, pa.int32()))
+        self._known = {source.cache_key for source in self._numbers if _storable(source)} - wanted.keys()
+
+    def rest(self) -> list[ReferenceSource]:
+        """Which sources must be read."""
+        return [source for source in self._numbers if not source.retained or source.cache_key not in self._known]
+
+    def add(self, source: ReferenceSource, placed: pa.RecordBatch) -> Ready:
+        """Take what a source names, made ready for the join."""
+        if not source.retained or placed.column("guarded_name").null_count < placed.num_rows:
+            return Ready(placed)
+        if pc.any(placed.column("outside")).as_py():
+            return Ready(placed)
+        if self._released and not self._released.isdisjoint(addresses.placed_keys(placed).to_pylist()):
+            return Ready(placed)
+        with self._lock:
+            self._waiting.append((source, placed))
+            self._rows += placed.num_rows
+            if self._rows < _HASHED_AT_ONCE:
+                return Ready()
+            waiting, self._waiting, self._rows = self._waiting, [], 0
+        return Ready(stand_ins=self._hashed(waiting))
+
+    def flush(self) -> pa.RecordBatch:
+        """What stands in for the last sources that were added."""
+        waiting, self._waiting = self._waiting, []
+        return self._hashed(waiting) if waiting else _NOTHING
+
+    def save(self) -> None:
+        """Leave what is new to the next cycle, and of what was there what is still of use."""
+        with self._lock:
+            new, self._new, self._new_bytes = self._new, [], 0
+            if not new or self._cache is None:
+                return
+            replaced = {key for pack in new for key in pack.column("source").to_pylist()}
+            kept = pa.array(self._known - replaced, pa.string())
+            self._known |= replaced
+            old = self._cache.load_pack(self._scope)
+            left = (pack.filter(pc.is_in(pack.column("source"), value_set=kept)) for pack in old)
+            self._cache.store_pack(self._scope, _larger(chain(new, left)))
+
+    def forget(self) -> None:
+        """Let the next cycle read everything again."""
+        if self._cache is not None:
+            self._cache.remove_pack(self._scope)
+
+    def _hashed(self, waiting: Sequence[tuple[ReferenceSource, pa.RecordBatch]]) -> pa.RecordBatch:
+        prints = self._fingerprints.of(pa.concat_arrays([addresses.placed_keys(placed) for _, placed in waiting]))
+        inside = pa.concat_arrays([placed.column("inside") for _, placed in waiting])
+        ends = pa.array(accumulate((placed.num_rows for _, placed in waiting), initial=0), pa.int32())
+        keys = pa.array([source.cache_key for source, _ in waiting], pa.string())
+        lists = [pa.ListArray.from_arrays(ends, values) for values in (prints, inside)]
+        pack = pa.RecordBatch.from_arrays([keys, *lists], schema=PACK_SCHEMA)
+        storable = pack.filter(pa.array([_storable(source) for source, _ in waiting]))
+        with self._lock:
+            self._new += [storable] if storable.num_rows else []
+            self._new_bytes += storable.nbytes
+            if self._new_bytes >= _SAVED_AT_ONCE:
+                self.save()
+        return _stand_ins(pack, pa.array([self._numbers[source] for source, _ in waiting], pa.int32()))
+
+
+def _storable(source: ReferenceSource) -> bool:
+    return source.retained and cacheable(source)
+
+
+def _stand_ins(pack: pa.RecordBatch, numbers: pa.Array) -> pa.RecordBatch:
+    """The rows of a pack's sources, of which these are the numbers; those of sources without one are left out."""
+    prints = pack.column("prints")
+    of_rows = numbers.take(pc.list_parent_indices(prints))
+    columns = [prints.flatten(), pack.column("inside").flatten(), of_rows]
+    rows = pa.RecordBatch.from_arrays(columns, schema=STAND_IN_SCHEMA)
+    return rows.filter(of_rows.is_valid()) if of_rows.null_count else rows
+
+
+def _larger(packs: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same in fewer pieces: many cycles add a single source each."""
+    held: list[pa.RecordBatch] = []
+    for pack in packs:
+        held.append(pack)
+        if sum(one.nbytes for one in held) >= _PACKED_AT_ONCE:
+            yield pa.concat_batches(held)
+            held = []
+    if held:
+        yield pa.concat_batches(held)

@@ -1,0 +1,135 @@
+"""The reference phase of the in-process engine: everything that names files, ready for the join.
+
+What metadata names directly is spilled with its full addresses; sources are stood in for by their fingerprints where
+that is enough (see `digests`), and need not be read where the cache has these. When something turns out not to be
+stored, the sources concerned are read in full after all, so that it has a name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NoReturn, TypeVar
+
+import pyarrow as pa
+
+from lakesweep.cleanup import addresses
+from lakesweep.cleanup.addresses import PLACED_SCHEMA, Role
+from lakesweep.engines import common
+from lakesweep.engines.duckdb_plan import Detection
+from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_fingerprints import STAND_IN_SCHEMA, Digests, Ready
+from lakesweep.engines.sources import SourceReader, Use
+from lakesweep.engines.spill import Spill
+from lakesweep.model.errors import EngineFailed, Indeterminate
+from lakesweep.ports.engine import OrphanJob
+from lakesweep.ports.references import References, ReferenceSource
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True)
+class ReferencePhase:
+    """Reads the references of one plan into the files of its detection."""
+
+    job: OrphanJob
+    references: References
+    work: Detection
+    reader: SourceReader
+    cache: DigestCache | None
+    threads: Executor
+    skipped: int = field(init=False, default=0)
+    """How much of the expired side had to be left out."""
+    _place: Use[pa.RecordBatch] = field(init=False)
+    _digests: Digests | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._place = common.placing(self.job.layout.match_by, self.job.roots)
+
+    async def read(self) -> None:
+        """Everything, in full or as fingerprints."""
+        async with (
+            Spill(self.work.refs, PLACED_SCHEMA, self.threads) as spill,
+            Spill(self.work.stand_ins, STAND_IN_SCHEMA, self.threads) as standing,
+        ):
+            released = await self._named_directly(spill)
+            self._digests = digests = await self._in_thread(partial(self._new_digests, released))
+            try:
+                await self._stored(standing, digests)
+                await self._rest(spill, standing, digests)
+            finally:
+                await self._in_thread(digests.save)
+
+    async def recall(self, numbers: Sequence[int]) -> None:
+        """Read these sources in full, although their fingerprints were enough up to now."""
+        async with Spill(self.work.recalled, PLACED_SCHEMA, self.threads) as spill:
+            sources = [self.references.sources[number] for number in numbers]
+            async with aclosing(self.reader.read(sources, self._place)) as found:
+                async for _, placed in found:
+                    if placed is not None:  # it always is: only retained sources are stood in for
+                        await spill.add(placed)
+
+    async def invalidate_and_fail(self) -> NoReturn:
+        """What was recalled does not say what its fingerprints said: no word of this plan can be relied on."""
+        if self._digests is not None:
+            await self._in_thread(self._digests.forget)
+        raise EngineFailed(
+            "a source of references does not name what it named when it was read before: somebody has changed it in "
+            "place. What was remembered of this table is forgotten; the next run reads all of it again"
+        )
+
+    async def _named_directly(self, spill: Spill) -> pa.Array:
+        """What metadata names. Returns the match keys of what it releases."""
+        released = [pa.array([], pa.string())]
+        match_by, roots = self.job.layout.match_by, self.job.roots
+        for role, paths, tolerated in common.named_directly(self.references):
+            try:
+                placed = await self._in_thread(partial(addresses.place, paths, role, match_by, roots, tolerated))
+            except Indeterminate:
+                if role is Role.NAMED:
+                    raise
+                self.skipped += 1
+                continue
+            await spill.add(placed)
+            if role is Role.RELEASED:
+                released.append(addresses.placed_keys(placed))
+        return pa.concat_arrays(released)
+
+    async def _stored(self, standing: Spill, digests: Digests) -> None:
+        """Fingerprints of the sources that the cache knows."""
+        packs = digests.stored()
+        while (rows := await self._in_thread(partial(next, packs, None))) is not None:
+            await standing.add(rows)
+
+    async def _rest(self, spill: Spill, standing: Spill, digests: Digests) -> None:
+        """The other sources, decoded."""
+
+        def use(source: ReferenceSource, batch: pa.RecordBatch) -> Ready:
+            return digests.add(source, self._place(source, batch))
+
+        sources = self.reader.read(digests.rest(), use, keep=_in_full)
+        async with aclosing(sources) as found:
+            async for _, ready in found:
+                if ready is None:
+                    self.skipped += 1
+                    continue
+                if ready.in_full is not None:
+                    await spill.add(ready.in_full)
+                await standing.add(ready.stand_ins)
+        await standing.add(await self._in_thread(digests.flush))
+
+    def _new_digests(self, released: pa.Array) -> Digests:
+        match_by, roots = self.job.layout.match_by, self.job.roots
+        return Digests(self.cache, self.references.sources, match_by=match_by, roots=roots, released=released)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+
+
+def _in_full(ready: Ready) -> bool:
+    """Of other sources the cache keeps the digests."""
+    return ready.in_full is not None

@@ -1,0 +1,49 @@
+"""How many files a table has, before anybody looks: from its metadata and from earlier runs. Pure.
+
+Metadata counts live files only, and some tables keep no count; a run has listed everything, garbage included, but
+some time ago. The larger of the two is taken: too small an engine for a table is worse than too large a one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lakesweep.ports.table import TableState
+
+RUNS_LOOKED_AT = 5
+"""A run that failed before it had listed says nothing; one of so many before it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number of files and who says so."""
+
+    files: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"about {self.files} files by {self.source}"
+
+
+def estimate(state: TableState, runs: Iterable[dict[str, Any]]) -> Estimate | None:
+    """The larger of what the metadata and the newest run that listed the table say. `runs` are documents of runs,
+    newest first."""
+    said = [_by_metadata(state), _by_last_run(runs)]
+    return max((one for one in said if one is not None), key=lambda one: one.files, default=None)
+
+
+def _by_metadata(state: TableState) -> Estimate | None:
+    if state.estimated_files is None:
+        return None
+    return Estimate(files=state.estimated_files, source="its metadata")
+
+
+def _by_last_run(runs: Iterable[dict[str, Any]]) -> Estimate | None:
+    for run in runs:
+        listed = sum(run["kept"].values()) + run["orphans"]["count"]
+        if listed:
+            left = listed - run["deleted"]["count"]
+            return Estimate(files=max(left, 0), source=f"the run of {run['started_at'][:16].replace('T', ' ')} UTC")
+    return None

@@ -1,0 +1,138 @@
+"""Where a table's current metadata comes from: a catalog, or a bare location that proves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakesweep.formats import special_files
+from lakesweep.formats.iceberg import layout, pyiceberg_roundtrip
+from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog, Identifier, Pointer
+from lakesweep.formats.iceberg.layout import VERSION_HINT
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
+from lakesweep.model.errors import NotFound, Refused
+from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage
+
+_VERSION = re.compile(r"v?(\d+)[.-]")
+
+
+class Source(Protocol):
+    """What an open table asks for its head."""
+
+    @property
+    def executable(self) -> bool:
+        """Is the pointer a proof?"""
+        ...
+
+    async def pointer(self) -> Pointer:
+        """The current metadata file."""
+        ...
+
+    async def no_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
+        """Why no snapshot of this table can be expired through here; None when they can."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogSource:
+    """A table of a catalog: the only proof of what is current."""
+
+    catalog: IcebergCatalog
+    identifier: Identifier
+    tenant_root: Location | None = None
+    """Outside of it no metadata file is written."""
+    executable: bool = True
+
+    async def pointer(self) -> Pointer:
+        """Ask the catalog."""
+        return await self.catalog.pointer(self.identifier)
+
+    async def no_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
+        """Depends on who writes the commit, and on what they would lose."""
+        if any(entry.manifest_list is None for entry in metadata.snapshots):
+            return "pyiceberg cannot commit to a version 1 table whose snapshots list their manifests inline"
+        match await self.catalog.commit_style():
+            case CommitStyle.SERVER:
+                return None
+            case CommitStyle.CLIENT:
+                return await self._no_client_expiry(metadata, data)
+            case CommitStyle.UNKNOWN:
+                return await self.catalog.no_swap()
+
+    async def _no_client_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
+        if not self.catalog.can_write:
+            return "this catalog needs us to write the metadata file, and this process only reads"
+        if not layout.writes_inside(metadata, self.tenant_root):
+            return "its write.metadata.path is outside the tenant's root, where nothing is written"
+        if unproven := await self.catalog.no_swap():
+            return unproven
+        dangling = [str(ref) for ref in metadata.refs if metadata.snapshot(ref.snapshot_id) is None]
+        if dangling:
+            return f"{dangling[0]} points at no snapshot, and pyiceberg cannot remove such a ref"
+        return await asyncio.to_thread(pyiceberg_roundtrip.what_is_lost, data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BareSource:
+    """A location without a catalog. Its newest metadata file is a guess, good enough to plan by, never to delete by."""
+
+    location: Location
+    storage: Storage
+    executable: bool = False
+
+    async def pointer(self) -> Pointer:
+        """The metadata file itself, or what the version hint names, or the highest version."""
+        if self.location.name.endswith(METADATA_SUFFIXES):
+            return Pointer(metadata_location=self.location.raw)
+        files = await self._metadata_files()
+        if not files:
+            raise Refused(
+                "not_a_table", f"{self.location} holds no metadata/*.metadata.json: it is not an Iceberg table"
+            )
+        hinted = await self._hinted(files)
+        newest = hinted or max(files.values(), key=_rank)
+        return Pointer(metadata_location=newest.raw)
+
+    async def no_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:  # noqa: ARG002
+        """A plan may show what would expire; executing it is refused anyway."""
+        return None
+
+    async def _metadata_files(self) -> dict[str, Location]:
+        found: dict[str, Location] = {}
+        directory = self.location.join("metadata").as_directory()
+        await special_files.refuse(self.storage, directory)
+        async with aclosing(self.storage.list(directory)) as batches:
+            async for batch in batches:
+                for path in batch.column("path").to_pylist():
+                    location = Location.parse(path)
+                    if location.name.endswith(METADATA_SUFFIXES) and location.path == directory.path + location.name:
+                        found[location.name] = location
+        return found
+
+    async def _hinted(self, files: dict[str, Location]) -> Location | None:
+        """A hint may lag behind by the commits whose writers died before they updated it."""
+        hint = self.location.join("metadata", VERSION_HINT)
+        try:
+            text = (await self.storage.read(hint)).decode("utf-8", "replace").strip()
+        except NotFound:
+            return None
+        if not text.isascii() or not text.isdigit():
+            return files.get(text) or files.get(f"{text}.metadata.json")
+        version, best = int(text), None
+        while (name := _versioned(version, files)) is not None:
+            best, version = files[name], version + 1
+        return best
+
+
+def _versioned(version: int, files: dict[str, Location]) -> str | None:
+    names = (f"v{version}{infix}{suffix}" for infix in ("", ".gz") for suffix in METADATA_SUFFIXES)
+    return next((name for name in names if name in files), None)
+
+
+def _rank(location: Location) -> tuple[int, str]:
+    found = _VERSION.match(location.name)
+    return int(found.group(1)) if found else -1, location.name

@@ -1,0 +1,12 @@
+"""What the algorithm needs from the outside world, one port per file. Each adapter passes its port's contract suite.
+
+table       one table, opened: load, plan and commit an expiry, name its references
+references  what names files at one state of a table
+engine      finds orphans: list, then mark, then judge
+storage     list, read and write objects
+deleter     delete objects; apart from storage on purpose, and imported by few
+state       what survives a restart: runs, plans, the journal, leases, holds
+audit       the record of what a run changed
+run         what a run gets from whoever started it: its fence, its slots, its progress line
+clock       where `now` comes from
+"""

@@ -1,0 +1,50 @@
+"""Where one run records what it changes. `audit.trail` implements it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakesweep.model.run import CleanupRun
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.state import BatchRecord
+
+
+class Audit(Protocol):
+    """Where one run records what it does. Every method raises AuditFailed if the record is not safely stored."""
+
+    async def begin(self, run: CleanupRun) -> None:
+        """The plan is checked and about to be executed."""
+        ...
+
+    async def expiring(self, plan: ExpiryPlan) -> None:
+        """An expiry is about to be committed."""
+        ...
+
+    async def expired(self, plan: ExpiryPlan) -> None:
+        """An expiry was committed."""
+        ...
+
+    async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
+        """A batch is about to be deleted, except what was spared. Both are rows of a plan."""
+        ...
+
+    async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
+        """What became of a batch: rows of FATES_SCHEMA."""
+        ...
+
+    async def end(self, run: CleanupRun) -> None:
+        """The run is over; one that was refused before it began anything is recorded too."""
+        ...
+
+
+DELETE_RESULTS_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("fate", pa.string(), nullable=False),  # a `DeleteStatus`
+        pa.field("why", pa.string()),  # what the store said
+    ]
+)
+"""What became of files."""

@@ -1,0 +1,52 @@
+"""What a lease and a journal entry allow. Pure: every store loads, asks here, and writes what it is told.
+
+A lease is valid while it is the newest of its table and `now` is before `expires_at`. A released lease is
+one that expired long ago: the row stays for ever, so that tokens only grow. A lease that ends later than any lease
+can was granted by a clock that has been set back since; whoever holds it renews it soon, or is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lakesweep.model.errors import LeaseLost, StateError
+from lakesweep.model.run import Lease
+from lakesweep.ports.state import BatchRecord, BatchState
+
+LONGEST_LEASE = timedelta(days=1)
+RELEASED = datetime.fromtimestamp(0, UTC)
+"""When a released lease ended, whatever the clock was then."""
+
+
+def grant(newest: Lease | None, *, table: str, owner: str, ttl: timedelta, now: datetime) -> Lease | None:
+    """The next lease, or None while another owner holds a valid one. An owner that asks again voids its own."""
+    if newest and newest.owner != owner and now < newest.expires_at <= now + LONGEST_LEASE:
+        return None
+    token = newest.token + 1 if newest else 1
+    return Lease(table=table, owner=owner, token=token, expires_at=now + ttl)
+
+
+def require_valid(newest: Lease | None, *, table: str, token: int, now: datetime) -> Lease:
+    """The newest lease if `token` is its token and it is unexpired; else LeaseLost."""
+    if newest is None or newest.token < token:
+        raise LeaseLost(f"the lease on {table} with token {token} was never granted by this state store")
+    if newest.token > token:
+        raise LeaseLost(f"the lease on {table} with token {token} is void: {newest.owner} was granted {newest.token}")
+    if now >= newest.expires_at:
+        raise LeaseLost(f"the lease on {table} with token {token} ended at {newest.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+    return newest
+
+
+def closing(stored: BatchRecord | None, record: BatchRecord) -> BatchRecord:
+    """The journal entry after `record` finished its intent. Finishing again is fine only with equal content."""
+    done = replace(record, state=BatchState.DONE)
+    if stored is None:
+        raise StateError(f"batch {record.number} of run {record.run_id} has no intent in the journal")
+    if stored.state is BatchState.DONE:
+        if stored == done:
+            return stored
+        raise StateError(f"batch {record.number} of run {record.run_id} is already finished with another outcome")
+    if (stored.first, stored.count, stored.fencing_token) != (done.first, done.count, done.fencing_token):
+        raise StateError(f"batch {record.number} of run {record.run_id} does not match its intent in the journal")
+    return done

@@ -1,0 +1,162 @@
+"""Walk one local tree: files with size and time, as Arrow batches. Blocking; runs in a few worker threads per root.
+
+Directories are read by `_walk`, compiled and without the interpreter lock, so that threads really run side by side;
+here its columns become Arrow, without a copy, and its errors ours.
+
+Never follows a symbolic link below the root, never lists one, and never ends early without an error: what
+cannot be read raises, only what has gone in the meantime is left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Generator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import structlog
+
+from lakesweep.model.errors import Denied, StorageError, Unavailable
+from lakesweep.model.files import AgeBy
+from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.storage.local._walk import Reader, Rows, Tree, open_directory
+
+BATCH_ROWS = 16_384
+"""Large enough that threads seldom meet at the interpreter lock, a few megabytes with paths as they are in tables."""
+
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+"""Vanished, or replaced by a file or a link: nothing of ours is there any more."""
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Of the years 1 and 9999."""
+
+log = structlog.get_logger(__name__)
+
+
+class Walk:
+    """One walk over the tree at `root` (an absolute path), or only over its directory `below`, or only over what is
+    right there unless `deep`. The root may be a link, for it is what the operator configured; nothing below it may."""
+
+    def __init__(
+        self,
+        root: str,
+        below: str = "",
+        *,
+        deep: bool = True,
+        age_by: AgeBy = AgeBy.CHANGE,
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
+        self._root = root
+        self._batch_rows = batch_rows
+        self._prefix = "file:///" if root == "/" else f"file://{root}/"
+        places = (os.fsencode(place) for place in (root, below, self._prefix))
+        self._tree = Tree(*places, deep=deep, by_change=age_by is AgeBy.CHANGE)
+
+    def stop(self) -> None:
+        """End the walk soon. For a consumer that went away; whoever stops does not look at the rest."""
+        self._tree.stop()
+
+    def close(self) -> None:
+        """Give the root back, after the last of the `batches` was closed."""
+        self._tree.close()
+
+    @property
+    def has_more(self) -> bool:
+        """Is there a directory that nobody has begun with?"""
+        return self._tree.waiting > 0
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Regular files below the root, in batches of LISTING_SCHEMA. Several of these may be iterated at once, each by
+        a thread of its own: every file is in one batch of one of them, and none ends before all have been read."""
+        reader = Reader(self._tree)
+        try:
+            while (rows := self._read(reader)) is not None:
+                yield _batch(rows)
+        finally:
+            reader.close()
+        if skipped := self._tree.take_skipped():
+            log.warning("names_not_utf8_skipped", root=self._root, skipped=skipped)
+
+    def _read(self, reader: Reader) -> Rows | None:
+        try:
+            return reader.read(self._batch_rows)
+        except OSError as exc:
+            place = f"{self._prefix}{exc.filename}" if exc.filename else f"file://{self._root}"
+            raise translated(exc, place) from exc
+
+
+def _batch(rows: Rows) -> pa.RecordBatch:
+    """The same memory as Arrow arrays, which keep `rows` alive."""
+    offsets, text, sizes, times = (pa.foreign_buffer(address, size, rows) for address, size in rows.buffers)
+    modified_at = LISTING_SCHEMA.field("modified_at").type
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.Array.from_buffers(pa.string(), rows.count, [None, offsets, text], null_count=0),
+            pa.Array.from_buffers(pa.int64(), rows.count, [None, sizes], null_count=0),
+            pa.Array.from_buffers(modified_at, rows.count, [None, times], null_count=0),
+            pa.nulls(rows.count, pa.string()),
+        ],
+        schema=LISTING_SCHEMA,
+    )
+
+
+def directories(root: str, below: str = "") -> list[str]:
+    """The names of the directories right inside a directory below a root, in order. A name that is not UTF-8 is left
+    out, as in a walk."""
+    try:
+        try:
+            handle = open_directory(os.fsencode(root), os.fsencode(below))
+        except OSError as exc:
+            if exc.errno not in _GONE:
+                raise
+            return []
+        try:
+            with os.scandir(handle) as entries:
+                found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        finally:
+            os.close(handle)
+    except OSError as exc:
+        raise translated(exc, f"file://{root}/{below}" if below else f"file://{root}") from exc
+    return sorted(name for name in found if _is_text(name))
+
+
+def irregular(root: str) -> list[str]:
+    """Addresses of what a walk leaves out: anything below the root that is neither a regular file nor a directory."""
+    found: list[str] = []
+    waiting = [root]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        found.append(f"file://{entry.path}")
+        except OSError as exc:
+            if exc.errno not in _GONE:
+                raise translated(exc, f"file://{directory}") from exc
+    return sorted(found)
+
+
+def modified_at(status: os.stat_result, age_by: AgeBy) -> datetime:
+    """The time by which a file or a directory is judged. Some file systems take any number; `_walk` does the same with
+    one that is no date."""
+    by_change = age_by is AgeBy.CHANGE
+    seconds = max(status.st_mtime, status.st_ctime) if by_change else status.st_mtime
+    return datetime.fromtimestamp(min(max(seconds, _FIRST_SECOND), _LAST_SECOND), UTC)
+
+
+def translated(exc: OSError, address: str) -> StorageError:
+    """What an error of the file system means to the caller."""
+    if isinstance(exc, PermissionError):
+        return Denied(address, f"{exc.strerror}: the user that runs this service needs access to it")
+    return Unavailable(address, exc.strerror or str(exc))
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

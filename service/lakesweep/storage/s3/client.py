@@ -1,0 +1,157 @@
+"""Open S3 clients: credentials, endpoint, retries and time-outs in one place; opened on first use, closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from typing import Any
+
+from aiobotocore.config import AioConfig
+from aiobotocore.parsers import AioResponseParserFactory
+from aiobotocore.session import AioSession
+from botocore import handlers, loaders
+
+from lakesweep import __version__
+from lakesweep.model.errors import SettingsError
+from lakesweep.storage.s3.errors import translating
+from lakesweep.storage.s3.list_parser import DamagedPage, ErrorPage, parse_page
+from lakesweep.storage.spec import S3Options
+
+PAGE = "Page"
+"""Where a listing client's answer holds the parsed page."""
+IS_DELETE_RESULT = "IsDeleteResult"
+"""Where the answer to DeleteObjects says whether it is one: the stock parser takes any other XML, or nothing, for a
+page of keys that are all gone."""
+
+_DELETE_RESULT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<(?:\w+:)?DeleteResult[\s/>]")
+
+
+before_sending: ContextVar[Callable[[], None] | None] = ContextVar("before_sending", default=None)
+"""What is asked when a request is ready to leave; what it raises is raised in place of sending it."""
+
+
+class S3Connection:
+    """One client, made when first asked for. `lists` gives it the fast page parser, and then it may only list."""
+
+    def __init__(self, options: S3Options, *, attempts: int, lists: bool = False) -> None:
+        self._options = options
+        self._attempts = attempts
+        self._lists = lists
+        self._client: Any = None
+        self._opening = asyncio.Lock()
+        self._stack = AsyncExitStack()
+
+    async def client(self) -> Any:
+        """The client, opened once however many ask at the same time."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await self._open()
+        return self._client
+
+    @property
+    def endpoint(self) -> str:
+        """For messages."""
+        return str(self._client.meta.endpoint_url) if self._client else self._options.endpoint_url or "AWS S3"
+
+    async def aclose(self) -> None:
+        """Close the client and its sockets; asking again would open a new one."""
+        self._client = None
+        await self._stack.aclose()
+
+    async def _open(self) -> Any:
+        with translating("s3", self.endpoint, "s3"):
+            session = AioSession(profile=self._options.profile)
+            session.register_component("data_loader", _service_models())
+            if self._lists:
+                session.register_component("response_parser_factory", _ListingParserFactory())
+            try:
+                opening = session.create_client(
+                    "s3",
+                    endpoint_url=self._options.endpoint_url,
+                    region_name=self._region(),
+                    config=self._config(),
+                )
+                client = await self._stack.enter_async_context(opening)
+            except ValueError as exc:
+                raise SettingsError(
+                    f"storage.s3.endpoint_url: {exc} (expected http://host:port or https://host)"
+                ) from exc
+        client.meta.events.register("before-parse.s3.DeleteObjects", _look_for_delete_result)
+        for request in ("DeleteObjects", "DeleteObject"):
+            client.meta.events.register(f"before-send.s3.{request}", _ask_before_sending)
+        if self._lists:
+            # It would parse every page a second time just to look for an error, which our parser does itself.
+            client.meta.events.unregister("before-parse.s3.*", handlers._handle_200_error)  # noqa: SLF001  # a test watches it
+        return client
+
+    def _region(self) -> str | None:
+        """Stores of one's own rarely have regions, but a signature needs one."""
+        if self._options.endpoint_url and not self._options.region:
+            return "us-east-1"
+        return self._options.region
+
+    def _config(self) -> AioConfig:
+        options = self._options
+        return AioConfig(
+            s3={"addressing_style": "path" if options.path_style else "auto"},
+            # Adaptive retries also slow the client down; whoever tries once only has a pace of its own.
+            retries={"mode": "adaptive" if self._attempts > 1 else "standard", "total_max_attempts": self._attempts},
+            max_pool_connections=options.max_connections,
+            connect_timeout=options.connect_timeout_seconds,
+            read_timeout=options.read_timeout_seconds,
+            # Newer clients add checksums that many stores do not know; where S3 requires one it is still sent.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            # A fixed name: the stock one is put together anew for every request, a tenth of the cost of a list page.
+            user_agent=f"lakesweep/{__version__}",
+        )
+
+
+@functools.cache
+def _service_models() -> Any:
+    """What the client knows of S3's requests, read from disk once per process: most of the cost of opening one."""
+    return loaders.create_loader()
+
+
+def _look_for_delete_result(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
+) -> None:
+    customized_response_dict[IS_DELETE_RESULT] = _DELETE_RESULT.match(response_dict["body"]) is not None
+
+
+def _ask_before_sending(**_: object) -> None:
+    if ask := before_sending.get():
+        ask()
+
+
+class _ListingParserFactory(AioResponseParserFactory):  # type: ignore[misc]  # the vendor's class is untyped
+    """Hands out parsers that read list pages fast and everything else (errors above all) as usual."""
+
+    def create_parser(self, protocol_name: str) -> _ListingParser:
+        return _ListingParser(super().create_parser(protocol_name))
+
+
+class _ListingParser:
+    def __init__(self, stock: Any) -> None:
+        self._stock = stock
+
+    async def parse(self, response: dict[str, Any], shape: Any) -> dict[str, Any]:
+        if response["status_code"] != 200 or shape is None or shape.name != "ListObjectsV2Output":
+            return await self._parse_stock(response, shape)
+        try:
+            page = parse_page(response["body"])
+        except ErrorPage:
+            # An error under a 200: a 500 makes the client retry it like any other failure of the store.
+            return await self._parse_stock({**response, "status_code": 500}, shape)
+        except DamagedPage as exc:
+            error = {"Code": "InternalError", "Message": f"a damaged list page: {exc}"}
+            return {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 500}}
+        return {PAGE: page, "ResponseMetadata": {"HTTPStatusCode": 200}}
+
+    async def _parse_stock(self, response: dict[str, Any], shape: Any) -> dict[str, Any]:
+        parsed: dict[str, Any] = await self._stock.parse(response, shape)
+        return parsed

@@ -1,0 +1,325 @@
+"""Delete S3 objects by exact key, in pages, as fast as the store lets us and no faster.
+
+Never raises for a key: every path gets its own answer, whatever happens to the others. S3 answers a missing key
+with success, so DELETED means "not there any more"; a store that does tell says ALREADY_GONE.
+
+The client does not retry here: throttling must reach the pace, and single keys of a page can fail. So every request,
+also one that is sent again, comes by `_Bucket.going` and `_Bucket.last_moment`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from lakesweep.model.errors import NotFound, StorageError, Unavailable
+from lakesweep.model.location import Location
+from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus
+from lakesweep.storage.adaptive_limiter import Gate, Sleep, delete_gate, pause
+from lakesweep.storage.s3.client import IS_DELETE_RESULT, S3Connection, before_sending
+from lakesweep.storage.s3.errors import THROTTLING, Throttled, error_code, is_passing, translating
+from lakesweep.storage.spec import S3Options
+
+_UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""
+
+_NO_CONTENT = 204
+"""What S3 answers when a single object is gone."""
+_UNREADABLE = frozenset({"MalformedXML", "NotImplemented", "MissingContentMD5", "InvalidRequest", "MissingArgument"})
+"""The store cannot read a page of keys, has no such request or wants the checksum that clients no longer send: the same
+keys may still go one by one."""
+
+_CHANGED = frozenset({"PreconditionFailed", "412"})
+"""The store compared etags: it holds another object now."""
+_SINGLES = 16
+"""Keys that go one by one between two questions."""
+
+Fates = dict[str, tuple[DeleteStatus, str | None]]
+"""By key: what became of it, and what the store said if it did not go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What came of one request: final fates, and keys to ask again with what the store said."""
+
+    fates: Fates
+    again: dict[str, str]
+    throttled: bool = False
+
+
+class NotSent(Exception):
+    """Raised in place of sending a request that the conditions forbid by now."""
+
+    def answer(self, keys: list[str]) -> _Answer:
+        """For the keys that the request was about."""
+        return _Answer(fates=dict.fromkeys(keys, (DeleteStatus.NOT_SENT, str(self))), again={})
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """One bucket, what is to go there, and under which conditions."""
+
+    client: Any
+    name: str
+    paths: dict[str, str]
+    """By key, as they were asked for."""
+    conditions: Conditions | None
+
+    def address(self, key: str | None = None) -> str:
+        return f"s3://{self.name}" if key is None else f"s3://{self.name}/{key}"
+
+    async def going(self, keys: list[str]) -> tuple[list[str], _Answer]:
+        """Which of them may be sent now, and the answer for the others."""
+        kept = await self.conditions.withheld([self.paths[key] for key in keys]) if self.conditions else {}
+        if not kept:
+            return keys, _Answer(fates={}, again={})
+        told = {key: kept[self.paths[key]] for key in keys if self.paths[key] in kept}
+        fates: Fates = {key: (one.fate, one.why) for key, one in told.items()}
+        return [key for key in keys if key not in told], _Answer(fates=fates, again={})
+
+    @contextmanager
+    def last_moment(self) -> Iterator[None]:
+        """Inside, a request asks the conditions when it is ready to leave: signed, and with nothing left to wait for
+        but its socket."""
+        asked = before_sending.set(self._check)
+        try:
+            yield
+        finally:
+            before_sending.reset(asked)
+
+    def knows_etags(self, keys: list[str]) -> bool:
+        etags = self.conditions.etags if self.conditions else {}
+        return bool(etags) and any(self.paths[key] in etags for key in keys)
+
+    def identified(self, key: str) -> dict[str, str]:
+        """The key, with the etag of the object that was judged where it is known."""
+        etag = self.conditions.etags.get(self.paths[key]) if self.conditions else None
+        return {"Key": key} if etag is None else {"Key": key, "ETag": f'"{etag}"'}
+
+    def _check(self) -> None:
+        if self.conditions and (why := self.conditions.ended()):
+            raise NotSent(why)
+
+
+class S3Deleter:
+    """The power to delete objects. The pace is shared by all calls, and by all deleters of one gate, so that together
+    they stay below it: a deleter lives for one sweep, a store that throttles remembers for longer."""
+
+    def __init__(
+        self,
+        options: S3Options,
+        gate: Gate | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._connection = S3Connection(options, attempts=1)
+        self._attempts = options.attempts
+        self._workers = options.delete_concurrency
+        self._places = asyncio.Semaphore(options.delete_concurrency)
+        self._sleep = sleep
+        self._gate = gate or delete_gate(options.delete_concurrency, sleep)
+        self.pace = self._gate.pace
+        self._quiet = True
+        """Until the store turns out to say nothing at all when asked to be quiet: then each page would go twice."""
+        self._compares = options.compare_etags
+        """Until the store turns out not to take etags."""
+
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
+        """One answer per path, in the order asked."""
+        places = _places(paths)
+        buckets: dict[str, dict[str, str]] = {}
+        for (bucket, key), path in zip(places, paths, strict=True):
+            buckets.setdefault(bucket, {})[key] = path
+        client = await self._connection.client() if buckets else None
+        fates = {
+            bucket: await self._delete_in(_Bucket(client, bucket, keys, conditions)) for bucket, keys in buckets.items()
+        }
+        told = [fates[bucket][key] for bucket, key in places]
+        return [Deleted(path=path, fate=fate, why=why) for path, (fate, why) in zip(paths, told, strict=True)]
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
+        """S3 has no directories."""
+        return 0
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self._connection.aclose()
+
+    async def _delete_in(self, bucket: _Bucket) -> Fates:
+        waiting = deque(bucket.paths)
+        fates: Fates = {}
+        tries: Counter[str] = Counter()
+        workers = min(self._workers, -(-len(waiting) // self.pace.page_size))
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(workers):
+                tasks.create_task(self._work_off(bucket, waiting, fates, tries), name=f"delete in {bucket.name}")
+        return fates
+
+    async def _work_off(self, bucket: _Bucket, waiting: deque[str], fates: Fates, tries: Counter[str]) -> None:
+        """Take pages off the queue until it is empty; what must be asked again goes back to its end."""
+        failures = 0
+        while waiting:
+            async with self._places, self._gate.enter() as began:
+                page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
+                answer = await self._ask(bucket, page)
+            fates.update(answer.fates)
+            for key, said in answer.again.items():
+                tries[key] += 1
+                if tries[key] < self._attempts:
+                    waiting.append(key)
+                else:
+                    fates[key] = (DeleteStatus.FAILED, said)
+            if not answer.again:
+                failures = 0
+                self._gate.calm(began)
+                continue
+            failures += 1
+            if answer.throttled:
+                await self._gate.throttled(began)
+            else:
+                await self._sleep(pause(failures))
+
+    async def _ask(self, bucket: _Bucket, keys: list[str]) -> _Answer:
+        """One page; keys that XML cannot carry go by themselves."""
+        odd = _unsafe(keys)
+        if not odd:
+            return await self._ask_page(bucket, keys)
+        plain = [key for key in keys if key not in odd]
+        answers = [await self._ask_singly(bucket, list(odd))]
+        if plain:
+            answers.append(await self._ask_page(bucket, plain))
+        return _merged(answers)
+
+    async def _ask_page(self, bucket: _Bucket, keys: list[str], *, loud: bool = False) -> _Answer:
+        going, kept = await bucket.going(keys)
+        if not going:
+            return kept
+        quiet, compares = self._quiet and not loud, self._compares and bucket.knows_etags(going)
+        try:
+            answer = await self._send(bucket, going, quiet=quiet, compares=compares)
+            if not answer[IS_DELETE_RESULT]:
+                if quiet:
+                    return _merged([kept, await self._ask_page(bucket, going, loud=True)])
+                raise self._not_the_stores(bucket.address())
+        except NotSent as exc:
+            return _merged([kept, exc.answer(going)])
+        except StorageError as exc:
+            return _merged([kept, await self._after_error(bucket, going, exc, compares=compares)])
+        self._quiet = self._quiet and not loud
+        return _merged([kept, _read(going, answer.get("Errors", []))])
+
+    async def _after_error(self, bucket: _Bucket, keys: list[str], exc: StorageError, *, compares: bool) -> _Answer:
+        if not (isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in _UNREADABLE):
+            return _refused(keys, exc)
+        if compares:
+            self._compares = False
+            return await self._ask_page(bucket, keys)
+        return await self._ask_singly(bucket, keys)
+
+    async def _send(self, bucket: _Bucket, keys: list[str], *, quiet: bool, compares: bool) -> dict[str, Any]:
+        objects = [bucket.identified(key) for key in keys] if compares else [{"Key": key} for key in keys]
+        request = {"Objects": objects, "Quiet": quiet}
+        client = bucket.client
+        with translating(bucket.address(), self._connection.endpoint, "s3:DeleteObject"), bucket.last_moment():
+            answer: dict[str, Any] = await client.delete_objects(Bucket=bucket.name, Delete=request)
+        return answer
+
+    async def _ask_singly(self, bucket: _Bucket, keys: list[str]) -> _Answer:
+        """One request for each. The head is asked for some of them together, else it would cost more than they do."""
+        answers = []
+        for first in range(0, len(keys), _SINGLES):
+            going, kept = await bucket.going(keys[first : first + _SINGLES])
+            answers += [kept, *[await self._ask_one(bucket, key) for key in going]]
+        return _merged(answers)
+
+    async def _ask_one(self, bucket: _Bucket, key: str) -> _Answer:
+        address = bucket.address(key)
+        compared = {"IfMatch": bucket.identified(key)["ETag"]} if self._compares and bucket.knows_etags([key]) else {}
+        client = bucket.client
+        try:
+            with translating(address, self._connection.endpoint, "s3:DeleteObject"), bucket.last_moment():
+                answer = await client.delete_object(Bucket=bucket.name, Key=key, **compared)
+            if answer["ResponseMetadata"]["HTTPStatusCode"] != _NO_CONTENT:
+                raise self._not_the_stores(address)
+        except NotSent as exc:
+            return exc.answer([key])
+        except NotFound:
+            return _Answer(fates={key: (DeleteStatus.ALREADY_GONE, None)}, again={})
+        except StorageError as exc:
+            code = error_code(exc.__cause__) if isinstance(exc.__cause__, ClientError) else None
+            if code in _CHANGED:
+                return _Answer(fates={key: (DeleteStatus.SPARED, ANOTHER_OBJECT)}, again={})
+            if compared and code in _UNREADABLE:
+                self._compares = False
+                return await self._ask_one(bucket, key)
+            return _refused([key], exc)
+        return _Answer(fates={key: (DeleteStatus.DELETED, None)}, again={})
+
+    def _not_the_stores(self, address: str) -> Unavailable:
+        """What stands before a store may say 200 to everything: that does not show that a key is gone."""
+        return Unavailable(address, f"{self._connection.endpoint} answers what no object store says to a delete")
+
+
+def _places(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Bucket and key of each. What begins like the first one is in its bucket, and nothing more needs to be parsed."""
+    if not paths:
+        return []
+    first = Location.parse(paths[0])
+    bucket, store = first.authority, first.store
+    if not all(path.startswith(store) for path in paths):
+        return [(place.authority, place.path) for place in map(Location.parse, paths)]
+    return [(bucket, path[len(store) :]) for path in paths]
+
+
+def _unsafe(keys: list[str]) -> dict[str, None]:
+    """Keys that XML cannot carry, in order."""
+    together = "".join(keys)
+    if together.isascii() and together.isprintable():
+        return {}
+    return {key: None for key in keys if _UNSAFE_IN_XML.search(key)}
+
+
+def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:
+    """A quiet answer names only the keys that failed; all others are gone."""
+    fates: Fates = dict.fromkeys(keys, (DeleteStatus.DELETED, None))
+    again: dict[str, str] = {}
+    throttled = False
+    for error in errors:
+        key, code = error.get("Key", ""), error.get("Code", "Unknown")
+        said = f"{code}: {error.get('Message') or 'no message'}"
+        if key not in fates and key not in again:
+            # The store means a key we cannot tell: then none of this page is known to be gone.
+            unclear = f"the store reported {said} for a key that was not asked for, {key!r}"
+            return _Answer(fates=dict.fromkeys(keys, (DeleteStatus.FAILED, unclear)), again={})
+        if code == "NoSuchKey":
+            fates[key] = (DeleteStatus.ALREADY_GONE, None)
+        elif code in _CHANGED:
+            fates[key] = (DeleteStatus.SPARED, ANOTHER_OBJECT)
+        elif is_passing(code):
+            fates.pop(key, None)
+            again[key] = said
+            throttled = throttled or code in THROTTLING
+        else:
+            fates[key] = (DeleteStatus.FAILED, said)
+    return _Answer(fates=fates, again=again, throttled=throttled)
+
+
+def _refused(keys: list[str], exc: StorageError) -> _Answer:
+    """A request that failed as a whole: ask again if that may help, else every key failed."""
+    if isinstance(exc, Unavailable):
+        return _Answer(fates={}, again=dict.fromkeys(keys, exc.why), throttled=isinstance(exc, Throttled))
+    return _Answer(fates=dict.fromkeys(keys, (DeleteStatus.FAILED, exc.why)), again={})
+
+
+def _merged(answers: list[_Answer]) -> _Answer:
+    return _Answer(
+        fates={key: fate for answer in answers for key, fate in answer.fates.items()},
+        again={key: said for answer in answers for key, said in answer.again.items()},
+        throttled=any(answer.throttled for answer in answers),
+    )

@@ -1,0 +1,270 @@
+"""List one S3 prefix with many requests at once, page by page, in bounded memory.
+
+How the work is divided:
+- One plain request first; most tables end there.
+- A prefix with more than a page is fanned out by its `/` children, as long as there are few of them.
+- A long flat prefix is split while it is being listed: whenever a request could run beside it, it asks for the
+  keys after a point ahead of itself (StartAfter). If there are any, a new shard carries on from that page, and
+  the old shard ends where it meets that page.
+
+Meeting the page, rather than comparing keys, is what keeps a split exact: it holds for every store whose
+StartAfter answers the rest of its own order, even one that does not sort by key. Points ahead are guessed from
+key order, so a store that is seen to break it is not split any further.
+
+A part of a prefix that was divided before (see `s3_parts`) is listed in the same way, between its two borders.
+
+An error in any shard ends the whole listing with that error: a partial listing never looks complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakesweep.model.errors import OutOfOrder, StorageError
+from lakesweep.ports.storage import Part
+from lakesweep.storage.s3.errors import BrokenOff
+from lakesweep.storage.s3.key_ranges import midpoint
+from lakesweep.storage.s3.list_parser import Page
+
+FetchPage = Callable[[dict[str, str]], Awaitable[Page]]
+"""One ListObjectsV2 request with these parameters."""
+
+_CHILDREN_PER_PLACE = 4
+"""More children than this per possible request, and listing them one by one costs more than it gains."""
+_DEEPEST_FAN_OUT = 6
+_TRIES_PER_PAGE = 3
+_PAGES_PER_SPLIT = 3
+"""A split reads up to a page twice, so in the long run a shard must have given this many pages before its next."""
+
+
+async def common_prefixes(fetch: FetchPage, address: str, prefix: str) -> list[str]:
+    """What the keys below a prefix share up to the next `/`, page after page; such a listing is short."""
+    found: list[str] = []
+    token: str | None = None
+    while True:
+        parameters = {"Prefix": prefix, "Delimiter": "/"}
+        page = await persistently(fetch, parameters if token is None else {**parameters, "ContinuationToken": token})
+        found += page.prefixes
+        if page.next_token is None:
+            return found
+        if page.next_token == token:
+            raise StorageError(address, f"the store repeats its continuation token {token!r}")
+        token = page.next_token
+
+
+async def persistently(fetch: FetchPage, parameters: dict[str, str]) -> Page:
+    """A page that broke off is asked for again."""
+    for _ in range(_TRIES_PER_PAGE - 1):
+        try:
+            return await fetch(parameters)
+        except BrokenOff:
+            continue
+    return await fetch(parameters)
+
+
+class _Shard:
+    """A flat listing in progress. Its rows end where `until`, its successor's first page, begins."""
+
+    def __init__(
+        self,
+        prefix: str,
+        *,
+        bound: str | None = None,
+        until: pa.StringArray | None = None,
+        limit: str | None = None,
+        last_key: str = "",
+    ) -> None:
+        self.prefix = prefix
+        self.bound = bound
+        """No key of this shard is known to lie beyond; only a hint for the next split."""
+        self.until = until
+        self.limit = limit
+        """A key beyond this one that comes by shows that the border of the part was missed."""
+        self.last_key = last_key
+        self.pages = 0
+        """Since its beginning or its last split."""
+
+    def cut(self, page: Page) -> tuple[Page, bool]:
+        """The page up to where the successor begins, and whether that was reached."""
+        if self.until is None:
+            return page, False
+        met = pc.index(pc.is_in(page.keys, self.until), True).as_py()
+        return (page, False) if met < 0 else (page.head(met), True)
+
+
+class Listing:
+    """One run over one prefix. `pages()` may be asked for once."""
+
+    def __init__(self, fetch: FetchPage, address: str, part: Part, *, concurrency: int, may_split: bool) -> None:
+        self._fetch = fetch
+        self._address = address
+        self._part = part
+        self._concurrency = concurrency
+        self._may_split = may_split
+        self._open = 0
+        """Shards that run or wait for a place."""
+        self._places = asyncio.Semaphore(concurrency)
+        self._room = asyncio.Semaphore(concurrency)
+        """Pages that may wait for the consumer."""
+        self._ready: asyncio.Queue[Page | None] = asyncio.Queue()
+        self._tasks: asyncio.TaskGroup
+        self.splits = 0
+
+    async def pages(self) -> AsyncGenerator[Page, None]:
+        """Pages in no order, as they arrive. The shards wait when the consumer does."""
+        producer = asyncio.create_task(self._produce(), name=f"list {self._address}")
+        producer.add_done_callback(lambda _: self._ready.put_nowait(None))
+        try:
+            while (page := await self._ready.get()) is not None:
+                self._room.release()
+                yield page
+            await producer
+        finally:
+            producer.cancel()
+            await asyncio.wait({producer})
+
+    async def _produce(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._begin(self._part)
+        except BaseExceptionGroup as several:
+            # The shards fail alike and the first failure cancelled the others: it is the one to report.
+            raise several.exceptions[0] from several
+
+    def _begin(self, part: Part) -> None:
+        if part.flat:
+            self._spawn(self._level, part.prefix)
+        elif part.first or part.until:
+            self.splits = 1  # by whoever divided the prefix: from here on key order matters
+            self._spawn(self._range, part)
+        else:
+            self._spawn(self._walk, part.prefix, 0)
+
+    def _spawn(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        self._open += 1
+        self._tasks.create_task(self._in_place(work, *arguments), name=f"list shard of {self._address}")
+
+    async def _in_place(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        try:
+            async with self._places:
+                await work(*arguments)
+        finally:
+            self._open -= 1
+
+    @property
+    def _idle(self) -> bool:
+        """Could another request run now?"""
+        return self._open < self._concurrency
+
+    async def _get(self, **parameters: str) -> Page:
+        return await persistently(self._fetch, parameters)
+
+    async def _put(self, page: Page) -> None:
+        if len(page.keys):
+            await self._room.acquire()
+            self._ready.put_nowait(page)
+
+    async def _walk(self, prefix: str, depth: int) -> None:
+        """List a prefix: at once, by its children, or as one flat shard."""
+        page = await self._get(Prefix=prefix)
+        if page.next_token and depth < _DEEPEST_FAN_OUT and self._idle:
+            level = await self._get(Prefix=prefix, Delimiter="/")
+            if not level.next_token and 0 < len(level.prefixes) <= _CHILDREN_PER_PLACE * self._concurrency:
+                # The page read before is dropped: its keys come again with the children.
+                await self._put(level)
+                for child in level.prefixes:
+                    self._spawn(self._walk, child, depth + 1)
+                return
+        await self._flat(_Shard(prefix), page)
+
+    async def _level(self, prefix: str) -> None:
+        """List what is right there and nothing deeper."""
+        page = await self._get(Prefix=prefix, Delimiter="/")
+        await self._put(page)
+        while (token := page.next_token) is not None:
+            page = await self._get(Prefix=prefix, Delimiter="/", ContinuationToken=token)
+            self._check_token(page, token)
+            await self._put(page)
+
+    async def _range(self, part: Part) -> None:
+        """List from one border to the next."""
+        page = await self._get(Prefix=part.prefix, **({} if part.after is None else {"StartAfter": part.after}))
+        if part.first:
+            met = pc.index(pc.is_in(page.keys, pa.array(part.first, pa.string())), True).as_py()
+            if met < 0:
+                raise OutOfOrder(self._address, "the border between two parts of the listing is gone")
+            page = page.tail(met)
+        until = pa.array(part.until, pa.string()) if part.until else None
+        bound, limit = (part.until[0], part.until[-1]) if part.until else (None, None)
+        shard = _Shard(part.prefix, bound=bound, until=until, limit=limit, last_key=part.after or "")
+        await self._flat(shard, page)
+
+    async def _flat(self, shard: _Shard, page: Page) -> None:
+        """List on from a page to the end of the shard, splitting off what lies ahead while there is room."""
+        while True:
+            page, met = shard.cut(page)
+            self._follow(shard, page)
+            await self._put(page)
+            if met or page.next_token is None:
+                return
+            decided = self._split(shard)
+            token = page.next_token
+            page = await self._get(Prefix=shard.prefix, ContinuationToken=token)
+            self._check_token(page, token)
+            await decided.wait()  # before that nobody knows how much of the page is this shard's
+
+    def _check_token(self, page: Page, token: str) -> None:
+        if page.next_token == token:
+            raise StorageError(self._address, f"the store repeats its continuation token {token!r}")
+
+    def _follow(self, shard: _Shard, page: Page) -> None:
+        """Remember how far the shard came, and whether the store keeps to key order."""
+        if not len(page.keys):
+            return
+        if shard.limit is not None and page.keys[-1].as_py() > shard.limit:
+            raise OutOfOrder(self._address, "the border between two parts of the listing was not met")
+        shard.pages += 1
+        in_order = shard.last_key < page.keys[0].as_py() and page.is_ascending()
+        shard.last_key = page.keys[-1].as_py()
+        if in_order:
+            return
+        self._may_split = False
+        if self.splits:
+            raise OutOfOrder(
+                self._address,
+                "the store does not list in key order, so parts of the listing may overlap: "
+                "set storage.s3.listing_concurrency = 1",
+            )
+
+    def _split(self, shard: _Shard) -> asyncio.Event:
+        """Start a look ahead if there is room for it. The event is set once it is known what it found."""
+        decided = asyncio.Event()
+        wanted = self._may_split and self._idle and shard.pages >= min(_PAGES_PER_SPLIT, self.splits)
+        point = midpoint(shard.last_key, shard.bound, shard.prefix) if wanted else None
+        if point is None:
+            decided.set()
+        else:
+            self._spawn(self._branch, shard, point, decided)
+        return decided
+
+    async def _branch(self, shard: _Shard, point: str, decided: asyncio.Event) -> None:
+        """Look at the keys after the point; if there are any that are nobody else's, become their shard."""
+        page = await self._get(Prefix=shard.prefix, StartAfter=point)
+        if len(page.keys) and page.keys[0].as_py() <= point:
+            self._may_split = False  # another order, or a store that does not know StartAfter and began anew
+            decided.set()
+            return
+        mine, _ = shard.cut(page)
+        if not len(mine.keys):
+            shard.bound = point
+            decided.set()
+            return
+        ahead = _Shard(shard.prefix, bound=shard.bound, until=shard.until, limit=shard.limit)
+        shard.bound, shard.until, shard.pages = point, page.keys, 0
+        self.splits += 1
+        decided.set()
+        await self._flat(ahead, page)

@@ -1,0 +1,245 @@
+"""S3: reading and writing. Deleting is in `s3_delete`, apart on purpose.
+
+Keys travel byte for byte: they are never parsed as URLs, and the client escapes them for the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from botocore.exceptions import ClientError
+
+from lakesweep.model.errors import AlreadyThere, NotFound, TooLarge, Unavailable
+from lakesweep.model.files import StoredObject
+from lakesweep.model.location import Location
+from lakesweep.ports.storage import LISTING_SCHEMA, Part
+from lakesweep.storage.s3.client import PAGE, S3Connection
+from lakesweep.storage.s3.errors import translating
+from lakesweep.storage.s3.list_parser import Page
+from lakesweep.storage.s3.listing import FetchPage, Listing, common_prefixes
+from lakesweep.storage.s3.shards import Division
+from lakesweep.storage.spec import S3Options
+
+_DIRECTORY_BUCKET = "--x-s3"
+"""Ends the names of S3 Express buckets, which list in no order and know no StartAfter."""
+_RANGE_BYTES = 16 * 1024 * 1024
+"""One request brings up to this much; one connection to S3 carries some fifty megabytes a second."""
+_RANGES_AT_ONCE = 4
+_TAKEN = (409, 412)
+"""The name exists, or another create-only write to it is under way and will win."""
+
+
+class S3Storage:
+    """Reads objects. Has no way to delete or overwrite one."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._objects = S3Connection(options, attempts=options.attempts)
+        self._lists = S3Connection(options, attempts=options.attempts, lists=True)
+
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+        """All objects below `root`, by many requests at once; see `s3_listing`."""
+        return self.list_part(Part(root=root, prefix=root.as_directory().path))
+
+    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
+        """By common prefixes and by key range; see `s3_parts`."""
+        return await Division(await self._fetching(root), root, may_split=_sorts(root)).parts(wanted)
+
+    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The same as `list`, for one part."""
+        root = part.root
+        listing = Listing(
+            await self._fetching(root),
+            root.raw,
+            part,
+            concurrency=self._options.listing_concurrency,
+            may_split=_sorts(root),
+        )
+        async with aclosing(listing.pages()) as pages:
+            async for page in pages:
+                batch = _batch(root.authority, page)
+                if batch.num_rows:
+                    yield batch
+
+    async def directories(self, root: Location) -> Sequence[str]:
+        """What keys share up to the next slash, asked of the store itself."""
+        prefix = root.as_directory().path
+        found = await common_prefixes(await self._fetching(root), root.raw, prefix)
+        return sorted({name for name in (one[len(prefix) : -1] for one in found) if name})
+
+    async def _fetching(self, root: Location) -> FetchPage:
+        client = await self._lists.client()
+
+        async def fetch(parameters: dict[str, str]) -> Page:
+            with translating(root.raw, self._lists.endpoint, "s3:ListBucket"):
+                answer = await client.list_objects_v2(
+                    Bucket=root.authority, MaxKeys=self._options.page_size, **parameters
+                )
+            page: Page = answer[PAGE]
+            return page
+
+        return fetch
+
+    async def irregular(self, root: Location) -> Sequence[str]:  # noqa: ARG002  # the port's
+        """Every object is listed."""
+        return ()
+
+    async def read(self, location: Location, limit: int | None = None) -> bytes:
+        """The whole object; a large one in ranges side by side, all of them of one version of it."""
+        client = await self._objects.client()
+        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+            answer = await client.get_object(Bucket=location.authority, Key=location.path)
+            async with answer["Body"] as body:
+                size, etag = int(answer["ContentLength"]), answer.get("ETag")
+                if limit is not None and size > limit:
+                    raise TooLarge(location.raw, limit)
+                if size <= _RANGE_BYTES or not etag:
+                    data: bytes = await body.read()
+                    return data
+        return await self._read_ranges(location, size, etag)
+
+    async def _read_ranges(self, location: Location, size: int, etag: str) -> bytes:
+        places = asyncio.Semaphore(_RANGES_AT_ONCE)
+
+        async def read(start: int) -> bytes:
+            async with places:
+                return await self._read_range(location, start, min(start + _RANGE_BYTES, size), etag)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                parts = [group.create_task(read(start)) for start in range(0, size, _RANGE_BYTES)]
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from several
+        return b"".join(part.result() for part in parts)
+
+    async def _read_range(self, location: Location, start: int, end: int, etag: str) -> bytes:
+        client = await self._objects.client()
+        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+            answer = await client.get_object(
+                Bucket=location.authority, Key=location.path, Range=f"bytes={start}-{end - 1}", IfMatch=etag
+            )
+            async with answer["Body"] as body:
+                data: bytes = await body.read()
+        if answer.get("ETag", etag) != etag:  # there are stores that do not know If-Match
+            raise Unavailable(location.raw, "it was replaced while it was read")
+        if len(data) != end - start:
+            raise Unavailable(location.raw, f"{len(data)} bytes came where {end - start} were asked for")
+        return data
+
+    async def stat(self, location: Location) -> StoredObject:
+        """Size, time and etag. S3 gives whole seconds here and milliseconds in listings."""
+        client = await self._objects.client()
+        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+            answer = await client.head_object(Bucket=location.authority, Key=location.path)
+        if "ContentLength" not in answer or "LastModified" not in answer:
+            raise Unavailable(location.raw, f"{self._objects.endpoint} answers without its size or time")
+        return StoredObject(
+            location=location,
+            size_bytes=int(answer["ContentLength"]),
+            modified_at=answer["LastModified"],
+            etag=_unquoted(answer.get("ETag")),
+        )
+
+    async def now(self) -> datetime:
+        """The Date header of a cheap request. A refusal carries it too, so no permission is needed."""
+        client = await self._objects.client()
+        with translating("s3", self._objects.endpoint, "s3:ListAllMyBuckets"):
+            try:
+                answer = await client.list_buckets()
+            except ClientError as exc:
+                if "date" not in _headers(exc.response):
+                    raise
+                answer = exc.response
+        date = _headers(answer).get("date", "")
+        try:
+            return parsedate_to_datetime(date)
+        except ValueError as exc:
+            raise Unavailable("s3", f"{self._objects.endpoint} does not tell the time (Date: {date!r})") from exc
+
+    async def aclose(self) -> None:
+        """Close both clients."""
+        await self._lists.aclose()
+        await self._objects.aclose()
+
+
+class S3Writer:
+    """Writes whole objects.
+
+    One try each: were a create-only write repeated after a lost answer, our own object would look like another
+    writer's. Plain overwrites are repeated by the retry wrapper.
+    """
+
+    def __init__(self, options: S3Options) -> None:
+        self._connection = S3Connection(options, attempts=1)
+
+    async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
+        """Write; create-only by If-None-Match, decided by the store."""
+        client = await self._connection.client()
+        condition = {"IfNoneMatch": "*", **await _checksum(location, data)} if create_only else {}
+        with translating(location.raw, self._connection.endpoint, "s3:PutObject"):
+            try:
+                answer = await client.put_object(Bucket=location.authority, Key=location.path, Body=data, **condition)
+            except ClientError as exc:
+                if create_only and exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _TAKEN:
+                    raise AlreadyThere(location.raw, "the object exists") from exc
+                raise
+        if not answer.get("ETag") and await self._stored(client, location) != data:
+            # A commit that refers to this object would refer to nothing, were it not the store that answered.
+            raise Unavailable(location.raw, f"{self._connection.endpoint} answers without the ETag of what it stored")
+
+    async def _stored(self, client: Any, location: Location) -> bytes | None:
+        """What is there now. Asked only of stores that do not say what they stored; there are such gateways."""
+        try:
+            with translating(location.raw, self._connection.endpoint, "s3:GetObject"):
+                answer = await client.get_object(Bucket=location.authority, Key=location.path)
+                async with answer["Body"] as body:
+                    data: bytes = await body.read()
+        except NotFound:
+            return None
+        return data
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self._connection.aclose()
+
+
+async def _checksum(location: Location, data: bytes) -> dict[str, str]:
+    """What S3 demands of whoever writes into a bucket with an object lock, and other stores ignore or check."""
+    if not _sorts(location):
+        return {}  # S3 Express refuses it, and has no object lock
+    digest = await asyncio.to_thread(hashlib.md5, data, usedforsecurity=False)
+    return {"ContentMD5": base64.b64encode(digest.digest()).decode()}
+
+
+def _sorts(root: Location) -> bool:
+    return not root.authority.endswith(_DIRECTORY_BUCKET)
+
+
+def _batch(bucket: str, page: Page) -> pa.RecordBatch:
+    """A page as rows of LISTING_SCHEMA.
+
+    Keys that end in a slash are left out: they are directory markers that some tools rely on, no table format
+    names a file so, and what is not listed is never deleted.
+    """
+    paths = pc.binary_join_element_wise(pa.scalar(f"s3://{bucket}/"), page.keys, pa.scalar(""))
+    batch = pa.record_batch([paths, page.sizes, page.modified, page.etags], schema=LISTING_SCHEMA)
+    markers = pc.ends_with(page.keys, "/")
+    return batch.filter(pc.invert(markers)) if pc.any(markers).as_py() else batch
+
+
+def _unquoted(etag: str | None) -> str | None:
+    return etag.strip('"') if etag else None
+
+
+def _headers(answer: dict[str, Any]) -> dict[str, str]:
+    headers: dict[str, str] = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers

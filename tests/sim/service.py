@@ -1,0 +1,375 @@
+"""Stories of whole services: two or three replicas on one state store, operators, and all that may go wrong between.
+
+A seed makes a script, the script makes the story: leaving out a part of a script gives another story that can happen,
+which is how a failing one is shrunk. Everything that is checked is in `watch.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.sim.formats import Model, open_model
+from tests.sim.one_table import open_format
+from tests.sim.replicas import REPLICA, Machine, Replica, ServiceLoop, SimWorld, seams, settings_of
+from tests.sim.story import Step
+from tests.sim.watch import Watch
+from tests.sim.world import Adversary, Call, Fault, Killed, Rules
+
+from lakesweep.daemon import clock, hold_commands
+from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.errors import LakesweepError
+from lakesweep.ports.state import Hold
+from lakesweep.settings.schema import Settings
+
+OPERATOR = "operator"
+LEASE_SECONDS = 60
+SCOPE = "acme/prod"
+QUIET_CYCLES = 8
+"""Cycles of a quiet world after which everything dead is gone."""
+LONGEST_WAIT = timedelta(days=12)
+"""The longest retention that a model draws, and a day: after it everything dead is old enough."""
+
+_FAULTS = ("unavailable", "timeout", "throttled", "partial")
+_OPERATOR_STEPS = ("pause", "resume", "stop", "approve", "request", "settings", "clock", "clock right")
+_INNER = ("writer",) * 4 + ("fault",) * 3 + ("kill", "freeze", "freeze", "slow", "pause", "stop", "settings", "clock")
+
+
+class ServiceStory:
+    """One story. `run` raises Lost with what went wrong."""
+
+    def __init__(self, format: str, seed: int, script: Sequence[Step] | None = None, *, tracing: bool = False) -> None:
+        self.format, self.seed = format, seed
+        chance = random.Random(f"service {format} {seed}")
+        self.rules = Rules(
+            max_snapshot_age=chance.choice((24, 48, 72)), batch_size=chance.choice((1, 2, 3, 5)), confirm_after=0
+        )
+        self.replicas_wanted = chance.choice((2, 2, 3))
+        self.interval = chance.choice((6, 12, 24))
+        self.ceiling = chance.choice((3, 8, 10_000, 10_000))
+        self.local_clock = chance.random() < 0.3
+        self.script = list(script) if script is not None else _made_up(chance)
+        self.world = SimWorld(rules=self.rules)
+        self.world.tracing = tracing
+        self.world.local_clock = self.local_clock
+        self.replicas: dict[int, Replica] = {}
+
+    def run(self) -> None:
+        """From the beginning to the quiet end."""
+        with seams(self.world, self.seed) as place:
+            loop = ServiceLoop(lambda seconds: self.world.advance(timedelta(seconds=seconds)))
+            self.loop = loop
+            try:
+                loop.run(self._whole(place))
+            finally:
+                loop.close()
+
+    async def _whole(self, place: Path) -> None:
+        try:
+            await self._told(place)
+        finally:
+            self.world.adversary = Adversary()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for replica in self.replicas.values():
+                self.loop.wake(replica.name)
+                replica.machine.alive = False
+            for task in others:
+                task.cancel()
+            if others:
+                await asyncio.wait(others)
+
+    # ---- the story
+
+    async def _told(self, place: Path) -> None:
+        world = self.world
+        world.random = random.Random(f"{self.seed} begin")
+        self.model: Model = open_model(self.format, world)
+        self.model.begin()
+        self.settings = self._settings(place, dry_run=False)
+        self.quiet_settings = self._settings(place, dry_run=True)
+        self.last_settings = self._settings(place, dry_run=False, interval=720)
+        self.settings_now = self.settings
+        world.open_format = lambda adapters, dataset: open_format(adapters, self.model)
+        self.watch = Watch(world, self.model, ceiling=self.ceiling)
+        self.births = 0
+        self.operator = Replica(machine=Machine(world, OPERATOR), settings=self.settings)
+        await self.operator.opened()
+        self.events: dict[int, list[Step]] = {}
+        self.calls = 0
+        world.adversary = _Adversary(self)
+        for number in range(self.replicas_wanted):
+            self._start(number)
+        for number, step in enumerate(self.script):
+            await self._step(number, step)
+            self.watch.check()
+        await self._end()
+
+    async def _step(self, number: int, step: Step) -> None:
+        world = self.world
+        world.random = random.Random(f"{self.seed} {number} {step.seed}")
+        self.calls, self.events = 0, {}
+        for one in step.inner:
+            self.events.setdefault(one.at, []).append(one)
+        if step.name == "writer":
+            self._write()
+        elif step.name == "wait":
+            await asyncio.sleep(world.random.uniform(0.5, 1.6) * self.interval * 3600)
+        elif step.name == "kill":
+            self._kill(world.random.choice(sorted(self.replicas)))
+        elif step.name == "freeze":
+            self._freeze(self.replicas[world.random.choice(sorted(self.replicas))], world.random.uniform(10, 7200))
+        else:
+            await self._operate(step.name)
+        self.events = {}
+
+    def _write(self) -> None:
+        steps = self.model.steps()
+        if steps:
+            name = self.world.random.choice(list(steps))
+            self.world.say("writer", name)
+            self.model.do(name)
+
+    # ---- replicas
+
+    def _start(self, number: int) -> None:
+        self.births += 1
+        machine = Machine(self.world, f"replica-{number}.{self.births}")
+        machine.page_rows, machine.request_keys = 40, 3
+        if number in self.replicas:
+            machine.clock_error = self.replicas[number].machine.clock_error
+        replica = self.replicas[number] = Replica(machine=machine, settings=self.settings_now)
+        self.watch.ruled(machine.name, dry_run=self.settings_now.orphan_cleanup.dry_run)
+        self.world.say(machine.name, "starts")
+        replica.start(random.Random(f"{self.seed} luck {self.births}"))
+
+    def _kill(self, number: int) -> None:
+        replica = self.replicas[number]
+        if not replica.machine.alive:
+            return
+        self.world.say(replica.name, "is killed")
+        self.world.seen["a replica was killed"] += 1
+        self.loop.wake(replica.name)
+        replica.kill()
+        token = REPLICA.set("")
+        self.loop.call_later(self.world.random.uniform(1, 4000), self._start, number)
+        REPLICA.reset(token)
+
+    def _freeze(self, replica: Replica, seconds: float) -> None:
+        if not replica.machine.alive or replica.name in self.loop.frozen:
+            return
+        self.world.say(replica.name, f"stands still for {seconds:.0f} s")
+        self.loop.frozen.add(replica.name)
+        token = REPLICA.set("")
+        self.loop.call_later(seconds, self._wake, replica)
+        REPLICA.reset(token)
+
+    def _wake(self, replica: Replica) -> None:
+        self.world.say(replica.name, "goes on")
+        self.loop.wake(replica.name)
+
+    # ---- people
+
+    async def _operate(self, name: str) -> None:
+        """What an operator does. What the service refuses is no trouble of the story's."""
+        app, chance = self.operator.app, self.world.random
+        self.world.say(OPERATOR, name)
+        try:
+            if name == "pause":
+                await hold_commands.pause(app, self._hold())
+                self.watch.paused()
+            elif name == "stop":
+                await hold_commands.stop(app, self._hold())
+                self.watch.paused()
+                for replica in self._schedulers():
+                    replica.scheduler.end_covered(self._hold())
+            elif name == "resume":
+                for hold in await app.state.holds():
+                    await hold_commands.resume(app, hold.scope, by=OPERATOR, admin=True)
+                self.watch.resumed()
+            elif name == "approve":
+                await self._approve()
+            elif name == "request":
+                for replica in self._schedulers()[:1]:
+                    for table in sorted(replica.scheduler.roster.entries)[:1]:
+                        replica.scheduler.request(table, execute=None, trigger=Trigger(by=TriggeredBy.API, who="x"))
+            elif name == "settings":
+                self._reload(self.quiet_settings if chance.random() < 0.6 else self.settings)
+            elif name == "clock":
+                self._set_clock(timedelta(hours=chance.choice((-30, -3, -0.1, 0.1, 3, 30, 80, 200))))
+            elif name == "clock right":
+                self._set_clock(None)
+        except LakesweepError as exc:
+            self.world.say(OPERATOR, name, exc)
+
+    def _hold(self) -> Hold:
+        return Hold(scope=SCOPE, since=self.world.now, by=OPERATOR, reason="a story", by_admin=True)
+
+    def _schedulers(self) -> list[Any]:
+        return [one for _, one in sorted(self.replicas.items()) if one.machine.alive and one.scheduler is not None]
+
+    async def _approve(self) -> None:
+        state = self.operator.app.state
+        for run in await state.list_runs(limit=3):
+            refused = run["refused"]
+            if refused and refused["code"].startswith("ceiling"):
+                await self.operator.app.approve(run["run_id"], by=OPERATOR)
+                await self.watch.approved(self.operator.app, run["run_id"])
+                for replica in self._schedulers():
+                    replica.scheduler.invalidate()
+                return
+
+    def _reload(self, settings: Settings) -> None:
+        self.settings_now = settings
+        for replica in self._schedulers():
+            if replica.name not in self.loop.frozen and replica.app.settings is not settings:
+                successor = replica.app.successor(settings)
+                replica.scheduler.adopt(successor)
+                replica.app = successor
+                replica.settings = settings
+                self.watch.ruled(replica.name, dry_run=settings.orphan_cleanup.dry_run)
+
+    def _set_clock(self, jump: timedelta | None) -> None:
+        replica = self.replicas[self.world.random.choice(sorted(self.replicas))]
+        error = timedelta(0) if jump is None else replica.machine.clock_error + jump
+        self.world.say(replica.name, f"its clock is {error} ahead")
+        replica.machine.clock_error = error
+
+    # ---- the end
+
+    async def _end(self) -> None:
+        """Everybody comes to rest: then all that is dead goes, and the books are right."""
+        world = self.world
+        world.adversary = Adversary()
+        self.events = {}
+        world.random = random.Random(f"{self.seed} end")
+        for name in sorted(self.loop.frozen):
+            self.loop.wake(name)
+        for number in sorted(self.replicas):
+            self.replicas[number].machine.clock_error = timedelta(0)
+        self._reload(self.last_settings)
+        await asyncio.sleep(2 * 3600)
+        for number in sorted(self.replicas):
+            if self.replicas[number].settings is not self.last_settings:
+                self._kill(number)
+        await asyncio.sleep(2 * 3600)
+        await clock.believe(self.operator.app.state)
+        self.model.settle()
+        await asyncio.sleep(LONGEST_WAIT.total_seconds())
+        for _ in range(QUIET_CYCLES):
+            for name in ("resume", "approve", "request"):
+                await self._operate(name)
+            await asyncio.sleep(25 * 3600)
+            self.watch.check()
+        for replica in self._schedulers():
+            replica.scheduler.stop()
+        await asyncio.wait([one.task for one in self.replicas.values() if one.task is not None])
+        await self.watch.finish(self.operator.app, self.replicas.values())
+
+    def _settings(self, place: Path, *, dry_run: bool, interval: int | None = None) -> Settings:
+        rules = self.rules
+        cleanup = {
+            "dry_run": dry_run,
+            "cleanup_interval_hours": interval or self.interval,
+            "max_snapshot_age_hours": rules.max_snapshot_age,
+            "min_snapshots_to_keep": rules.min_snapshots,
+            "stream_state_hours": rules.stream_state,
+            "batch_size": rules.batch_size,
+            "max_concurrent_deletions": 2,
+            "approval_hours": 24,
+            "ceilings": {"files": self.ceiling, "share": 1.0},
+        }
+        return settings_of(place, _dataset(self.format), cleanup, lease_seconds=LEASE_SECONDS)
+
+
+class _Adversary(Adversary):
+    """Carries out what the script says, at the calls it says. The operator's own calls are left alone."""
+
+    def __init__(self, story: ServiceStory) -> None:
+        self._story = story
+
+    async def before(self, call: Call) -> None:
+        if call.process == OPERATOR:
+            return
+        story = self._story
+        story.calls += 1
+        for event in story.events.pop(story.calls, ()):
+            await self._happen(event, call)
+        story.watch.before(call)
+
+    async def after(self, call: Call) -> None:
+        if call.process == OPERATOR:
+            return
+        story = self._story
+        for event in story.events.pop(-story.calls, ()):
+            await self._happen(event, call)
+        story.watch.after(call)
+
+    async def _happen(self, event: Step, call: Call) -> None:
+        story, world = self._story, self._story.world
+        kept, world.random = world.random, random.Random(f"{story.seed} {event.seed} {event.at}")
+        try:
+            wait = await self._do(event, call)
+        finally:
+            world.random = kept
+        if wait is not None:
+            await asyncio.sleep(wait)
+
+    async def _do(self, event: Step, call: Call) -> float | None:
+        """Let it happen. How long the call then takes, if it takes time."""
+        story, chance = self._story, self._story.world.random
+        number = next((number for number, one in story.replicas.items() if one.name == call.process), None)
+        if number is None:
+            return None
+        mine = story.replicas[number]
+        story.watch.met(event.name, call, answered=event.at < 0)
+        if event.name == "writer":
+            story._write()
+        elif event.name == "fault":
+            raise Fault(chance.choice(_FAULTS[:3] if call.operation != "delete" else _FAULTS))
+        elif event.name == "kill":
+            story._kill(number)
+            raise Killed(call.process)
+        elif event.name == "freeze":
+            story._freeze(mine, chance.choice((20, 50, 70, 200, 5000)) * chance.uniform(0.8, 1.2))
+            return 0
+        elif event.name == "slow":
+            return chance.choice((1, 15, 45, 70, 300))
+        else:
+            await story._operate(event.name)
+        return None
+
+
+def _made_up(chance: random.Random) -> list[Step]:
+    """A script by chance."""
+    script: list[Step] = []
+    for _ in range(chance.randint(4, 12)):
+        kind = chance.random()
+        if kind < 0.45:
+            script += [Step("writer", chance.getrandbits(32)) for _ in range(chance.randint(1, 5))]
+        elif kind < 0.55:
+            script.append(Step(chance.choice((*_OPERATOR_STEPS, "kill", "freeze")), chance.getrandbits(32)))
+        else:
+            script.append(Step("wait", chance.getrandbits(32), inner=_interruptions(chance)))
+    return script
+
+
+def _interruptions(chance: random.Random) -> list[Step]:
+    """At calls by chance; a negative one is between that call's effect and its answer."""
+    found = []
+    for _ in range(chance.choice((0, 1, 1, 2, 3, 6))):
+        at = max(1, int(chance.expovariate(1 / chance.choice((30, 120, 300)))))
+        name = chance.choice(_INNER)
+        found.append(Step(name, chance.getrandbits(32), at=-at if chance.random() < 0.3 else at))
+    return found
+
+
+def _dataset(format: str) -> dict[str, Any]:
+    if format == "delta":
+        return {"format": "delta", "location": "s3://lake/wh/db"}
+    if format == "paimon":
+        return {"format": "paimon", "warehouse": "s3://lake/wh"}
+    return {"format": "iceberg", "catalog": {"type": "in-memory"}, "namespace": "db"}

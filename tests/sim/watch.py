@@ -1,0 +1,225 @@
+"""What must hold of a service at every moment and at the end of a story. Judges by the world alone, apart from the
+product's own records where these are what is judged.
+
+    no file is lost                       what any reader may ask for is there, byte for byte
+    one replica at a time                 who deletes holds the newest lease of the table at that moment
+    pauses and changed rules are heard    no request begins after a pause, or under rules that no longer hold
+    ceilings hold                         a run deletes no more than the ceiling, besides what a person approved
+    the books are right                   journal, audit trail and reports say what went, no more and no less
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.sim.formats import Model
+from tests.sim.replicas import OWN, Replica, SimWorld
+from tests.sim.world import Call, Lost, Stored
+
+APPROVED_FOR = timedelta(hours=24)
+
+
+@dataclass(slots=True)
+class _Approved:
+    until: datetime
+    paths: frozenset[str]
+
+
+class Watch:
+    """Looks on. `check` after every step, `finish` at the end."""
+
+    def __init__(self, world: SimWorld, model: Model, *, ceiling: int) -> None:
+        self.world, self.model, self.ceiling = world, model, ceiling
+        self.holder: dict[str, str] = {}
+        """Who was granted the newest lease of each table."""
+        self.is_paused = False
+        self.silenced: set[str] = set()
+        """Replicas that were told to change nothing."""
+        self.requests: set[object] = set()
+        """Tasks that are inside a delete request."""
+        self.excused: set[object] = set()
+        """Those that were when the pause came: their last question may have been asked before it."""
+        self.approvals: list[_Approved] = []
+        self.runs: dict[str, str] = {}
+        """The run that each process journals for."""
+        self.went: dict[str, list[str]] = defaultdict(list)
+        """What really went, by run."""
+        self.own: dict[str, str] = {}
+        """Objects that the product wrote itself, and which process did."""
+        self._dirty = False
+        world.watchers.append(self._changed)
+        self._wrap_state()
+
+    # ---- told by the story
+
+    def paused(self) -> None:
+        self.is_paused = True
+        self._excuse()
+
+    def resumed(self) -> None:
+        self.is_paused = False
+
+    def ruled(self, replica: str, *, dry_run: bool) -> None:
+        if dry_run:
+            self.silenced.add(replica)
+            self._excuse()
+        else:
+            self.silenced.discard(replica)
+
+    async def approved(self, app: Any, run_id: str) -> None:
+        header = await app.state.get_plan(run_id)
+        async with app.artifacts.opened(header.rows_path) as rows:
+            import pyarrow.parquet as pq  # noqa: PLC0415 - few stories need it
+
+            paths = frozenset(pq.read_table(rows, columns=["path"]).column("path").to_pylist())
+        self.approvals.append(_Approved(self.world.now + APPROVED_FOR, paths))
+
+    def met(self, event: str, call: Call, *, answered: bool) -> None:
+        """Something happens at a call of the product: count the situations."""
+        self.world.seen[_situation(event, call, answered=answered)] += 1
+
+    def before(self, call: Call) -> None:
+        """A call of the product is about to have its effect."""
+        if call.operation == "delete":
+            self.excused.discard(asyncio.current_task())
+            self.requests.add(asyncio.current_task())
+
+    def after(self, call: Call) -> None:
+        """A call of the product has had its effect."""
+        if call.operation == "delete":
+            self.requests.discard(asyncio.current_task())
+        if self._dirty and self.world.failure is None:
+            self._dirty = False
+            try:
+                self.check()
+            except Lost as exc:
+                self.world.failure = exc
+
+    # ---- what is checked
+
+    def check(self) -> None:
+        """Nobody misses anything."""
+        if self.world.failure is not None:
+            raise self.world.failure
+        objects = self.world.objects
+        for who, wanted in self.model.readers():
+            for address, stored in wanted.items():
+                if objects.get(address) is not stored:
+                    what = "was changed" if address in objects else "is gone"
+                    raise Lost(f"{who} needs {address}, and it {what}")
+
+    async def finish(self, app: Any, replicas: Iterable[Replica]) -> None:
+        """The end of a story."""
+        for replica in replicas:
+            if replica.task is not None and replica.task.done() and not replica.task.cancelled():
+                trouble = replica.task.exception()
+                if trouble is not None:
+                    raise Lost(f"{replica.name} ended with {trouble!r}") from trouble
+        self._check_dead(await app.state.list_runs(limit=5))
+        await self._check_books(app)
+
+    def _check_dead(self, runs: list[dict[str, Any]]) -> None:
+        left = sorted(address for address in self.model.dead() if address in self.world.objects)
+        if left:
+            told = [f"{run['outcome']}: {run['reason']}" for run in runs[:3]]
+            raise Lost(f"{len(left)} dead files were never cleaned, first {left[0]}; the last runs: {told}")
+
+    async def _check_books(self, app: Any) -> None:
+        told = self._audited()
+        for run_id, paths in self.went.items():
+            for path in paths:
+                if (run_id, path) not in told["delete"]:
+                    raise Lost(f"{path} was deleted by run {run_id}, and the audit trail has no intent of it")
+        for run_id, path in told["deleted"]:
+            if path not in self.went.get(run_id, ()):
+                raise Lost(f"the audit trail says that run {run_id} deleted {path}, and it did not")
+        for document in await app.state.list_runs(limit=10_000):
+            await self._check_run(app, document)
+
+    async def _check_run(self, app: Any, document: dict[str, Any]) -> None:
+        run_id = document["run_id"]
+        went, journal = len(self.went.get(run_id, ())), await app.state.journal(run_id)
+        if document["outcome"] is None:
+            raise Lost(f"run {run_id} was never closed")
+        done = sum(batch.deleted for batch in journal if batch.state == "done")
+        open_ = sum(batch.count for batch in journal if batch.state != "done")
+        unsure = open_ + sum(batch.failed for batch in journal if batch.state == "done")
+        if not done <= went <= done + unsure:
+            raise Lost(f"run {run_id} deleted {went} files, its journal says {done} and {unsure} that nobody knows")
+        if document["deleted"]["count"] != done:
+            raise Lost(f"the report of run {run_id} says {document['deleted']['count']} deleted, its journal {done}")
+
+    def _audited(self) -> dict[str, set[tuple[str, str]]]:
+        found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for _, stored in self.world.below(f"{OWN}lakesweep/audit/"):
+            head, *lines = stored.data.splitlines()
+            run_id = json.loads(head).get("run_id", "")
+            for line in lines:
+                record = json.loads(line)
+                if "path" in record:
+                    found[record["record"]].add((run_id, record["path"]))
+        return found
+
+    # ---- seen in the world
+
+    def _changed(self, address: str, stored: Stored | None, process: str) -> None:
+        self._dirty = True
+        if stored is not None:
+            self.own[address] = process
+            return
+        run_id, task = self.runs.get(process), asyncio.current_task()
+        if task is None or not task.get_name().startswith("batch "):
+            if self.own.pop(address, None) != process:
+                raise Lost(f"{process} deleted {address} outside of any batch")
+            return
+        if run_id is None:
+            raise Lost(f"{process} deleted {address} before any batch was in the journal")
+        self.went[run_id].append(address)
+        holder = next(iter(self.holder.values()), None)
+        if holder != process:
+            raise Lost(f"{process} deleted {address} while {holder} works on the table")
+        if asyncio.current_task() not in self.excused:
+            if self.is_paused:
+                raise Lost(f"{process} deleted {address} although the table is paused")
+            if process in self.silenced:
+                raise Lost(f"{process} deleted {address} under rules that no longer hold")
+        self._check_ceiling(run_id)
+
+    def _check_ceiling(self, run_id: str) -> None:
+        valid = [one for one in self.approvals if self.world.now <= one.until + timedelta(hours=6)]
+        covered = frozenset[str]().union(*(one.paths for one in valid))
+        going = [path for path in self.went[run_id] if path not in covered]
+        if len(going) > self.ceiling:
+            raise Lost(f"run {run_id} deleted {len(going)} files, above the ceiling of {self.ceiling}")
+
+    def _excuse(self) -> None:
+        self.excused |= self.requests
+
+    def _wrap_state(self) -> None:
+        """Leases and batches, as the state store grants and takes them."""
+        state: Any = self.world.state
+        acquire, begin = state.acquire_lease, state.begin_batch
+        watch = self
+
+        async def acquire_lease(table: str, owner: str, ttl: timedelta) -> Any:
+            granted = await acquire(table, owner, ttl)
+            if granted is not None:
+                watch.holder[table] = watch.world.caller
+            return granted
+
+        async def begin_batch(record: Any) -> None:
+            await begin(record)
+            watch.runs[watch.world.caller] = record.run_id
+
+        state.acquire_lease, state.begin_batch = acquire_lease, begin_batch
+
+
+def _situation(event: str, call: Call, *, answered: bool) -> str:
+    when = "after" if answered else "before"
+    return f"{event} {when} {call.port}.{call.operation}"
