@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakesweep.cleanup.report import FAILED_SHOWN, iso_utc, plan_document, run_document
+from lakesweep.cleanup.report import FAILED_SHOWN, iso_utc, log_fields, plan_document, run_document
 from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, EngineChoice, Outcome, Phase, Refusal
+from lakesweep.model.run_document import from_storage
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
 from lakesweep.model.table import FormatName, TableRef, TenantId
 
@@ -96,6 +97,7 @@ def test_a_run_document_is_spelled_like_this():
         "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"], "unverified": 2},
         "stream": None,
+        "interrupted": False,
     }
 
 
@@ -172,6 +174,41 @@ def test_failed_deletes_are_all_counted_and_the_first_ones_named():
     document = run_document(replace(RUN, deletion=DeletionReport(failed=failed)))
     assert document["failed"]["count"] == FAILED_SHOWN + 5
     assert len(document["failed"]["files"]) == FAILED_SHOWN
+
+
+def test_the_log_line_of_a_run_has_the_numbers_of_its_document():
+    assert log_fields(run_document(RUN)) == {
+        "outcome": RUN.outcome,
+        "reason": RUN.reason,
+        "expired_snapshots": len(RUN.expired_snapshots),
+        "candidates": RUN.plan.candidates.files,
+        "deleted": RUN.deletion.deleted.files,
+        "bytes": RUN.deletion.deleted.bytes,
+        "failed": len(RUN.deletion.failed),
+        "spared": RUN.spared,
+        "missing": RUN.plan.missing_count,
+        "unverified": RUN.plan.unverified,
+    }
+
+
+def test_a_document_of_an_older_version_is_read_as_a_whole_one():
+    whole = json.loads(json.dumps(run_document(replace(RUN, plan=None))))
+    old = {name: value for name, value in whole.items() if name not in ("unconfirmed", "stream", "interrupted")}
+    old["missing"] = {"count": 0, "files": []}
+    assert from_storage(old) == whole
+
+
+def test_an_interrupted_run_of_an_older_version_is_known_by_its_reason():
+    stored = json.loads(json.dumps(run_document(RUN)))
+    del stored["interrupted"]
+    assert from_storage(stored | {"reason": "interrupted: its process ended"})["interrupted"]
+    assert not from_storage(stored | {"reason": "not interrupted: it failed"})["interrupted"]
+    assert not from_storage(stored | {"reason": None})["interrupted"]
+
+
+def test_a_stored_document_keeps_its_order_and_what_is_not_known_here():
+    stored = json.loads(json.dumps(run_document(RUN))) | {"of_a_later_version": [1]}
+    assert json.dumps(from_storage(stored)) == json.dumps(stored)
 
 
 def test_documents_are_plain_json():

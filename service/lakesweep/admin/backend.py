@@ -1,6 +1,6 @@
 """What the API needs from the service. The daemon implements it; names it gives are filtered here by tenant.
 
-Documents are those of `cleanup.report`. A method that is given `tenants` gives nothing of any other tenant; None
+Documents are those of `model.run_document`. A method that is given `tenants` gives nothing of any other tenant; None
 means all of them.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from lakesweep.admin import documents
+from lakesweep.model import run_document
 from lakesweep.model.files import Candidate
 from lakesweep.ports.state import Approval, Hold, PlanHeader
 
@@ -38,8 +40,8 @@ class AdminBackend(Protocol):
     LakesweepError when something that is needed does not answer.
     """
 
-    async def tables(self, tenants: Collection[str] | None, *, after: str | None, limit: int) -> list[dict[str, Any]]:
-        """Known tables by name, behind `after`: `table, format, location, problem, last_run, next_due, paused`."""
+    async def tables(self, tenants: Collection[str] | None, *, after: str | None, limit: int) -> list[documents.Table]:
+        """Known tables by name, behind `after`."""
         ...
 
     async def start_run(self, table: str, *, execute: bool, who: str) -> str:
@@ -48,11 +50,11 @@ class AdminBackend(Protocol):
 
     async def runs(
         self, *, tenants: Collection[str] | None, table: str | None, before: str | None, limit: int
-    ) -> list[dict[str, Any]]:
+    ) -> list[run_document.Run]:
         """Run documents, newest first."""
         ...
 
-    async def run(self, run_id: str) -> dict[str, Any] | None:
+    async def run(self, run_id: str) -> run_document.Run | None:
         """One run's document, from the moment its id was told."""
         ...
 

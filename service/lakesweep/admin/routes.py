@@ -7,7 +7,7 @@ before anything is looked up, so that it tells nothing either.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -21,6 +21,7 @@ from lakesweep.admin.limits import PRINCIPAL
 from lakesweep.admin.problems import documented
 from lakesweep.audit.chain import tenant_of
 from lakesweep.cleanup import report
+from lakesweep.model import run_document
 from lakesweep.model.access import EVERY_TENANT, Principal
 from lakesweep.model.errors import UnknownRun, UnknownTable
 from lakesweep.ports.state import Hold
@@ -68,7 +69,8 @@ async def tables(
     """The known tables by name, with the last run of each."""
     found = await backend.tables(_tenants(principal), after=after, limit=limit + 1)
     page = found[:limit]
-    return JSONResponse({"tables": page, "next": page[-1]["table"] if len(found) > limit else None})
+    answer: documents.Tables = {"tables": page, "next": page[-1]["table"] if len(found) > limit else None}
+    return JSONResponse(answer)
 
 
 @router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))
@@ -77,7 +79,8 @@ async def start_run(backend: Backend, principal: Operator, wanted: documents.Run
     if not principal.sees(tenant_of(wanted.target)):
         raise UnknownTable(wanted.target)
     run_id = await backend.start_run(wanted.target, execute=wanted.execute, who=principal.name)
-    return JSONResponse({"run_id": run_id}, 202, headers={"Location": f"/api/v1/runs/{run_id}"})
+    started: documents.Started = {"run_id": run_id}
+    return JSONResponse(started, 202, headers={"Location": f"/api/v1/runs/{run_id}"})
 
 
 @router.get("/runs", response_model=documents.Runs)
@@ -91,10 +94,11 @@ async def runs(
     """Runs, newest first."""
     found = await backend.runs(tenants=_tenants(principal), table=table, before=before, limit=limit + 1)
     page = found[:limit]
-    return JSONResponse({"runs": page, "next": page[-1]["run_id"] if len(found) > limit else None})
+    answer: documents.Runs = {"runs": page, "next": page[-1]["run_id"] if len(found) > limit else None}
+    return JSONResponse(answer)
 
 
-@router.get("/runs/{run_id}", response_model=documents.Run, responses=documented(404))
+@router.get("/runs/{run_id}", response_model=run_document.Run, responses=documented(404))
 async def run(backend: Backend, principal: Reader, run_id: RunId) -> JSONResponse:
     """One run."""
     return JSONResponse(await _seen(backend, principal, run_id))
@@ -114,21 +118,20 @@ async def plan(
     if page is None:
         raise UnknownRun(run_id)
     header, shown = page.header, offset + len(page.files)
-    return JSONResponse(
-        {
-            "run_id": run_id,
-            "table": header.table,
-            "head": header.head,
-            "digest": header.digest,
-            "created_at": report.iso_utc(header.created_at),
-            "orphans": {
-                "count": header.candidates,
-                "bytes": header.bytes,
-                "files": [report.orphan_document(row) for row in page.files],
-            },
-            "next": shown if page.files and shown < header.candidates else None,
-        }
-    )
+    answer: documents.Plan = {
+        "run_id": run_id,
+        "table": header.table,
+        "head": header.head,
+        "digest": header.digest,
+        "created_at": report.iso_utc(header.created_at),
+        "orphans": {
+            "count": header.candidates,
+            "bytes": header.bytes,
+            "files": [report.orphan_document(row) for row in page.files],
+        },
+        "next": shown if page.files and shown < header.candidates else None,
+    }
+    return JSONResponse(answer)
 
 
 @router.post("/runs/{run_id}/approve", response_model=documents.Approved, responses=documented(404, 409))
@@ -138,16 +141,15 @@ async def approve(
     """Let a plan above its ceilings go. The next cycle checks everything else again all the same."""
     await _seen(backend, principal, run_id)
     approval = await backend.approve(run_id, digest=wanted.digest if wanted else None, who=principal.name)
-    return JSONResponse(
-        {
-            "run_id": approval.run_id,
-            "table": approval.table,
-            "digest": approval.digest,
-            "approved_by": approval.approved_by,
-            "approved_at": report.iso_utc(approval.approved_at),
-            "expires_at": report.iso_utc(approval.expires_at),
-        }
-    )
+    answer: documents.Approved = {
+        "run_id": approval.run_id,
+        "table": approval.table,
+        "digest": approval.digest,
+        "approved_by": approval.approved_by,
+        "approved_at": report.iso_utc(approval.approved_at),
+        "expires_at": report.iso_utc(approval.expires_at),
+    }
+    return JSONResponse(answer)
 
 
 @router.post("/runs/{run_id}/cancel", status_code=202, response_model=documents.Started, responses=documented(404, 409))
@@ -155,7 +157,8 @@ async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONRe
     """End a run after its running batches."""
     await _seen(backend, principal, run_id)
     await backend.cancel(run_id, who=principal.name)
-    return JSONResponse({"run_id": run_id}, 202)
+    ending: documents.Started = {"run_id": run_id}
+    return JSONResponse(ending, 202)
 
 
 @router.post("/pause", response_model=documents.Pauses, responses=documented(404))
@@ -190,7 +193,7 @@ def _tenants(principal: Principal) -> Collection[str] | None:
     return None if principal.sees_all else principal.tenants
 
 
-async def _seen(backend: AdminBackend, principal: Principal, run_id: str) -> dict[str, Any]:
+async def _seen(backend: AdminBackend, principal: Principal, run_id: str) -> run_document.Run:
     """A run that is the principal's business."""
     found = await backend.run(run_id)
     if found is None or not principal.sees(tenant_of(found["table"])):
@@ -208,16 +211,16 @@ def _scopes(principal: Principal, wanted: documents.ScopeRequest | None) -> Coll
 
 
 async def _pauses(backend: AdminBackend, principal: Principal) -> JSONResponse:
-    return JSONResponse(
-        {"paused": [_pause(hold, principal) for hold in await backend.holds() if _told(hold, principal)]}
-    )
+    held = [_pause(hold, principal) for hold in await backend.holds() if _told(hold, principal)]
+    answer: documents.Pauses = {"paused": held}
+    return JSONResponse(answer)
 
 
 def _told(hold: Hold, principal: Principal) -> bool:
     return hold.scope == EVERY_TENANT or principal.sees(hold.scope.partition("/")[0])
 
 
-def _pause(hold: Hold, principal: Principal) -> dict[str, Any]:
+def _pause(hold: Hold, principal: Principal) -> documents.Paused:
     """A hold on everything concerns everybody; who said it and why may name another tenant."""
     whole = principal.sees(hold.scope.partition("/")[0])
     return {

@@ -12,16 +12,13 @@ Only the holder of the table's lease may call this: then nobody else works on an
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import structlog
 
 from lakesweep.cleanup.report import interrupted_document
+from lakesweep.model import run_document
 from lakesweep.model.files import DeletionReport, Tally
 from lakesweep.ports.state import BatchRecord, BatchState, StateStore
-
-INTERRUPTED = "interrupted:"
-"""Begins the reason of a run whose process ended."""
 
 log = structlog.get_logger()
 
@@ -32,17 +29,16 @@ async def close_interrupted(state: StateStore, table: str, now: datetime) -> int
     for document in await state.open_runs(table):
         plan = await state.get_plan(document["run_id"])
         journal = await state.journal(document["run_id"])
-        reason = _reason(document, journal, planned=plan is not None)
         counted = interrupted_document(
             document,
-            reason=reason,
+            what=_what(document, journal, planned=plan is not None),
             finished_at=now,
             deletion=_deletion(journal),
             plan=Tally(files=plan.candidates, bytes=plan.bytes) if plan else Tally(),
         )
         if await state.close_run(counted):
             closed += 1
-            log.warning("run_interrupted", interrupted_run=document["run_id"], reason=reason)
+            log.warning("run_interrupted", interrupted_run=document["run_id"], reason=counted["reason"])
     return closed
 
 
@@ -52,7 +48,7 @@ def _deletion(journal: list[BatchRecord]) -> DeletionReport:
     return DeletionReport(deleted=deleted, already_gone=sum(batch.already_gone for batch in done))
 
 
-def _reason(document: dict[str, Any], journal: list[BatchRecord], *, planned: bool) -> str:
+def _what(document: run_document.Run, journal: list[BatchRecord], *, planned: bool) -> str:
     if not planned:
         what = f"its process ended while {document['phase']}, before there was a plan"
     elif not journal:
@@ -63,4 +59,4 @@ def _reason(document: dict[str, Any], journal: list[BatchRecord], *, planned: bo
         if unknown:
             files = sum(batch.count for batch in unknown)
             what += f"; {len(unknown)} more ({files} files) were begun and may be deleted or not"
-    return f"{INTERRUPTED} {what}; the table is planned anew"
+    return f"{what}; the table is planned anew"

@@ -1,15 +1,15 @@
-"""The one home of the JSON documents: `plan --json`, `run --json`, the API and the runs in the database.
+"""Build the JSON documents of `model.run_document`: for `plan --json`, `run --json`, the API, the database and the log.
 
-Pure: values in, plain dictionaries out. Times are ISO 8601 in UTC, snapshot ids are text, paths are raw.
-A field may be added here, never renamed or removed.
+Pure: values in, documents out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict, overload
 
+from lakesweep.model import run_document as documents
 from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome, Phase
 
@@ -17,17 +17,16 @@ FAILED_SHOWN = 1000
 """How many failed deletes a document names; the count is always exact."""
 
 
-def run_document(run: CleanupRun) -> dict[str, Any]:
+def run_document(run: CleanupRun) -> documents.Run:
     """One table of `run --json`. `outcome` is null until the run's end."""
     failed = run.deletion.failed
-    candidates = run.plan.candidates if run.plan else Tally()
     return {
         "table": run.table.label,
-        "format": run.table.format.value,
+        "format": run.table.format,
         "location": run.location,
         "run_id": run.id,
         "phase": run.phase.value,
-        "outcome": run.outcome.value if run.outcome else None,
+        "outcome": run.outcome,
         "reason": run.reason,
         "refused": _refused(run),
         "started_at": iso_utc(run.started_at),
@@ -36,10 +35,9 @@ def run_document(run: CleanupRun) -> dict[str, Any]:
         "engine": _engine(run),
         "expired_snapshots": list(run.expired_snapshots),
         "expired_partitions": list(run.expired_partitions),
-        "orphans": {"count": candidates.files, "bytes": candidates.bytes},
+        "orphans": _count_and_bytes(run.plan.candidates if run.plan else Tally()),
         "deleted": {
-            "count": run.deletion.deleted.files,
-            "bytes": run.deletion.deleted.bytes,
+            **_count_and_bytes(run.deletion.deleted),
             "by_kind": {kind: tally.files for kind, tally in sorted(run.deletion.by_kind.items())},
         },
         "already_gone": run.deletion.already_gone,
@@ -48,20 +46,20 @@ def run_document(run: CleanupRun) -> dict[str, Any]:
             "files": [{"path": one.path, "why": one.why} for one in failed[:FAILED_SHOWN]],
         },
         "spared": run.spared,
-        "kept": {verdict.value: _tally(run.plan, verdict).files for verdict in _KEEPING},
-        "kept_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in _KEEPING},
+        "kept": _kept({verdict: _tally(run.plan, verdict).files for verdict in Verdict}),
+        "kept_bytes": _kept({verdict: _tally(run.plan, verdict).bytes for verdict in Verdict}),
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "stream": run.stream,
+        "interrupted": False,
     }
 
 
-def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]:
+def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> documents.Plan:
     """One table of `plan --json`. `files` are the rows of the run's plan, in its order."""
-    candidates = run.plan.candidates if run.plan else Tally()
     return {
         "table": run.table.label,
-        "format": run.table.format.value,
+        "format": run.table.format,
         "location": run.location,
         "run_id": run.id,
         "head": run.head,
@@ -69,8 +67,7 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]
         "verdicts": {verdict.value: _tally(run.plan, verdict).files for verdict in Verdict},
         "verdict_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in Verdict},
         "orphans": {
-            "count": candidates.files,
-            "bytes": candidates.bytes,
+            **_count_and_bytes(run.plan.candidates if run.plan else Tally()),
             "by_reason": _by_reason(run.plan),
             "files": [orphan_document(row) for row in files],
         },
@@ -83,21 +80,57 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> dict[str, Any]
 
 
 def interrupted_document(
-    open_run: dict[str, Any], *, reason: str, finished_at: datetime, deletion: DeletionReport, plan: Tally
-) -> dict[str, Any]:
+    open_run: documents.Run, *, what: str, finished_at: datetime, deletion: DeletionReport, plan: Tally
+) -> documents.Run:
     """The document of a run whose process is gone, closed with what its journal tells. It does not tell kinds."""
     return {
         **open_run,
         "phase": Phase.FINISHED.value,
-        "outcome": Outcome.FAILED.value,
-        "reason": reason,
+        "outcome": Outcome.FAILED,
+        "reason": f"{documents.INTERRUPTED} {what}",
         "finished_at": iso_utc(finished_at),
-        "orphans": {"count": plan.files, "bytes": plan.bytes},
-        "deleted": {"count": deletion.deleted.files, "bytes": deletion.deleted.bytes, "by_kind": {}},
+        "orphans": _count_and_bytes(plan),
+        "deleted": {**_count_and_bytes(deletion.deleted), "by_kind": {}},
         "already_gone": deletion.already_gone,
+        "interrupted": True,
     }
 
 
+class LogFields(TypedDict):
+    """What the log line of a finished run says: the numbers of its document."""
+
+    outcome: Outcome | None
+    reason: str | None
+    expired_snapshots: int
+    candidates: int
+    deleted: int
+    bytes: int
+    failed: int
+    spared: int
+    missing: int
+    unverified: int
+
+
+def log_fields(run: documents.Run) -> LogFields:
+    """A run's document in one line."""
+    return {
+        "outcome": run["outcome"],
+        "reason": run["reason"],
+        "expired_snapshots": len(run["expired_snapshots"]),
+        "candidates": run["orphans"]["count"],
+        "deleted": run["deleted"]["count"],
+        "bytes": run["deleted"]["bytes"],
+        "failed": run["failed"]["count"],
+        "spared": run["spared"],
+        "missing": run["missing"]["count"],
+        "unverified": run["missing"]["unverified"],
+    }
+
+
+@overload
+def iso_utc(moment: datetime) -> str: ...
+@overload
+def iso_utc(moment: datetime | None) -> str | None: ...
 def iso_utc(moment: datetime | None) -> str | None:
     """`2026-03-01T12:00:00.000Z`. Milliseconds, as listings record them."""
     if moment is None:
@@ -105,29 +138,35 @@ def iso_utc(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_KEEPING = tuple(verdict for verdict in Verdict if verdict is not Verdict.ORPHAN)
-
-
 def _tally(plan: OrphanPlan | None, verdict: Verdict) -> Tally:
     return plan.verdicts.get(verdict, Tally()) if plan else Tally()
 
 
-def _unconfirmed(plan: OrphanPlan | None) -> dict[str, int]:
+def _kept(numbers: Mapping[Verdict, int]) -> documents.Kept:
+    return {
+        "live": numbers[Verdict.LIVE],
+        "young": numbers[Verdict.YOUNG],
+        "reserved": numbers[Verdict.RESERVED],
+        "foreign": numbers[Verdict.FOREIGN],
+    }
+
+
+def _unconfirmed(plan: OrphanPlan | None) -> documents.Tally:
     """Files among the young that only wait for `confirm_after_hours`."""
     return _count_and_bytes(plan.unconfirmed if plan else Tally())
 
 
-def _by_reason(plan: OrphanPlan | None) -> dict[str, dict[str, int]]:
+def _by_reason(plan: OrphanPlan | None) -> dict[str, documents.Tally]:
     """What goes with expired snapshots, and what nothing refers to."""
     found = plan.by_reason if plan else {}
     return {reason.value: _count_and_bytes(found.get(reason, Tally())) for reason in Reason}
 
 
-def _count_and_bytes(tally: Tally) -> dict[str, int]:
+def _count_and_bytes(tally: Tally) -> documents.Tally:
     return {"count": tally.files, "bytes": tally.bytes}
 
 
-def _expire(run: CleanupRun) -> dict[str, Any]:
+def _expire(run: CleanupRun) -> documents.Expiry:
     expiry = run.expiry
     return {
         "snapshots": [snapshot.id for snapshot in expiry.expire] if expiry else [],
@@ -140,29 +179,29 @@ def _expire(run: CleanupRun) -> dict[str, Any]:
     }
 
 
-def orphan_document(row: Candidate) -> dict[str, Any]:
+def orphan_document(row: Candidate) -> documents.OrphanFile:
     """One file of a plan."""
     return {
         "path": row.path,
         "size_bytes": row.size_bytes,
         "modified_at": iso_utc(row.modified_at),
         "kind": row.kind,
-        "reason": row.reason.value,
+        "reason": row.reason,
     }
 
 
-def _missing(plan: OrphanPlan | None) -> dict[str, Any]:
+def _missing(plan: OrphanPlan | None) -> documents.Missing:
     """What storage does not show; `unverified` are live files outside the listed places, which nobody looked for."""
     if plan is None:
         return {"count": 0, "files": [], "unverified": 0}
     return {"count": plan.missing_count, "files": list(plan.missing), "unverified": plan.unverified}
 
 
-def _engine(run: CleanupRun) -> dict[str, str] | None:
+def _engine(run: CleanupRun) -> documents.EngineChoice | None:
     return {"kind": run.engine.kind, "why": run.engine.why} if run.engine else None
 
 
-def _refused(run: CleanupRun) -> dict[str, str | None] | None:
+def _refused(run: CleanupRun) -> documents.Refusal | None:
     """Null only when nothing stood in the way: a table that failed must not look like an empty plan."""
     if run.refusal:
         return {"code": run.refusal.code, "reason": run.refusal.reason}

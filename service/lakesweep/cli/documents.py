@@ -7,9 +7,9 @@ happens, so what was written is always valid JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from lakesweep.cleanup import report
 from lakesweep.model.run import CleanupRun
@@ -28,7 +28,7 @@ class Array:
         self._out = out
         self._empty = True
 
-    def add(self, element: Any) -> None:
+    def add(self, element: Mapping[str, object]) -> None:
         """Write one element."""
         self._begin()
         self._out.write(dumps(element))
@@ -38,8 +38,8 @@ class Array:
         from lakesweep.cli import plan_rows  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
 
         document = report.plan_document(run, ())
-        document["orphans"]["files"] = _HOLE
-        before, after = dumps(document).split(dumps(_HOLE))
+        hole = {**document, "orphans": {**document["orphans"], "files": _HOLE}}
+        before, after = dumps(hole).split(dumps(_HOLE))
         self._begin()
         self._out.write(f"{before}[")
         files = Array(self._out)
@@ -70,6 +70,6 @@ def array(name: str, out: TextIO) -> Iterator[Array]:
         out.flush()
 
 
-def dumps(value: Any) -> str:
+def dumps(value: object) -> str:
     """JSON on one line, in plain ASCII: it survives every locale and file names that are not UTF-8."""
     return json.dumps(value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from lakesweep.cli import screen
+from lakesweep.model import run_document
 
 if TYPE_CHECKING:
     from lakesweep.cleanup.explain import Explanation
@@ -23,21 +24,21 @@ def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
         console, "table", "format", "last run", "outcome", "location", paths=("table", "outcome", "location")
     )
     for status in tables:
-        last = status.last_run or {}
-        outcome = screen.text(status.problem, "red") if status.problem else _outcome(last.get("outcome"))
+        last = status.last_run
+        outcome = screen.text(status.problem, "red") if status.problem else _outcome(last["outcome"] if last else None)
         if status.paused:
             outcome = Text.assemble(outcome, ", ", screen.text("paused", "yellow"))
         shown.add_row(
             screen.text(status.ref.label),
             status.ref.format.value,
-            screen.moment(last.get("started_at")),
+            screen.moment(last["started_at"] if last else None),
             outcome,
             screen.text(status.location or "-"),
         )
     console.print(shown if shown.row_count else screen.text("no tables"))
 
 
-def show_runs(console: Console, runs: Iterable[dict[str, Any]], table: str | None = None) -> None:
+def show_runs(console: Console, runs: Iterable[run_document.Run], table: str | None = None) -> None:
     """One row a run, newest first; of one table, if that was asked for."""
     shown = screen.table(
         console, "run", "table", "started", "outcome", "deleted", "size", "reason",

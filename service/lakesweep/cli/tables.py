@@ -29,16 +29,7 @@ def tables(as_json: options.Json = False, config: options.Config = None, debug: 
         if as_json:
             with documents.array("tables", sys.stdout) as written:
                 for status in found:
-                    written.add(
-                        {
-                            "table": status.ref.label,
-                            "format": status.ref.format.value,
-                            "location": status.location,
-                            "problem": status.problem,
-                            "last_run": status.last_run,
-                            "paused": status.paused,
-                        }
-                    )
+                    written.add(status.document)
         else:
             lists.show_tables(screen.output(), found)
         _tell_empty(opened, found)

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.delete_gate import GatedDeleter
@@ -19,6 +18,7 @@ from lakesweep.engines.inventory import lists as inventories
 from lakesweep.formats import bounds
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
+from lakesweep.model import run_document
 from lakesweep.model.location import Location
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName, TenantId
@@ -211,7 +211,7 @@ class Adapters:
         return f"{tenant}|{s3_for(self._settings, tenant).endpoint_url}"
 
     def choose_engine(
-        self, tenant: str, state: TableState, runs: Sequence[dict[str, Any]], root: Location | None = None
+        self, tenant: str, state: TableState, runs: Sequence[run_document.Run], root: Location | None = None
     ) -> tuple[Engine, EngineChoice]:
         """Which engine plans a table, and why that one. `runs` are the table's latest, newest first; `root` is a bare
         location's."""

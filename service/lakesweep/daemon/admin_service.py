@@ -8,21 +8,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Any
 
 import structlog
 
+from lakesweep.admin import documents
 from lakesweep.admin.app import make_app
 from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
 from lakesweep.admin.backend import Health, PlanPage
 from lakesweep.admin.limits import Limits
 from lakesweep.admin.server import serving
-from lakesweep.cleanup.report import iso_utc, run_document
+from lakesweep.cleanup import report
 from lakesweep.daemon import hold_commands
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.hold_index import HoldIndex
 from lakesweep.daemon.scheduler import Scheduler
+from lakesweep.model import run_document
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import Refused, StorageError, Unreadable
 from lakesweep.model.run import CleanupRun
@@ -42,7 +43,7 @@ class Control:
     def _app(self) -> App:
         return self._scheduler.app
 
-    async def tables(self, tenants: Collection[str] | None, *, after: str | None, limit: int) -> list[dict[str, Any]]:
+    async def tables(self, tenants: Collection[str] | None, *, after: str | None, limit: int) -> list[documents.Table]:
         """Known tables by name, and datasets whose tables are not known because they cannot be looked at."""
         # As the state store has them: the scheduler's own may be some seconds old.
         holds = HoldIndex(await self._app.state.holds())
@@ -52,8 +53,7 @@ class Control:
         first = bisect_right(labels, after) if after is not None else 0
         page = labels[first : first + limit]
         last = await self._app.state.last_runs(page)
-        rows = [unseen[label] if label in unseen else self._table(label, holds) for label in page]
-        return [_with_last_run(row, last.get(row["table"])) for row in rows]
+        return [unseen.get(label) or self._table(label, holds, last.get(label)) for label in page]
 
     async def start_run(self, table: str, *, execute: bool, who: str) -> str:
         """Before all tables that are only due."""
@@ -63,17 +63,19 @@ class Control:
 
     async def runs(
         self, *, tenants: Collection[str] | None, table: str | None, before: str | None, limit: int
-    ) -> list[dict[str, Any]]:
+    ) -> list[run_document.Run]:
         """Of all replicas."""
         return await self._app.state.list_runs(tenants=tenants, table=table, before=before, limit=limit)
 
-    async def run(self, run_id: str) -> dict[str, Any] | None:
+    async def run(self, run_id: str) -> run_document.Run | None:
         """One that still waits here for its turn is in no state store yet."""
         turn = self._scheduler.waiting_or_running(run_id)
         recorded = await self._app.state.get_run(run_id)
         if recorded is not None or turn is None:
             return recorded
-        return run_document(CleanupRun(id=run_id, table=turn.entry.work.ref, location=None, started_at=turn.since))
+        return report.run_document(
+            CleanupRun(id=run_id, table=turn.entry.work.ref, location=None, started_at=turn.since)
+        )
 
     async def plan(self, run_id: str, *, offset: int, limit: int) -> PlanPage | None:
         """Rows that are no longer kept are as good as none."""
@@ -137,25 +139,29 @@ class Control:
         """What Prometheus scrapes."""
         return self._app.metrics.exposition()
 
-    def _table(self, label: str, holds: HoldIndex) -> dict[str, Any]:
+    def _table(self, label: str, holds: HoldIndex, last: run_document.Run | None) -> documents.Table:
         entry = self._scheduler.roster.entries[label]
         ref = entry.work.ref
         return {
             "table": label,
-            "format": ref.format.value,
+            "format": ref.format,
+            "location": last["location"] if last else None,
             "problem": self._scheduler.roster.problems.get(f"{ref.tenant}/{ref.dataset}"),
-            "next_due": iso_utc(self._scheduler.due_at(label)) if entry.enabled else None,
+            "last_run": last,
+            "next_due": report.iso_utc(self._scheduler.due_at(label)) if entry.enabled else None,
             "paused": holds.covering(label) is not None,
         }
 
-    def _unseen(self) -> dict[str, dict[str, Any]]:
+    def _unseen(self) -> dict[str, documents.Table]:
         """Datasets that cannot be looked at, each as `tenant/dataset/*`."""
         formats = {f"{tenant.id}/{dataset.id}": dataset.format for tenant, dataset in self._app.discovery.datasets()}
         return {
             f"{name}/*": {
                 "table": f"{name}/*",
-                "format": formats[name].value,
+                "format": formats[name],
+                "location": None,
                 "problem": problem,
+                "last_run": None,
                 "next_due": None,
                 "paused": False,
             }
@@ -175,7 +181,3 @@ async def open_admin(scheduler: Scheduler, checkup: Checkup) -> AsyncIterator[st
     limits = Limits(per_second=per_second, burst=per_second * 5)
     async with serving(make_app(Control(scheduler, checkup), gatekeeper, limits), listen) as address:
         yield address
-
-
-def _with_last_run(row: dict[str, Any], last: dict[str, Any] | None) -> dict[str, Any]:
-    return {**row, "location": last["location"] if last else None, "last_run": last}

@@ -184,7 +184,8 @@ class App:
     async def approve(self, run_id: str, *, by: str, digest: str | None = None) -> Approval:
         """Let the plan of a run that a ceiling stopped go, in the next cycle of its table, which comes at once."""
         now = self.clock.now()
-        table = ((await self.state.get_run(run_id)) or {}).get("table", "")
+        run = await self.state.get_run(run_id)
+        table = run["table"] if run else ""
         hours = cleanup_for(self.settings, *table.split("/", 2)).approval_hours
         approvals = Approvals(state=self.state, artifacts=self.artifacts, record=self.events.approved)
         approval = await approvals.give(run_id, by=by, now=now, valid_for=timedelta(hours=hours), digest=digest)

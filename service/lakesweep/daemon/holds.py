@@ -12,12 +12,12 @@ from fnmatch import fnmatchcase
 
 import structlog
 
-from lakesweep.cleanup.interrupted_runs import INTERRUPTED
 from lakesweep.daemon import targets
 from lakesweep.daemon.hold_index import MAX_HOLDS, HoldIndex
 from lakesweep.model import refusal
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
+from lakesweep.model.run_document import INTERRUPTED
 from lakesweep.model.table import BARE_TENANT
 from lakesweep.ports.state import Hold, StateStore
 from lakesweep.settings.schema import Settings
@@ -82,11 +82,12 @@ def _sentence(label: str, hold: Hold) -> str:
 async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> None:
     """Hold a table back whose runs end with their process again and again."""
     latest = await state.list_runs(table=label, limit=INTERRUPTIONS)
-    if len(latest) < INTERRUPTIONS or not all((run["reason"] or "").startswith(INTERRUPTED) for run in latest):
+    if len(latest) < INTERRUPTIONS or not all(run["interrupted"] for run in latest):
         return
+    what = (latest[0]["reason"] or "").removeprefix(INTERRUPTED).strip()
     reason = (
         f"the last {INTERRUPTIONS} runs ended with their process, perhaps because it ran out of memory: "
-        f"{latest[0]['reason'].removeprefix(INTERRUPTED).strip()}; give it more memory or use Spark, then resume"
+        f"{what}; give it more memory or use Spark, then resume"
     )
     log.warning("table_held", table=label, reason=reason)
     await state.set_hold(Hold(scope=glob.escape(label), since=now, by=OURSELVES, reason=reason))

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import structlog
 
+from lakesweep.cleanup import report
 from lakesweep.model.errors import LakesweepError, Refused
 from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal
 from lakesweep.model.table import TableRef
@@ -40,17 +41,5 @@ def unexpected(exc: Exception) -> LakesweepError:
 
 def tell(run: CleanupRun) -> None:
     """Log a finished run."""
-    fields = {
-        "outcome": run.outcome,
-        "reason": run.reason,
-        "expired_snapshots": len(run.expired_snapshots),
-        "candidates": run.plan.candidates.files if run.plan else 0,
-        "deleted": run.deletion.deleted.files,
-        "bytes": run.deletion.deleted.bytes,
-        "failed": len(run.deletion.failed),
-        "spared": run.spared,
-        "missing": run.plan.missing_count if run.plan else 0,
-        "unverified": run.plan.unverified if run.plan else 0,
-    }
     level = log.info if run.outcome in (Outcome.DONE, Outcome.DRY_RUN) else log.warning
-    level("run_finished", **fields)
+    level("run_finished", **report.log_fields(report.run_document(run)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lakesweep.daemon import run_results, targets
 from lakesweep.daemon.targets import Work
+from lakesweep.model import run_document
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.table import TableRef
 from lakesweep.ports.state import Hold, StateStore
@@ -20,8 +20,20 @@ class TableStatus:
     ref: TableRef
     location: str | None
     problem: str | None
-    last_run: dict[str, Any] | None
+    last_run: run_document.Run | None
     paused: bool
+
+    @property
+    def document(self) -> run_document.Table:
+        """As JSON has it."""
+        return {
+            "table": self.ref.label,
+            "format": self.ref.format,
+            "location": self.location,
+            "problem": self.problem,
+            "last_run": self.last_run,
+            "paused": self.paused,
+        }
 
 
 async def of(work: Work, state: StateStore, holds: Sequence[Hold]) -> TableStatus:

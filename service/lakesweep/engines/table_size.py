@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from lakesweep.model import run_document
 from lakesweep.ports.table import TableState
 
 RUNS_LOOKED_AT = 5
@@ -27,7 +27,7 @@ class Estimate:
         return f"about {self.files} files by {self.source}"
 
 
-def estimate(state: TableState, runs: Iterable[dict[str, Any]]) -> Estimate | None:
+def estimate(state: TableState, runs: Iterable[run_document.Run]) -> Estimate | None:
     """The larger of what the metadata and the newest run that listed the table say. `runs` are documents of runs,
     newest first."""
     said = [_by_metadata(state), _by_last_run(runs)]
@@ -40,9 +40,10 @@ def _by_metadata(state: TableState) -> Estimate | None:
     return Estimate(files=state.estimated_files, source="its metadata")
 
 
-def _by_last_run(runs: Iterable[dict[str, Any]]) -> Estimate | None:
+def _by_last_run(runs: Iterable[run_document.Run]) -> Estimate | None:
     for run in runs:
-        listed = sum(run["kept"].values()) + run["orphans"]["count"]
+        kept = run["kept"]
+        listed = kept["live"] + kept["young"] + kept["reserved"] + kept["foreign"] + run["orphans"]["count"]
         if listed:
             left = listed - run["deleted"]["count"]
             return Estimate(files=max(left, 0), source=f"the run of {run['started_at'][:16].replace('T', ' ')} UTC")

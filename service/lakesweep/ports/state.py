@@ -10,8 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
+from lakesweep.model import run_document
 from lakesweep.model.access import ApiToken
 from lakesweep.model.run import CleanupRun, Lease
 
@@ -124,7 +125,7 @@ class StateStore(Protocol):
         """Replace what is known of a run."""
         ...
 
-    async def get_run(self, run_id: str) -> dict[str, Any] | None:
+    async def get_run(self, run_id: str) -> run_document.Run | None:
         """A run as its JSON document (the shape of `run --json`)."""
         ...
 
@@ -135,19 +136,19 @@ class StateStore(Protocol):
         tenants: Collection[str] | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    ) -> list[run_document.Run]:
         """Newest first; only those of a table, of some tenants, and older than the run `before`."""
         ...
 
-    async def last_runs(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+    async def last_runs(self, tables: Collection[str]) -> dict[str, run_document.Run]:
         """The newest run of each of these tables, by table; one that never ran is left out."""
         ...
 
-    async def open_runs(self, table: str) -> list[dict[str, Any]]:
+    async def open_runs(self, table: str) -> list[run_document.Run]:
         """Runs of a table that never finished."""
         ...
 
-    async def close_run(self, document: dict[str, Any]) -> bool:
+    async def close_run(self, document: run_document.Run) -> bool:
         """Finish a run that its own process could not. False, and nothing changes, if it has an outcome already."""
         ...
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from lakesweep.cleanup.report import run_document
+from lakesweep.cleanup import report
+from lakesweep.model import run_document
 from lakesweep.model.access import ApiToken
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
@@ -36,7 +36,7 @@ class MemoryStateStore:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._runs: dict[str, CleanupRun] = {}
-        self._closed: dict[str, dict[str, Any]] = {}
+        self._closed: dict[str, run_document.Run] = {}
         self._plans: dict[str, PlanHeader] = {}
         self._batches: dict[tuple[str, int], BatchRecord] = {}
         self._leases: dict[str, Lease] = {}
@@ -62,7 +62,7 @@ class MemoryStateStore:
         self._runs[run.id] = run
         self._closed.pop(run.id, None)
 
-    async def get_run(self, run_id: str) -> dict[str, Any] | None:
+    async def get_run(self, run_id: str) -> run_document.Run | None:
         """A run as its JSON document."""
         return self._document(self._runs[run_id]) if run_id in self._runs else None
 
@@ -73,7 +73,7 @@ class MemoryStateStore:
         tenants: Collection[str] | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    ) -> list[run_document.Run]:
         """Newest first. Nothing is older than a run that is not there."""
         found = self._newest_first()
         if before is not None:
@@ -85,18 +85,18 @@ class MemoryStateStore:
         )
         return [self._document(run) for run in itertools.islice(matching, limit)]
 
-    async def last_runs(self, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+    async def last_runs(self, tables: Collection[str]) -> dict[str, run_document.Run]:
         """The newest run of each of these tables."""
         wanted = set(tables)
         oldest_first = reversed(self._newest_first())
         return {run.table.label: self._document(run) for run in oldest_first if run.table.label in wanted}
 
-    async def open_runs(self, table: str) -> list[dict[str, Any]]:
+    async def open_runs(self, table: str) -> list[run_document.Run]:
         """Runs of a table that never finished, newest first."""
         found = [self._document(run) for run in self._newest_first() if run.table.label == table]
         return [document for document in found if document["outcome"] is None]
 
-    async def close_run(self, document: dict[str, Any]) -> bool:
+    async def close_run(self, document: run_document.Run) -> bool:
         """Finish a run for a process that is gone; one that finished itself stays as it is."""
         found = await self.get_run(document["run_id"])
         if found is None or found["outcome"] is not None:
@@ -292,8 +292,8 @@ class MemoryStateStore:
         told = self._document(self._runs[run_id])["finished_at"]
         return datetime.fromisoformat(told) if told else None
 
-    def _document(self, run: CleanupRun) -> dict[str, Any]:
-        return _copy(self._closed.get(run.id) or run_document(run))
+    def _document(self, run: CleanupRun) -> run_document.Run:
+        return _copy(self._closed.get(run.id) or report.run_document(run))
 
     def _run(self, run_id: str) -> CleanupRun:
         if run_id not in self._runs:
@@ -307,7 +307,6 @@ class MemoryStateStore:
         return lease_rules.require_valid(self._leases.get(table), table=table, token=token, now=self._clock.now())
 
 
-def _copy(document: dict[str, Any]) -> dict[str, Any]:
+def _copy(document: run_document.Run) -> run_document.Run:
     """As a database would give it back: plain JSON, and the caller's own to change."""
-    copied: dict[str, Any] = json.loads(json.dumps(document))
-    return copied
+    return run_document.from_storage(json.loads(json.dumps(document)))

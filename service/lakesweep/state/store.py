@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from lakesweep.cleanup.report import run_document
+from lakesweep.cleanup import report
+from lakesweep.model import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
 from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader
@@ -45,10 +46,11 @@ class SqlStateStore(SqlAccess, SqlPerTable):
             raise StateError(f"run {run.id} is not recorded")
 
     @transaction
-    async def get_run(self, connection: AsyncConnection, run_id: str) -> dict[str, Any] | None:
+    async def get_run(self, connection: AsyncConnection, run_id: str) -> run_document.Run | None:
         """A run as its JSON document."""
-        found = await connection.execute(sa.select(runs.c.document).where(runs.c.id == run_id))
-        return found.scalar_one_or_none()
+        query = sa.select(runs.c.document).where(runs.c.id == run_id)
+        found = (await connection.execute(query)).scalar_one_or_none()
+        return run_document.from_storage(found) if found is not None else None
 
     @transaction
     async def list_runs(
@@ -59,7 +61,7 @@ class SqlStateStore(SqlAccess, SqlPerTable):
         tenants: Collection[str] | None = None,
         before: str | None = None,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    ) -> list[run_document.Run]:
         """Newest first. Nothing is older than a run that is not there."""
         query = sa.select(runs.c.document).order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit)
         if table is not None:
@@ -69,10 +71,10 @@ class SqlStateStore(SqlAccess, SqlPerTable):
         if before is not None:
             seen = sa.select(runs.c.started_at, runs.c.id).where(runs.c.id == before)
             query = query.where(sa.tuple_(runs.c.started_at, runs.c.id) < seen.scalar_subquery())
-        return list((await connection.execute(query)).scalars())
+        return [run_document.from_storage(row) for row in (await connection.execute(query)).scalars()]
 
     @transaction
-    async def last_runs(self, connection: AsyncConnection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+    async def last_runs(self, connection: AsyncConnection, tables: Collection[str]) -> dict[str, run_document.Run]:
         """The newest run of each of these tables, with one query."""
         newest = sa.func.row_number().over(
             partition_by=runs.c.table, order_by=(runs.c.started_at.desc(), runs.c.id.desc())
@@ -80,26 +82,27 @@ class SqlStateStore(SqlAccess, SqlPerTable):
         of_these = sa.select(runs.c.id, newest.label("place")).where(_among(runs.c.table, tables)).subquery()
         query = sa.select(runs.c.table, runs.c.document).join(of_these, of_these.c.id == runs.c.id)
         rows = await connection.execute(query.where(of_these.c.place == 1))
-        return {row.table: row.document for row in rows}
+        return {row.table: run_document.from_storage(row.document) for row in rows}
 
     @transaction
-    async def open_runs(self, connection: AsyncConnection, table: str) -> list[dict[str, Any]]:
+    async def open_runs(self, connection: AsyncConnection, table: str) -> list[run_document.Run]:
         """Runs of a table that never finished, newest first."""
         query = (
             sa.select(runs.c.document)
             .where(runs.c.table == table, runs.c.outcome.is_(None))
             .order_by(runs.c.started_at.desc(), runs.c.id.desc())
         )
-        return list((await connection.execute(query)).scalars())
+        return [run_document.from_storage(row) for row in (await connection.execute(query)).scalars()]
 
     @transaction
-    async def close_run(self, connection: AsyncConnection, document: dict[str, Any]) -> bool:
+    async def close_run(self, connection: AsyncConnection, document: run_document.Run) -> bool:
         """Finish a run for a process that is gone; one that finished itself stays as it is."""
+        finished_at = document["finished_at"]
         closed = await connection.execute(
             sa.update(runs)
             .where(runs.c.id == document["run_id"], runs.c.outcome.is_(None))
             .values(
-                finished_at=datetime.fromisoformat(document["finished_at"]),
+                finished_at=datetime.fromisoformat(finished_at) if finished_at else None,
                 phase=document["phase"],
                 outcome=document["outcome"],
                 document=document,
@@ -244,7 +247,7 @@ def _run_row(run: CleanupRun) -> dict[str, Any]:
         "finished_at": run.finished_at,
         "phase": run.phase,
         "outcome": run.outcome,
-        "document": run_document(run),
+        "document": report.run_document(run),
     }
 
 

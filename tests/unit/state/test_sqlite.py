@@ -1,6 +1,7 @@
 """A state store in a file: whole transactions in one thread, and nobody waits for ever behind a locked file."""
 
 import asyncio
+import json
 import sqlite3
 import threading
 from contextlib import closing
@@ -9,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.sql import sqltypes
+from tests.builders.audits import a_run
 
+from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.ports.state import DueTime
 from lakesweep.state import sqlite
@@ -52,6 +55,19 @@ async def test_a_transaction_that_fails_half_way_is_undone_and_the_next_one_is_n
         await store.database.run(fails)
     await store.set_due(DueTime(table="u", next_due=NOON))
     assert [due.table for due in await store.due_times()] == ["u"]
+
+
+async def test_a_run_that_an_older_version_wrote_has_every_field(store, tmp_path):
+    run = a_run()
+    await store.start_run(run)
+    with closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
+        (text,) = raw.execute("SELECT document FROM lakesweep_runs").fetchone()
+        old = {name: value for name, value in json.loads(text).items() if name not in ("unconfirmed", "interrupted")}
+        raw.execute("UPDATE lakesweep_runs SET document = ?", [json.dumps(old)])
+    whole = run_document(run)
+    assert await store.get_run(run.id) == whole
+    assert await store.list_runs() == await store.open_runs(run.table.label) == [whole]
+    assert await store.last_runs([run.table.label]) == {run.table.label: whole}
 
 
 async def test_a_commit_that_fails_is_undone_and_the_next_one_is_not(store):
