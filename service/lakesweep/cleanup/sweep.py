@@ -306,7 +306,7 @@ def _report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> DeletionReport:
         deleted=_tally(deleted),
         already_gone=fate.count(DeleteStatus.ALREADY_GONE),
         failed=tuple(
-            FailedDelete(path=one.path, why=one.why or "no reason given")
+            FailedDelete(path=one.path, why=one.why or "no reason given", kind=one.kind)
             for one in fates
             if one.fate is DeleteStatus.FAILED
         ),

@@ -28,6 +28,18 @@ Adapters translate vendor errors into these, chained, and nobody else does.
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import ClassVar
+
+
+class FailureKind(StrEnum):
+    """Why a store did not do something, for those who count. What the store said is for people."""
+
+    DENIED = "denied"
+    THROTTLED = "throttled"
+    UNAVAILABLE = "unavailable"
+    OTHER = "other"
+
 
 class LakesweepError(Exception):
     """Base of all errors raised on purpose."""
@@ -114,6 +126,8 @@ class AuditFailed(LakesweepError):
 class StorageError(LakesweepError):
     """The object store said no. `address` is the object or prefix asked for."""
 
+    kind: ClassVar[FailureKind] = FailureKind.OTHER
+
     def __init__(self, address: str, why: str) -> None:
         self.address = address
         self.why = why
@@ -126,6 +140,8 @@ class NotFound(StorageError):
 
 class Denied(StorageError):
     """The credentials do not allow this."""
+
+    kind = FailureKind.DENIED
 
 
 class OutsideRoot(Denied):
@@ -160,3 +176,5 @@ class OutOfOrder(StorageError):
 
 class Unavailable(StorageError):
     """The store did not answer in time, throttled us or failed. A later try may work."""
+
+    kind = FailureKind.UNAVAILABLE

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from lakesweep.model.errors import FailureKind
 from lakesweep.model.location import Location
 
 
@@ -123,6 +124,7 @@ class FailedDelete:
 
     path: str
     why: str
+    kind: FailureKind = FailureKind.OTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from lakesweep.model.errors import FailureKind
 from lakesweep.model.location import Location
 
 
@@ -29,6 +30,8 @@ class Deleted:
     path: str
     fate: DeleteStatus
     why: str | None = None
+    kind: FailureKind = FailureKind.OTHER
+    """Of one that FAILED."""
 
 
 ANOTHER_OBJECT = "the store holds another object under this name than the one that was judged"

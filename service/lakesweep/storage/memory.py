@@ -202,7 +202,7 @@ class MemoryDeleter:
             gone = store.objects.pop(location.path, None)
             store.meet_faults("delete_answer", path)
         except StorageError as exc:
-            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why)
+            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
         return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE if gone is None else DeleteStatus.DELETED)
 
 

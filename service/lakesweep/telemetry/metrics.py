@@ -6,7 +6,6 @@ and table only where `metrics.table_labels` asks for them, since each table is a
 
 from __future__ import annotations
 
-import re
 from collections import Counter as Tallies
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
@@ -21,13 +20,6 @@ _BATCH_SIZES = (1, 10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
 _LAGS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _REMEMBERED_RUNS = 10_000
 """Ids of counted runs that are kept, so that a run reported twice counts once."""
-
-_FAILURES = (
-    ("denied", re.compile(r"denied|forbidden|permission|403|read-only", re.IGNORECASE)),
-    ("throttled", re.compile(r"slow ?down|throttl|too many|503|429", re.IGNORECASE)),
-    ("unavailable", re.compile(r"time(d|-| )*out|unavailable|internal ?error|connect|reset|50[024]", re.IGNORECASE)),
-)
-"""What a store says is free text; a label must not be."""
 
 
 class Metrics:
@@ -170,7 +162,7 @@ class Metrics:
         self.snapshots_expired.labels(*labels).inc(len(run.expired_snapshots))
         self.files_deleted.labels(*labels).inc(run.deletion.deleted.files)
         self.bytes_freed.labels(*labels).inc(run.deletion.deleted.bytes)
-        for reason, count in Tallies(_failure(one.why) for one in run.deletion.failed).items():
+        for reason, count in Tallies(one.kind.value for one in run.deletion.failed).items():
             self.deletion_failures.labels(*labels, reason).inc(count)
         if run.outcome is Outcome.DONE and run.finished_at is not None:
             self.last_cleanup.labels(*labels).set(run.finished_at.timestamp())
@@ -182,8 +174,3 @@ class Metrics:
         self._counted[run_id] = None
         if len(self._counted) > _REMEMBERED_RUNS:
             del self._counted[next(iter(self._counted))]
-
-
-def _failure(why: str) -> str:
-    """One of a few words for what a store said."""
-    return next((name for name, pattern in _FAILURES if pattern.search(why)), "other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -13,8 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.limits import handles_left, open_files
 
+from lakesweep.model.errors import FailureKind
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleted, DeleteStatus
+from lakesweep.storage.local import deleter as local_deleter
 from lakesweep.storage.local._unlink import remove
 from lakesweep.storage.local.deleter import LocalDeleter, local_path
 
@@ -66,6 +69,31 @@ def test_a_batch_over_several_directories_is_answered_in_the_order_asked(tree):
         *("outside/a", "outside/b", "outside/c", "outside/deep/a", "outside/deep/b", "outside/deep/c"),
         *("t/p=1/a", "t/p=1/b", "t/p=2/c", "t/p=2/deep/a", "t/p=2/deep/c"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.EACCES, FailureKind.DENIED),
+        (errno.EPERM, FailureKind.DENIED),
+        (errno.EROFS, FailureKind.DENIED),
+        (errno.ETIMEDOUT, FailureKind.UNAVAILABLE),
+        (errno.ENOTCONN, FailureKind.UNAVAILABLE),
+        (errno.EBUSY, FailureKind.OTHER),
+        (errno.EMFILE, FailureKind.OTHER),
+    ],
+)
+def test_the_kind_of_a_failure_is_that_of_the_systems_code(monkeypatch, tree, code, kind):
+    monkeypatch.setattr(local_deleter, "remove", lambda places, **_: [(code, 0)] * len(places))
+    (answer,) = delete(tree / "t/p=1/a")
+    assert (answer.fate, answer.kind) == (DeleteStatus.FAILED, kind)
+
+
+def test_a_directorys_name_is_no_reason_for_a_failure(tree):
+    place = tree / "t/503 permission denied"
+    place.symlink_to(tree / "outside")
+    (answer,) = delete(place / "a")
+    assert (answer.fate, answer.kind) == (DeleteStatus.FAILED, FailureKind.OTHER)
 
 
 @pytest.mark.parametrize(("one", "other"), [("p=2/deep", "p=2"), ("p=10", "p=1")])

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from tests.servers import s3_stub
 
+from lakesweep.model.errors import FailureKind
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import DeleteStatus
 from lakesweep.storage.adaptive_limiter import delete_gate
@@ -231,7 +232,7 @@ async def test_a_storm_without_end_fails_every_key_and_ends(stub, deleter):
     stub.fault = storm
     answers = await deleter.delete(paths(stub)[:300])
     assert by_fate(answers)[DeleteStatus.FAILED] == 300
-    assert all("SlowDown" in one.why for one in answers)
+    assert all("SlowDown" in one.why and one.kind is FailureKind.THROTTLED for one in answers)
     assert len(stub.buckets["lake"]) == 2500
 
 
@@ -252,6 +253,8 @@ async def test_single_keys_that_fail_are_told_apart(stub, deleter):
     assert answers["0002"].fate is DeleteStatus.ALREADY_GONE
     assert (answers["0003"].fate, answers["0003"].why) == (DeleteStatus.FAILED, "InternalError: on purpose")
     assert answers["0004"].fate is DeleteStatus.FAILED
+    kinds = [answers[key].kind for key in ("0001", "0003", "0004")]
+    assert kinds == [FailureKind.DENIED, FailureKind.UNAVAILABLE, FailureKind.THROTTLED]
     # What may pass is asked again, alone; what was refused is not.
     assert [len(s3_stub.asked_keys(request)) for request in stub.requests] == [10, 2, 2, 2]
 
@@ -265,6 +268,7 @@ async def test_one_failing_page_does_not_lose_the_answers_of_the_others(stub, de
     assert by_fate(answers) == {DeleteStatus.DELETED: 1500, DeleteStatus.ALREADY_GONE: 0, DeleteStatus.FAILED: 1000}
     assert len(stub.buckets["lake"]) == 1000
     assert "s3:DeleteObject" in answers[0].why
+    assert answers[0].kind is FailureKind.DENIED
 
 
 async def test_an_error_for_a_key_not_asked_for_leaves_the_page_in_doubt(stub, deleter):
@@ -365,6 +369,7 @@ async def test_a_store_that_is_gone_fails_every_key_without_raising(s3_credentia
     assert [one.fate for one in answers] == [DeleteStatus.FAILED, DeleteStatus.FAILED]
     assert [one.path for one in answers] == ["s3://lake/a", "s3://other/b"]
     assert "127.0.0.1:9" in answers[0].why
+    assert answers[0].kind is FailureKind.UNAVAILABLE
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakesweep.model.errors import FailureKind
 from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome, Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
@@ -116,22 +117,16 @@ def test_gauges_of_a_tenant_add_up_its_tables_latest_runs():
     assert value(metrics, "reclaimable_bytes", tenant="globex") == 1
 
 
-@pytest.mark.parametrize(
-    ("why", "reason"),
-    [
-        ("AccessDenied: no", "denied"),
-        ("Permission denied", "denied"),
-        ("SlowDown: reduce your rate", "throttled"),
-        ("InternalError: try again", "unavailable"),
-        ("connection reset by peer", "unavailable"),
-        ("Read timed out", "unavailable"),
-        ("something never seen", "other"),
-    ],
-)
-def test_what_a_store_says_becomes_one_of_a_few_words(why, reason):
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_failed_delete_counts_under_its_kind_whatever_the_store_said(kind):
+    failed = FailedDelete(path="p", why="/lake/503/denied is a link: connection timed out", kind=kind)
     metrics = Metrics()
-    metrics.count_run(finished(deletion=DeletionReport(failed=(FailedDelete(path="p", why=why),) * 2)))
-    assert value(metrics, "deletion_failures_total", reason=reason) == 2
+    metrics.count_run(finished(deletion=DeletionReport(failed=(failed,) * 2)))
+    assert value(metrics, "deletion_failures_total", reason=kind.value) == 2
+
+
+def test_the_words_for_failed_deletes_are_a_promise_to_dashboards():
+    assert {kind.value for kind in FailureKind} == {"denied", "throttled", "unavailable", "other"}
 
 
 def test_tables_are_labels_only_where_asked_for():

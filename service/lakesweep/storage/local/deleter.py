@@ -12,6 +12,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from lakesweep.model.errors import FailureKind
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Conditions, Deleted, DeleteStatus, not_sent
 from lakesweep.storage.local._unlink import NOT_A_FILE, NOT_TRIED, remove, steady_ns
@@ -20,7 +21,11 @@ _PLAIN = "file:///"
 _MISLEADING = frozenset(("", ".", ".."))
 """Segments that would lead elsewhere than they seem to."""
 
-
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_UNAVAILABLE = frozenset(
+    {errno.EAGAIN, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT}
+)
+"""A disk across a network does not answer."""
 _PAGE = 1000
 """Files between two questions: unlinking them takes some milliseconds."""
 _UNASKED_NS = 100_000_000
@@ -103,8 +108,14 @@ def _answer(path: str, exact: bytes, code: int, reached: int) -> Deleted:
     elif reached and code in (errno.ENOTDIR, errno.ELOOP):
         why = f"{os.fsdecode(exact[:reached])} is a link or no directory; nothing is deleted through it"
     else:
-        why = os.strerror(code)
+        return Deleted(path=path, fate=DeleteStatus.FAILED, why=os.strerror(code), kind=_kind(code))
     return Deleted(path=path, fate=DeleteStatus.FAILED, why=why)
+
+
+def _kind(code: int) -> FailureKind:
+    if code in _DENIED:
+        return FailureKind.DENIED
+    return FailureKind.UNAVAILABLE if code in _UNAVAILABLE else FailureKind.OTHER
 
 
 def _remove_directories(paths: Sequence[str]) -> int:

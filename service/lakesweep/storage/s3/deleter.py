@@ -19,12 +19,12 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from lakesweep.model.errors import NotFound, StorageError, Unavailable
+from lakesweep.model.errors import FailureKind, NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus
 from lakesweep.storage.adaptive_limiter import Gate, Sleep, delete_gate, pause
 from lakesweep.storage.s3.client import IS_DELETE_RESULT, S3Connection, before_sending
-from lakesweep.storage.s3.errors import THROTTLING, Throttled, error_code, is_passing, translating
+from lakesweep.storage.s3.errors import THROTTLING, Throttled, error_code, is_passing, kind_of, translating
 from lakesweep.storage.spec import S3Options
 
 _UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -41,16 +41,29 @@ _CHANGED = frozenset({"PreconditionFailed", "412"})
 _SINGLES = 16
 """Keys that go one by one between two questions."""
 
-Fates = dict[str, tuple[DeleteStatus, str | None]]
-"""By key: what became of it, and what the store said if it did not go."""
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What became of a key, and what the store said if it did not go."""
+
+    status: DeleteStatus
+    why: str | None = None
+    kind: FailureKind = FailureKind.OTHER
+
+
+Fates = dict[str, _Fate]
+"""By key."""
+_GONE_NOW = _Fate(DeleteStatus.DELETED)
+_GONE_BEFORE = _Fate(DeleteStatus.ALREADY_GONE)
+_CHANGED_SINCE = _Fate(DeleteStatus.SPARED, ANOTHER_OBJECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What came of one request: final fates, and keys to ask again with what the store said."""
+    """What came of one request: final fates, and keys to ask again with their fate if that does not help."""
 
     fates: Fates
-    again: dict[str, str]
+    again: Fates
     throttled: bool = False
 
 
@@ -59,7 +72,7 @@ class NotSent(Exception):
 
     def answer(self, keys: list[str]) -> _Answer:
         """For the keys that the request was about."""
-        return _Answer(fates=dict.fromkeys(keys, (DeleteStatus.NOT_SENT, str(self))), again={})
+        return _Answer(fates=dict.fromkeys(keys, _Fate(DeleteStatus.NOT_SENT, str(self))), again={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +94,7 @@ class _Bucket:
         if not kept:
             return keys, _Answer(fates={}, again={})
         told = {key: kept[self.paths[key]] for key in keys if self.paths[key] in kept}
-        fates: Fates = {key: (one.fate, one.why) for key, one in told.items()}
+        fates: Fates = {key: _Fate(one.fate, one.why) for key, one in told.items()}
         return [key for key in keys if key not in told], _Answer(fates=fates, again={})
 
     @contextmanager
@@ -141,7 +154,10 @@ class S3Deleter:
             bucket: await self._delete_in(_Bucket(client, bucket, keys, conditions)) for bucket, keys in buckets.items()
         }
         told = [fates[bucket][key] for bucket, key in places]
-        return [Deleted(path=path, fate=fate, why=why) for path, (fate, why) in zip(paths, told, strict=True)]
+        return [
+            Deleted(path=path, fate=fate.status, why=fate.why, kind=fate.kind)
+            for path, fate in zip(paths, told, strict=True)
+        ]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
         """S3 has no directories."""
@@ -169,12 +185,12 @@ class S3Deleter:
                 page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
                 answer = await self._ask(bucket, page)
             fates.update(answer.fates)
-            for key, said in answer.again.items():
+            for key, given_up in answer.again.items():
                 tries[key] += 1
                 if tries[key] < self._attempts:
                     waiting.append(key)
                 else:
-                    fates[key] = (DeleteStatus.FAILED, said)
+                    fates[key] = given_up
             if not answer.again:
                 failures = 0
                 self._gate.calm(began)
@@ -250,16 +266,16 @@ class S3Deleter:
         except NotSent as exc:
             return exc.answer([key])
         except NotFound:
-            return _Answer(fates={key: (DeleteStatus.ALREADY_GONE, None)}, again={})
+            return _Answer(fates={key: _GONE_BEFORE}, again={})
         except StorageError as exc:
             code = error_code(exc.__cause__) if isinstance(exc.__cause__, ClientError) else None
             if code in _CHANGED:
-                return _Answer(fates={key: (DeleteStatus.SPARED, ANOTHER_OBJECT)}, again={})
+                return _Answer(fates={key: _CHANGED_SINCE}, again={})
             if compared and code in _UNREADABLE:
                 self._compares = False
                 return await self._ask_one(bucket, key)
             return _refused([key], exc)
-        return _Answer(fates={key: (DeleteStatus.DELETED, None)}, again={})
+        return _Answer(fates={key: _GONE_NOW}, again={})
 
     def _not_the_stores(self, address: str) -> Unavailable:
         """What stands before a store may say 200 to everything: that does not show that a key is gone."""
@@ -287,8 +303,8 @@ def _unsafe(keys: list[str]) -> dict[str, None]:
 
 def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:
     """A quiet answer names only the keys that failed; all others are gone."""
-    fates: Fates = dict.fromkeys(keys, (DeleteStatus.DELETED, None))
-    again: dict[str, str] = {}
+    fates: Fates = dict.fromkeys(keys, _GONE_NOW)
+    again: Fates = {}
     throttled = False
     for error in errors:
         key, code = error.get("Key", ""), error.get("Code", "Unknown")
@@ -296,30 +312,32 @@ def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:
         if key not in fates and key not in again:
             # The store means a key we cannot tell: then none of this page is known to be gone.
             unclear = f"the store reported {said} for a key that was not asked for, {key!r}"
-            return _Answer(fates=dict.fromkeys(keys, (DeleteStatus.FAILED, unclear)), again={})
+            return _Answer(fates=dict.fromkeys(keys, _Fate(DeleteStatus.FAILED, unclear)), again={})
+        failed = _Fate(DeleteStatus.FAILED, said, kind_of(code))
         if code == "NoSuchKey":
-            fates[key] = (DeleteStatus.ALREADY_GONE, None)
+            fates[key] = _GONE_BEFORE
         elif code in _CHANGED:
-            fates[key] = (DeleteStatus.SPARED, ANOTHER_OBJECT)
+            fates[key] = _CHANGED_SINCE
         elif is_passing(code):
             fates.pop(key, None)
-            again[key] = said
+            again[key] = failed
             throttled = throttled or code in THROTTLING
         else:
-            fates[key] = (DeleteStatus.FAILED, said)
+            fates[key] = failed
     return _Answer(fates=fates, again=again, throttled=throttled)
 
 
 def _refused(keys: list[str], exc: StorageError) -> _Answer:
     """A request that failed as a whole: ask again if that may help, else every key failed."""
+    failed = dict.fromkeys(keys, _Fate(DeleteStatus.FAILED, exc.why, exc.kind))
     if isinstance(exc, Unavailable):
-        return _Answer(fates={}, again=dict.fromkeys(keys, exc.why), throttled=isinstance(exc, Throttled))
-    return _Answer(fates=dict.fromkeys(keys, (DeleteStatus.FAILED, exc.why)), again={})
+        return _Answer(fates={}, again=failed, throttled=isinstance(exc, Throttled))
+    return _Answer(fates=failed, again={})
 
 
 def _merged(answers: list[_Answer]) -> _Answer:
     return _Answer(
         fates={key: fate for answer in answers for key, fate in answer.fates.items()},
-        again={key: said for answer in answers for key, said in answer.again.items()},
+        again={key: fate for answer in answers for key, fate in answer.again.items()},
         throttled=any(answer.throttled for answer in answers),
     )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import aiohttp
 from botocore import exceptions as boto
 
-from lakesweep.model.errors import Denied, NotFound, SettingsError, StorageError, Unavailable
+from lakesweep.model.errors import Denied, FailureKind, NotFound, SettingsError, StorageError, Unavailable
 
 THROTTLING = frozenset(
     {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "503", "429"}
@@ -31,6 +31,7 @@ _BAD_KEYS = frozenset(
     {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired"}
 )
 """The store does not take the credentials themselves, whatever they would allow."""
+_DENIED = _BAD_KEYS | {"AccessDenied", "AllAccessDisabled", "RequestTimeTooSkewed", "403"}
 _REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"})
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -49,10 +50,21 @@ class BrokenOff(Unavailable):
 class Throttled(Unavailable):
     """The store asks for less."""
 
+    kind = FailureKind.THROTTLED
+
 
 def is_passing(code: str) -> bool:
     """May the same request work a little later?"""
     return code in _PASSING
+
+
+def kind_of(code: str) -> FailureKind:
+    """What a code says of one key of a page."""
+    if code in THROTTLING:
+        return FailureKind.THROTTLED
+    if is_passing(code):
+        return FailureKind.UNAVAILABLE
+    return FailureKind.DENIED if code in _DENIED else FailureKind.OTHER
 
 
 @contextmanager
