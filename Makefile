@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check lint bench docs picture sbom serve clean
+.PHONY: help setup demo test soak sim check lint bench docs picture sbom serve clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -55,6 +55,12 @@ soak: setup $(VENV)/.test-installed  ## The same laws with many more examples, a
 	-@.ci/need debootstrap
 	-@.ci/need browser
 	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+
+# With fixed seeds. What failed once is in tests/sim/seeds.txt and is always run.
+STORIES ?= 100000
+
+sim: setup $(VENV)/.test-installed  ## A hundred thousand simulated histories of each format, within an hour
+	$(BIN)/python -m tests.sim --stories $(STORIES) --workers $(WORKERS)
 
 bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today
 	@.ci/need maven

@@ -5,6 +5,7 @@ Nothing of the product is replaced but its ports. The Iceberg catalog stands in 
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -208,7 +209,7 @@ class Runner:
     process: Process
     store: Any
     runs: int = 0
-    scratch: Path = field(default_factory=lambda: Path(_SCRATCH.name))
+    scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(dir=_SCRATCH.name)))
 
     async def cycle(self) -> CleanupRun:
         """One cycle. What kills the process gets out of here."""
@@ -264,7 +265,10 @@ class Runner:
             return await cycle.run()
         finally:
             await self.store.release_lease(lease)
-            rows.unlink(missing_ok=True)
+
+    def aclose(self) -> None:
+        """Give back the plans of the story."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class _Company:

@@ -515,6 +515,7 @@ class IcebergModel(Model):
         theirs = replace(ours, who="second", name="second.t", views=dict(ours.views), removed=ours.removed)
         theirs.properties, theirs.snapshots = dict(ours.properties), dict(ours.snapshots)
         theirs.refs, theirs.statistics = dict(ours.refs), list(ours.statistics)
+        theirs.properties.pop("write.metadata.delete-after-commit.enabled", None)  # it would take ours away
         for _ in range(2):
             theirs.add(theirs.make_snapshot(theirs.head(), [theirs.write_data()]))
             theirs.commit()
