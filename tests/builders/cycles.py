@@ -16,15 +16,17 @@ from tests.builders.stores import StorageSpec
 
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
+from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.delete_gate import GatedDeleter
-from lakesweep.cleanup.mark import Lent, nothing_lent
+from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, EngineChoice
 from lakesweep.ports.state import StateStore
+from lakesweep.ports.surroundings import Alone, Neighbours
 from lakesweep.ports.table import Table
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.local.same_place import identify
@@ -65,7 +67,8 @@ class Bench:
     neighbours: Mapping[Any, Any] = field(default_factory=dict)
     neighbours_problem: str | None = None
     inventory: Location | None = None
-    lent: Lent = nothing_lent
+    lent: Any = None
+    """Tells which files other tables use, in place of the answer that there are none."""
 
     def __post_init__(self) -> None:
         self.store = self.store or MemoryStateStore(self.clock)
@@ -93,19 +96,11 @@ class Bench:
             cache_key=CACHE_KEY,
         )
 
-        def deleter(state: Any) -> Any:
-            inner = self.faults.storage(open_deleter(StorageSpec()))
-            return GatedDeleter(inner, tenant_root=Location.parse(str(self.root)), table_roots=state.roots)
-
-        cycle = Cycle(
-            run_id=run_id,
+        ports = Ports(
             table=table,
-            tenant_root=Location.parse(str(self.root)),
-            policy=policy,
-            execute=execute,
             storage=self.storage,
-            choose_engine=lambda _: (engine, EngineChoice(kind="inprocess", why="test")),
-            open_deleter=deleter,
+            engines=OneEngine(engine),
+            deleters=GatedDeleters(self),
             state=self.faults.state(self.store),
             audit=Trail(
                 chain=ChainWriter(
@@ -122,17 +117,59 @@ class Bench:
                 about=ABOUT,
             ),
             clock=self.clock,
+            artifacts=Artifacts(self.scratch),
+            surroundings=BenchSurroundings(self),
+        )
+        context = RunContext(
+            run_id=run_id,
+            tenant_root=Location.parse(str(self.root)),
+            policy=policy,
+            execute=execute,
             fence=AlwaysOurs(),
             fencing_token=lease.token,
             rows_path=str(self.scratch / "plans" / f"{run_id}.parquet"),
-            neighbours=self.neighbours,
-            neighbours_problem=self.neighbours_problem,
-            identify=identify,
-            lent=self.lent,
             inventory=self.inventory,
         )
+        cycle = Cycle(ports, context)
         try:
             return await cycle.run()
         finally:
             await engine.aclose()
             await self.store.release_lease(lease)
+
+
+@dataclass(frozen=True)
+class OneEngine:
+    """The same engine for every table."""
+
+    engine: Any
+
+    def choose(self, _: Any) -> tuple[Any, EngineChoice]:
+        return self.engine, EngineChoice(kind="inprocess", why="test")
+
+
+@dataclass(frozen=True)
+class GatedDeleters:
+    """Real deleters of a bench, behind the gate and its faults."""
+
+    bench: Bench
+
+    def open(self, state: Any) -> GatedDeleter:
+        inner = self.bench.faults.storage(open_deleter(StorageSpec()))
+        return GatedDeleter(inner, tenant_root=Location.parse(str(self.bench.root)), table_roots=state.roots)
+
+
+class BenchSurroundings(Alone):
+    """The neighbours that a test gives, and the real disk."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    async def neighbours(self) -> Neighbours:
+        return Neighbours(places=self._bench.neighbours, problem=self._bench.neighbours_problem)
+
+    async def shared_files(self, state: Any) -> Any:
+        return await self._bench.lent(state) if self._bench.lent else ()
+
+    async def identify(self, places: Any) -> Any:
+        return await identify(places)

@@ -39,6 +39,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.engine import Engine, OrphanJob
+from lakesweep.ports.surroundings import Alone
 from lakesweep.ports.table import Table
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.memory import bucket, forget
@@ -230,7 +231,11 @@ async def job(subject: Subject, table: Table, kind: str) -> OrphanJob:
         cutoff=guards.cutoff(subject.policy, state.minimum_age, subject.now, subject.now),
         shortlist=state.shortlist,
         mark=Marking(
-            table=table, state=MemoryStateStore(SetClock(subject.now)), policy=subject.policy, now=subject.now
+            table=table,
+            state=MemoryStateStore(SetClock(subject.now)),
+            policy=subject.policy,
+            now=subject.now,
+            surroundings=Alone(),
         ),
         rows_path=str(subject.home / f"{kind}.parquet"),
     )

@@ -22,6 +22,7 @@ from pyiceberg.table.update import (
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
 )
+from tests.builders.cycles import OneEngine
 from tests.sim.engine import PlainEngine
 from tests.sim.formats import Model
 from tests.sim.formats.iceberg import CommitRejected, IcebergModel
@@ -31,9 +32,10 @@ from tests.sim.world import Fault, Rules
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.records import Circumstances
 from lakesweep.audit.trail import Trail
-from lakesweep.cleanup import guards
+from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
@@ -41,11 +43,12 @@ from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.formats.unpublished_files import LeaveAll
 from lakesweep.model.access import Trigger, TriggeredBy
-from lakesweep.model.errors import CatalogUnavailable, LakesweepError, Refused, UnknownTable
+from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.run import CleanupRun, EngineChoice
+from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.surroundings import Alone, Neighbours
 from lakesweep.ports.table import Table, TableFormat, TableState
 
 TENANT = TenantId("acme")
@@ -220,22 +223,15 @@ class Runner:
         source = open_format(model, process)
         ref = TableRef(tenant=TENANT, dataset="prod", name="t", format=FormatName(model.format))
         table = await source.open(ref)
-        company = _Company(source, table, storage)
         rows = self.scratch / "plans" / f"{run_id}.parquet"
         tenant_root = Location.parse(model.tenant_root)
         engine = PlainEngine(storage=storage, decoder=formats.decoder)
-        neighbours, problem = await company.places()
-        cycle = Cycle(
-            run_id=run_id,
+        lease = await self.store.acquire_lease(ref.label, process.name, timedelta(days=3650))
+        ports = Ports(
             table=table,
-            tenant_root=tenant_root,
-            policy=policy_of(process.world.rules),
-            execute=True,
             storage=storage,
-            choose_engine=lambda _: (engine, EngineChoice(kind="inprocess", why="simulated")),
-            open_deleter=lambda found: GatedDeleter(
-                SimDeleter(process), tenant_root=tenant_root, table_roots=found.roots
-            ),
+            engines=OneEngine(engine),
+            deleters=SimDeleters(process, tenant_root),
             state=state,
             audit=Trail(
                 chain=ChainWriter(
@@ -251,16 +247,19 @@ class Runner:
                 about=ABOUT,
             ),
             clock=process,
-            fence=AlwaysOurs(),
-            fencing_token=1,
-            rows_path=str(rows),
-            neighbours=neighbours,
-            neighbours_problem=problem,
-            preconditions=company.preconditions,
-            lent=company.lent,
+            artifacts=Artifacts(self.scratch),
+            surroundings=SimSurroundings(source, table, storage),
         )
-        lease = await self.store.acquire_lease(ref.label, process.name, timedelta(days=3650))
-        cycle.fencing_token = lease.token
+        context = RunContext(
+            run_id=run_id,
+            tenant_root=tenant_root,
+            policy=policy_of(process.world.rules),
+            execute=True,
+            fence=AlwaysOurs(),
+            fencing_token=lease.token,
+            rows_path=str(rows),
+        )
+        cycle = Cycle(ports, context)
         try:
             return await cycle.run()
         finally:
@@ -271,7 +270,18 @@ class Runner:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-class _Company:
+@dataclass(frozen=True)
+class SimDeleters:
+    """Simulated deleters behind the product's own gate."""
+
+    process: Process
+    tenant_root: Location
+
+    def open(self, state: TableState) -> GatedDeleter:
+        return GatedDeleter(SimDeleter(self.process), tenant_root=self.tenant_root, table_roots=state.roots)
+
+
+class SimSurroundings(Alone):
     """The tables around, as the service asks for them."""
 
     def __init__(self, source: TableFormat, table: Table, storage: SimStorage) -> None:
@@ -279,19 +289,14 @@ class _Company:
         self._borrowed = Borrowed(storage)
         self._places: Mapping[TableRef, tuple[Location, ...]] = {}
 
-    async def places(self) -> tuple[Mapping[TableRef, tuple[Location, ...]], str | None]:
+    async def neighbours(self) -> Neighbours:
         try:
             self._places = await self._source.locations()
         except LakesweepError as exc:
-            return self._places, str(exc)
-        return self._places, None
+            return Neighbours(places=self._places, problem=str(exc))
+        return Neighbours(places=self._places)
 
-    async def preconditions(self, state: TableState) -> None:
-        places, problem = await self.places()
-        if refusal := guards.check_neighbours(problem) or guards.check_overlap(state, places):
-            raise Refused(refusal.code, refusal.reason)
-
-    async def lent(self, state: TableState) -> Sequence[str]:
+    async def shared_files(self, state: TableState) -> Sequence[str]:
         others = [ref for ref in self._places if ref != self._table.ref]
         if not others:
             return ()

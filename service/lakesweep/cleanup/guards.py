@@ -7,7 +7,6 @@ is saved and printed in full all the same, so that a person can look at what was
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakesweep.model.files import OrphanPlan, Reason, Tally
@@ -16,41 +15,14 @@ from lakesweep.model.policy import CleanupPolicy, OnMissing
 from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run import Refusal
 from lakesweep.model.table import TableRef
+from lakesweep.ports.surroundings import DirectoryIdentity, Neighbours
 from lakesweep.ports.table import TableState
 
 NOTHING = Tally()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Which directory a local place really is."""
-
-    inode: tuple[int, int]
-    """With its device."""
-    path: str
-    """Its file system and its path there, with a slash at the end: it begins with that of every place around it."""
-    mounted: tuple[str, ...] = ()
-    """The same of what is mounted inside it."""
-
-    def overlaps(self, other: Standing) -> bool:
-        """Is one of the two the other, or inside it?"""
-        theirs = (other.path, *other.mounted)
-        return self.inode == other.inode or any(
-            _nested(mine, one) for mine in (self.path, *self.mounted) for one in theirs
-        )
-
-    @property
-    def repeats_itself(self) -> bool:
-        """Is a part of it mounted inside it once more?"""
-        return any(_nested(self.path, one) for one in self.mounted)
-
-
-def _nested(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
-
-
-Standings = Mapping[Location, Standing]
-_NO_STANDINGS: Standings = {}
+Identities = Mapping[Location, DirectoryIdentity]
+_NO_IDENTITIES: Identities = {}
 
 
 def cutoff(policy: CleanupPolicy, minimum_age: timedelta, now: datetime, store_now: datetime) -> datetime:
@@ -81,41 +53,44 @@ def check_tenant_root(state: TableState, tenant_root: Location) -> Refusal | Non
     )
 
 
-def check_neighbours(problem: str | None) -> Refusal | None:
-    """The tables of the same catalog are its nearest neighbours: without them nobody knows who shares its place."""
-    if problem is None:
-        return None
+def check_neighbours(
+    state: TableState, neighbours: Neighbours, identities: Identities = _NO_IDENTITIES
+) -> Refusal | None:
+    """No other table may be in this one's place, and where the tables of its dataset are must be known."""
+    if neighbours.problem is None:
+        return check_overlap(state, neighbours.places, identities)
     return Refusal(
         code="neighbours_unknown",
-        reason=f"where the other tables of this dataset are could not be read, so they may share its place: {problem}",
+        reason="where the other tables of this dataset are could not be read, so they may share its place: "
+        f"{neighbours.problem}",
     )
 
 
 def check_overlap(
-    state: TableState, neighbours: Mapping[TableRef, Iterable[Location]], standings: Standings = _NO_STANDINGS
+    state: TableState, neighbours: Mapping[TableRef, Iterable[Location]], identities: Identities = _NO_IDENTITIES
 ) -> Refusal | None:
-    """Two tables in one place: what is an orphan to one may be live in the other. `standings` tells which local places
+    """Two tables in one place: what is an orphan to one may be live in the other. `identities` tells which local places
     are one directory under two names."""
     for other, locations in neighbours.items():
         if other == state.ref:
             continue
         for theirs in locations:
             for mine in state.roots:
-                if mine.overlaps(theirs) or _are_one(mine, theirs, standings):
+                if mine.overlaps(theirs) or _are_one(mine, theirs, identities):
                     return Refusal(
                         code="overlap",
                         reason=f"{state.ref} ({mine}) and {other} ({theirs}) share a place in storage: "
                         "move one of them, files there may belong to either",
                     )
-    return _check_own_roots(state, standings)
+    return _check_own_roots(state, identities)
 
 
-def _check_own_roots(state: TableState, standings: Standings) -> Refusal | None:
+def _check_own_roots(state: TableState, identities: Identities) -> Refusal | None:
     """One directory under two names is listed twice, and what is live under one name looks dead under the other."""
     for number, one in enumerate(state.roots):
-        found = standings.get(one)
+        found = identities.get(one)
         for other in (*state.roots[:number], *([one] if found and found.repeats_itself else [])):
-            if _are_one(one, other, standings):
+            if _are_one(one, other, identities):
                 return Refusal(
                     code="overlap",
                     reason=f"{other} and {one} are one directory under two names (a link or a mount): spell the "
@@ -124,8 +99,8 @@ def _check_own_roots(state: TableState, standings: Standings) -> Refusal | None:
     return None
 
 
-def _are_one(one: Location, other: Location, standings: Standings) -> bool:
-    mine, theirs = standings.get(one), standings.get(other)
+def _are_one(one: Location, other: Location, identities: Identities) -> bool:
+    mine, theirs = identities.get(one), identities.get(other)
     return mine is not None and theirs is not None and mine.overlaps(theirs)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,18 +13,13 @@ from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Marked
 from lakesweep.ports.state import StateStore
-from lakesweep.ports.table import Table, TableState
+from lakesweep.ports.surroundings import Surroundings
+from lakesweep.ports.table import Table
 
 T = TypeVar("T")
-Lent = Callable[[TableState], Awaitable[Sequence[str]]]
 
 _ATTEMPTS = 4
 """A table that is committed to faster than its lists can be read is left to the next cycle."""
-
-
-async def nothing_lent(_: TableState) -> Sequence[str]:
-    """Nobody else is known."""
-    return ()
 
 
 async def unless_overtaken(read: Callable[[], Awaitable[T]]) -> T:
@@ -43,8 +38,7 @@ class Marking:
     state: StateStore
     policy: CleanupPolicy
     now: datetime
-    lent: Lent = nothing_lent
-    """Tells which files in the table's places other tables use."""
+    surroundings: Surroundings
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:
@@ -59,7 +53,8 @@ class Marking:
         before = await table.load_at(pending, state) if pending and pending != state.head else None
         references = await table.references(state, expiry, before)
         # After the references: what another table took over from this one until now is among them.
-        references = replace(references, tolerated=(*references.tolerated, *await self.lent(state)))
+        shared = await self.surroundings.shared_files(state)
+        references = replace(references, tolerated=(*references.tolerated, *shared))
         marked = Marked(state=state, references=references)
         self._result = (marked, expiry)
         return marked

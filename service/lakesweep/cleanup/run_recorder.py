@@ -1,43 +1,74 @@
-"""Write down how a run ended: in the ledger, the audit trail and the state store. Decides nothing, deletes nothing.
+"""Keep track of one run and write down how it ended: in the ledger, the audit trail and the state store.
 
-What was done is done and counts. An end that cannot be written down makes the run a failed one that says so.
+Decides nothing, deletes nothing. What was done is done and counts: an error reports everything known up to it. An end
+that cannot be written down makes the run a failed one that says so.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
+from lakesweep.cleanup import interrupted_runs
 from lakesweep.cleanup.ledger import Ledger
+from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.model.errors import LakesweepError, StateError
-from lakesweep.model.run import CleanupRun, Outcome, Phase
-from lakesweep.ports.audit import Audit
-from lakesweep.ports.clock import Clock
-from lakesweep.ports.state import StateStore
+from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal
+from lakesweep.ports.run import Progress
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunRecorder:
-    """Where the end of one run is written down: `settle` what it has proven, then `finish`."""
+    """The run as it is known so far (`run`), and where its end is written down."""
 
-    ledger: Ledger
-    audit: Audit | None
-    """None for a run that was not to change anything."""
-    state: StateStore
-    clock: Clock
+    def __init__(self, ports: Ports, context: RunContext) -> None:
+        self._ports = ports
+        self._progress = context.progress
+        self._audit = ports.audit if context.execute else None
+        self.run = CleanupRun(id=context.run_id, table=ports.table.ref, location=None, started_at=ports.clock.now())
+        self.ledger = Ledger(
+            table=ports.table.ref.label,
+            run_id=context.run_id,
+            confirm_after=context.policy.confirm_after,
+            state=ports.state,
+            artifacts=ports.artifacts,
+            fence=context.fence,
+        )
 
-    async def settle(self, run: CleanupRun) -> CleanupRun:
-        """What the run has seen unreferenced. One that is cut off has proven nothing and does not get here."""
+    async def start(self) -> None:
+        """The run begins; one of this table that was interrupted before is closed."""
+        self.run = replace(self.run, started_at=self._ports.clock.now())
+        await interrupted_runs.close_interrupted(self._ports.state, self.run.table.label, self.run.started_at)
+        await self._ports.state.start_run(self.run)
+
+    def note(self, **changes: Any) -> CleanupRun:
+        """How far the run has come."""
+        self.run = replace(self.run, **changes)
+        self._progress(Progress(phase=self.run.phase))
+        return self.run
+
+    def refuse(self, refusal: Refusal) -> None:
+        """A guard said no."""
+        self.run = replace(self.run, refusal=refusal, outcome=Outcome.REFUSED, reason=refusal.reason)
+
+    def fail(self, reason: str, refusal: Refusal | None = None) -> None:
+        """It ends without success."""
+        self.run = replace(self.run, refusal=refusal, outcome=Outcome.FAILED, reason=reason)
+
+    async def settle(self) -> None:
+        """Record what the run has seen unreferenced. One that is cut off has proven nothing and does not get here."""
+        place = self._ports.table.place() if self.run.location is None else None
+        if place is not None:  # a table that could not be loaded has a place all the same
+            self.run = replace(self.run, location=place.raw)
         try:
-            await self.ledger.settle(run, self.clock.now())
+            await self.ledger.settle(self.run, self._ports.clock.now())
         except LakesweepError as exc:
-            return _unless_failed(run, f"what was seen unreferenced could not be written down: {exc}")
-        return run
+            self.run = _unless_failed(self.run, f"what was seen unreferenced could not be written down: {exc}")
 
-    async def finish(self, run: CleanupRun) -> CleanupRun:
-        """The outcome."""
-        run = await self._audited(replace(run, phase=Phase.FINISHED, finished_at=self.clock.now()))
+    async def finish(self) -> CleanupRun:
+        """Record the outcome."""
+        run = await self._audited(replace(self.run, phase=Phase.FINISHED, finished_at=self._ports.clock.now()))
         try:
-            await self.state.update_run(run)
+            await self._ports.state.update_run(run)
         except StateError as exc:
             # The next cycle finds the run open and closes it.
             reason = f"the outcome ({run.reason or run.outcome}) could not be recorded: {exc}"
@@ -45,10 +76,10 @@ class RunRecorder:
         return run
 
     async def _audited(self, run: CleanupRun) -> CleanupRun:
-        if self.audit is None:
+        if self._audit is None:
             return run
         try:
-            await self.audit.end(run)
+            await self._audit.end(run)
         except LakesweepError as exc:
             return _unless_failed(run, f"{run.reason or run.outcome}; its end could not be recorded: {exc}")
         return run

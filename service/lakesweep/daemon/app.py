@@ -9,30 +9,31 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from lakesweep.cleanup import guards, plan_file, private_files
+from lakesweep.cleanup import plan_file, private_files
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation
+from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.daemon import holds, run_results, table_status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.audit_factory import AuditFactory
-from lakesweep.daemon.clock import ClockWatch, SystemClock
+from lakesweep.daemon.clock import SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.events import ServiceEvents
 from lakesweep.daemon.lease import HeldLease, lease
 from lakesweep.daemon.limits import Limits
 from lakesweep.daemon.memory import MemoryWatch
-from lakesweep.daemon.table_locations import Neighbours, other_roots, without_itself
+from lakesweep.daemon.run_ports import TableDeleters, TableEngines, TableSurroundings
+from lakesweep.daemon.table_locations import TableLocations
 from lakesweep.daemon.table_status import TableStatus
 from lakesweep.daemon.targets import Work
 from lakesweep.daemon.tenant_threads import working_for
@@ -47,12 +48,11 @@ from lakesweep.model.table import FormatName, TableRef
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.run import ReportProgress
 from lakesweep.ports.state import Approval, DueTime, StateStore
-from lakesweep.ports.table import MergesManifests, TableState
+from lakesweep.ports.table import MergesManifests
 from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
 from lakesweep.state.installation_key import derived, installation_key
 from lakesweep.state.registry import open_state
-from lakesweep.storage.local.same_place import identify
 from lakesweep.telemetry import logs
 from lakesweep.telemetry.metrics import Metrics
 
@@ -80,7 +80,7 @@ class App:
         self.memory = MemoryWatch(settings)
         self._adapters = Adapters(settings, clock)
         self.artifacts = self._adapters.artifacts()
-        self.neighbours = Neighbours(self._adapters, clock)
+        self.neighbours = TableLocations(self._adapters, clock)
         self.discovery = Discovery(settings, self._adapters, self.neighbours)
         self._closing = AsyncExitStack()
 
@@ -149,10 +149,10 @@ class App:
         with logs.about(work.ref, run_id), working_for(work.tenant):
             try:
                 async with self.claimed(work.ref, run_id, held) as claimed:
-                    cycle = await self._cycle(run_id, work, claimed, trigger, execute=execute)
-                    cycle.stop = stop or cycle.stop
-                    cycle.progress = progress or cycle.progress
-                    async with self.memory.watching(work.ref.label, run_id, cycle.stop):
+                    ports, context = await self._prepare(run_id, work, claimed, trigger, execute=execute)
+                    context = replace(context, stop=stop or context.stop, progress=progress or context.progress)
+                    cycle = Cycle(ports, context)
+                    async with self.memory.watching(work.ref.label, run_id, context.stop):
                         run = await _guarded(cycle, claimed, self.settings.daemon.max_cycle_hours)
                     await holds.hold_if_lasting(self.state, run, self.clock.now())
             except SettingsError:
@@ -237,69 +237,47 @@ class App:
         wait = ConfirmationWait(policy=explainer.policy, state=self.state, artifacts=self.artifacts)
         return await wait.add(await explainer.explain(location), self.clock.now())
 
-    async def _cycle(
+    async def _prepare(
         self, run_id: str, work: Work, held: HeldLease, trigger: Trigger | None, *, execute: bool | None
-    ) -> Cycle:
+    ) -> tuple[Ports, RunContext]:
         if work.table is None:
             raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
         policy = self._policy(work, execute=execute)
         if not policy.dry_run:
             await holds.refuse_held(self.state, *work.names)
-        runs = await self.state.list_runs(table=work.ref.label, limit=RUNS_LOOKED_AT)
-        return Cycle(
-            run_id=run_id,
+        ports = Ports(
             table=work.table,
-            tenant_root=work.tenant_root,
-            policy=policy,
-            execute=not policy.dry_run,
             storage=self._adapters.storage(work.tenant, work.read_root),
-            choose_engine=lambda state: self._adapters.choose_engine(work.tenant, state, runs, work.read_root),
-            open_deleter=lambda state: self._adapters.deleter(
-                work.tenant,
-                work.tenant_root,
-                state,
-                policy.max_concurrent_deletions,
-                lambda files: self.metrics.count_batch(work.ref, files),
+            engines=TableEngines(
+                adapters=self._adapters,
+                work=work,
+                runs=await self.state.list_runs(table=work.ref.label, limit=RUNS_LOOKED_AT),
             ),
+            deleters=TableDeleters(adapters=self._adapters, work=work, policy=policy, metrics=self.metrics),
             state=self.state,
             audit=self.trails.open(run_id, work.ref, held.token, trigger),
             clock=self.clock,
+            artifacts=self.artifacts,
+            surroundings=self._surroundings(work),
+        )
+        context = RunContext(
+            run_id=run_id,
+            tenant_root=work.tenant_root,
+            policy=policy,
+            execute=not policy.dry_run,
             fence=held,
             fencing_token=held.token,
             rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
-            neighbours=await self._neighbours_of(work),
-            neighbours_problem=self.neighbours.problem(work.tenant, work.ref.dataset),
-            preconditions=partial(self._ask_again, work, policy.max_clock_skew),
-            ask_owners=partial(holds.refuse_held, self.state, *work.names),
-            check_time=ClockWatch(self.clock, self.state).check,
-            lent=partial(self._lent, work),
-            identify=identify,
             inventory=self._inventory_of(work),
-            artifacts=self.artifacts,
-            listings=self._limits.listings.of(work.tenant),
-            places=self._limits.deletions.of(work.tenant),
+            listing_slots=self._limits.listings.of(work.tenant),
+            deletion_slots=self._limits.deletions.of(work.tenant),
         )
+        return ports, context
 
-    async def _ask_again(self, work: Work, skew: timedelta, state: TableState) -> None:
-        """What only others can tell, as they tell it now."""
-        if untimely := await ClockWatch(self.clock, self.state).check(skew):
-            raise Refused(untimely.code, untimely.reason)
-        await holds.refuse_held(self.state, *work.names)
-        neighbours = await self._neighbours_of(work)
-        await self._lent(work, state)  # it may find a problem, too
-        problem = self.neighbours.problem(work.tenant, work.ref.dataset)
-        standings = await identify((*state.roots, *(place for where in neighbours.values() for place in where)))
-        refusal = guards.check_neighbours(problem) or guards.check_overlap(state, neighbours, standings)
-        if refusal:
-            raise Refused(refusal.code, refusal.reason)
-
-    async def _lent(self, work: Work, state: TableState) -> list[str]:
-        """Files in this table's places that other tables of the tenant use."""
-        tenant = self.settings.tenant(work.tenant)
-        if tenant is None:
-            return []
-        lent = await self.neighbours.lent(tenant, state.roots, work.ref)
-        return [path for paths in lent.values() for path in paths]
+    def _surroundings(self, work: Work) -> TableSurroundings:
+        return TableSurroundings(
+            settings=self.settings, locations=self.neighbours, state=self.state, clock=self.clock, work=work
+        )
 
     async def _owner_of(self, location: Location, target: str | None) -> Work:
         """The table whose roots contain a path."""
@@ -307,21 +285,12 @@ class App:
             raise UnknownTable("no dataset is configured: give the table as --target, or a file with --config")
         works = await self.resolve(target)
         for work in works:
-            places = (await self._neighbours_of(work)).get(work.ref, ())
+            places = (await self._surroundings(work).neighbours()).places.get(work.ref, ())
             if any(place.contains(location) for place in places) or (target and len(works) == 1):
                 return work
         raise UnknownTable(
             f"no {'matching' if target else 'configured'} table keeps files at {location}: give --target"
         )
-
-    async def _neighbours_of(self, work: Work) -> Mapping[TableRef, tuple[Location, ...]]:
-        tenant = self.settings.tenant(work.tenant)
-        if tenant is None:
-            return {}
-        places = await self.neighbours.of(tenant)
-        if work.bare:
-            places = without_itself(places, work.ref)
-        return {**places, **other_roots(self.settings.tenants, tenant.id)}
 
     def _inventory_of(self, work: Work) -> Location | None:
         """The ready file list of a configured table's dataset, if it has one."""

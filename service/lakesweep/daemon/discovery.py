@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lakesweep.daemon import run_results, targets
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.table_locations import Neighbours, is_of_no_dataset
+from lakesweep.daemon.table_locations import TableLocations, is_of_no_dataset
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
@@ -21,7 +21,7 @@ class Discovery:
 
     settings: Settings
     adapters: Adapters
-    neighbours: Neighbours
+    neighbours: TableLocations
 
     async def resolve(
         self, target: str | None, *, format: FormatName | None = None, root: str | None = None

@@ -31,16 +31,16 @@ KEPT_FOR = timedelta(hours=1)
 _OUTSIDE = "/"
 """Begins the name of a table that is outside of its dataset's namespace."""
 
-Slots = Mapping[TableRef, tuple[Location, ...]]
+PlacesByTable = Mapping[TableRef, tuple[Location, ...]]
 
 
-class Neighbours:
+class TableLocations:
     """One answer per tenant. Several askers wait for one answer."""
 
     def __init__(self, adapters: Adapters, clock: Clock) -> None:
         self._adapters = adapters
         self._clock = clock
-        self._known: dict[str, tuple[datetime, Slots]] = {}
+        self._known: dict[str, tuple[datetime, PlacesByTable]] = {}
         self._last: dict[tuple[str, str], dict[TableRef, tuple[Location, ...]]] = {}
         self._problems: dict[tuple[str, str], str] = {}
         self._changes: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class Neighbours:
         self._lent: dict[str, tuple[datetime, dict[TableRef, Uses]]] = {}
         self._lending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def of(self, tenant: TenantSettings) -> Slots:
+    async def of(self, tenant: TenantSettings) -> PlacesByTable:
         """The places of all tables of a tenant. A dataset that does not answer keeps the places last known of it."""
         async with self._asking[tenant.id]:
             found = self._known.get(tenant.id)
@@ -78,7 +78,7 @@ class Neighbours:
             log.info("files_lent", table=own.label, to=other.label, files=len(paths), first=paths[0])
         return lent
 
-    async def _borrowed_by(self, tenant: TenantSettings, places: Slots) -> tuple[dict[TableRef, Uses], bool]:
+    async def _borrowed_by(self, tenant: TenantSettings, places: PlacesByTable) -> tuple[dict[TableRef, Uses], bool]:
         found: dict[TableRef, Uses] = {}
         complete = True
         begins = first_segments(place for where in places.values() for place in where)
@@ -106,9 +106,9 @@ class Neighbours:
         self._lent.pop(tenant, None)
         self._changes[tenant] += 1
 
-    async def _ask(self, tenant: TenantSettings) -> tuple[Slots, bool]:
+    async def _ask(self, tenant: TenantSettings) -> tuple[PlacesByTable, bool]:
         """The places, and whether every dataset answered."""
-        told: dict[str, Slots] = {}
+        told: dict[str, PlacesByTable] = {}
         catalogs: dict[str, Hashable] = {}
         complete = True
         for dataset in tenant.datasets:
@@ -130,7 +130,7 @@ class Neighbours:
         return _without_repeated(tenant, told, catalogs, answered), complete
 
 
-def without_itself(places: Slots, bare: TableRef) -> Slots:
+def without_itself(places: PlacesByTable, bare: TableRef) -> PlacesByTable:
     """The neighbours of a bare location: it may be a table of a catalog that is in no dataset."""
     own = bare.name.rstrip("/")
     return {
@@ -140,7 +140,7 @@ def without_itself(places: Slots, bare: TableRef) -> Slots:
     }
 
 
-def other_roots(tenants: Iterable[TenantSettings], tenant: str) -> Slots:
+def other_roots(tenants: Iterable[TenantSettings], tenant: str) -> PlacesByTable:
     """The roots of all other tenants. By name none overlaps another, but a link or a mount may lead into one."""
     return {
         TableRef(tenant=TenantId(other.id), dataset="", name=_OUTSIDE, format=FormatName.ICEBERG): (
@@ -158,10 +158,10 @@ def is_of_no_dataset(ref: TableRef) -> bool:
 
 def _without_repeated(
     tenant: TenantSettings,
-    told: Mapping[str, Slots],
+    told: Mapping[str, PlacesByTable],
     catalogs: Mapping[str, Hashable],
     answered: Mapping[str, Hashable],
-) -> Slots:
+) -> PlacesByTable:
     """A catalog with several datasets tells the tables of each to all of them. What its own dataset tells, too, is no
     second table, if it is certainly the same catalog; and if it told it now: what is remembered may have moved."""
     own = {dataset.id: _own_names(dataset, told[dataset.id]) for dataset in tenant.datasets}
@@ -175,7 +175,7 @@ def _without_repeated(
     return places
 
 
-def _own_names(dataset: DatasetSettings, told: Slots) -> set[str]:
+def _own_names(dataset: DatasetSettings, told: PlacesByTable) -> set[str]:
     """The dataset's tables, as their catalog calls them."""
     before = f"{dataset.namespace}." if dataset.namespace else ""
     return {f"{before}{ref.name}" for ref in told if not is_of_no_dataset(ref)}

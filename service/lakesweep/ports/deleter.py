@@ -9,6 +9,7 @@ from typing import Protocol
 
 from lakesweep.model.errors import FailureKind
 from lakesweep.model.location import Location
+from lakesweep.ports.table import TableState
 
 
 class DeleteStatus(StrEnum):
@@ -74,4 +75,12 @@ class Deleter(Protocol):
 
     async def aclose(self) -> None:
         """Give back connections and threads."""
+        ...
+
+
+class Deleters(Protocol):
+    """The power to delete in one tenant's root."""
+
+    def open(self, state: TableState) -> Deleter:
+        """A deleter that deletes in this table's roots only. Whoever opens it closes it."""
         ...

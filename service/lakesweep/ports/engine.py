@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
+from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import TableRef
 from lakesweep.ports.references import References, ReferenceSource
 from lakesweep.ports.table import Layout, Shortlist, TableState
@@ -74,4 +75,12 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """Stop pools and sessions."""
+        ...
+
+
+class Engines(Protocol):
+    """The engines there are."""
+
+    def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
+        """The one that plans this table, and why it was chosen."""
         ...

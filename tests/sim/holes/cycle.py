@@ -40,12 +40,12 @@ HOLES = (
         "The time of the plan is taken after the table was loaded and listed instead of before.",
         ALL,
         edit(
-            "lakesweep.cleanup.cycle",
-            "Cycle._plan_now",
-            "        marked, expiry = marking.result()\n",
-            "        marked, _ = marking.result()\n"
-            "        now = self.clock.now() + timedelta(days=1)\n"
-            "        expiry = self.table.plan_expiry(marked.state, self.policy, now)\n",
+            "lakesweep.cleanup.plan",
+            "_plan_now",
+            "    marked, expiry = marking.result()\n",
+            "    marked, _ = marking.result()\n"
+            "    now = ports.clock.now() + timedelta(days=1)\n"
+            "    expiry = ports.table.plan_expiry(marked.state, policy, now)\n",
         ),
         beyond="the expiry is planned again with what the commit loads, by the time of the plan",
     ),
@@ -235,7 +235,7 @@ HOLES = (
         edit(
             "lakesweep.cleanup.guards",
             "check_overlap",
-            "if mine.overlaps(theirs) or _are_one(mine, theirs, standings):",
+            "if mine.overlaps(theirs) or _are_one(mine, theirs, identities):",
             "if False:",
         ),
         edit(
@@ -252,16 +252,26 @@ HOLES = (
         edit(
             "lakesweep.cleanup.mark",
             "Marking._mark",
-            "(*references.tolerated, *await self.lent(state))",
+            "(*references.tolerated, *shared)",
             "references.tolerated",
         ),
-        body("lakesweep.cleanup.cycle", "Cycle._check_lent", "return None"),
+        edit(
+            "lakesweep.cleanup.check",
+            "check_again",
+            "if not set(shared) <= set(marked.references.tolerated):",
+            "if False:",
+        ),
     ),
     hole(
         "lent-since-the-plan",
         "Files that another table began to use after the table was marked go.",
         ALL,
-        body("lakesweep.cleanup.cycle", "Cycle._check_lent", "return None"),
+        edit(
+            "lakesweep.cleanup.check",
+            "check_again",
+            "if not set(shared) <= set(marked.references.tolerated):",
+            "if False:",
+        ),
     ),
     hole(
         "missing-files-do-not-stop",
@@ -286,12 +296,12 @@ HOLES = (
         "A refused plan keeps its files, but its expiry is committed.",
         ("iceberg",),
         edit(
-            "lakesweep.cleanup.cycle",
-            "Cycle._plan_now",
-            "        if refusal:\n",
-            "        if refusal and self.execute:\n"
-            "            await self.table.commit_expiry(marked.state, self.policy, now, self.fence)\n"
-            "        if refusal:\n",
+            "lakesweep.cleanup.plan",
+            "_plan_now",
+            "    await _save(ports, context, orphans)\n",
+            "    await _save(ports, context, orphans)\n"
+            "    if checked.refusal and context.execute:\n"
+            "        await ports.table.commit_expiry(marked.state, policy, now, context.fence)\n",
         ),
     ),
     hole(
@@ -299,10 +309,10 @@ HOLES = (
         "Files of expired snapshots go before the expiry is committed.",
         ("iceberg",),
         edit(
-            "lakesweep.cleanup.cycle",
-            "Cycle._execute",
-            "run = await self._commit_expiry(self._note(run, phase=Phase.EXPIRING), expiry)",
-            "run = self._note(run, phase=Phase.EXPIRING)",
+            "lakesweep.cleanup.execute",
+            "execute",
+            "committed = await _commit_expiry(ports, context, recorder, planned)",
+            "committed = planned.expiry",
         ),
         body("lakesweep.cleanup.revalidate", "Revalidator.__call__", "return frozenset()"),
     ),

@@ -411,7 +411,7 @@ HOLES = (
         "paimon-next-snapshot-unseen",
         "A snapshot that is there but was not listed stops nothing.",
         _P,
-        body(_READER, "_check_newest", "return None"),
+        body("lakesweep.formats.paimon.newest", "check", "return None"),
         body(_READER, "has_gone_on", "return False"),
     ),
     hole(

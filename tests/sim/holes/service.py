@@ -7,9 +7,8 @@ from tests.sim.mutants import SERVICE, body, edit, hole
 _LAWS = "lakesweep.state.lease_rules"
 _WORKER = "lakesweep.daemon.lease"
 _HOLDS = "lakesweep.daemon.holds"
-_APP = "lakesweep.daemon.app"
 _TENDING = "lakesweep.daemon.table_run"
-_CYCLE = "lakesweep.cleanup.cycle"
+_CHECK = "lakesweep.cleanup.check"
 
 _TOKEN = "if newest.token > token:"
 _ENDED = "if now >= newest.expires_at:"
@@ -87,7 +86,7 @@ HOLES = (
         "An expiry is committed although the lease is another replica's by then.",
         SERVICE,
         edit("lakesweep.formats.iceberg.expire", "ExpiryCommit.run", "            await self.fence.check()\n", ""),
-        edit(_CYCLE, "Cycle._commit_expiry", "        await self.fence.check()\n", ""),
+        edit("lakesweep.cleanup.execute", "_commit_expiry", "    await context.fence.check()\n", ""),
         edit(
             _WORKER,
             "HeldLease.guarding",
@@ -112,7 +111,7 @@ HOLES = (
         "pause-not-asked-before-the-commit",
         "A pause that comes while a run plans does not keep it from committing its expiry.",
         SERVICE,
-        edit(_APP, "App._ask_again", "        await holds.refuse_held(self.state, *work.names)\n", ""),
+        edit(_CHECK, "check_again", "    await ports.surroundings.check_not_held()\n", ""),
     ),
     hole(
         "changed-rules-not-heard",
@@ -160,13 +159,16 @@ HOLES = (
         "A clock that jumps while a run plans is not noticed before the first change.",
         SERVICE,
         edit(
-            _APP,
-            "App._ask_again",
-            "if untimely := await ClockWatch(self.clock, self.state).check(skew):",
-            "if untimely := None:",
+            _CHECK,
+            "check_again",
+            "if refusal := await ports.surroundings.check_clock(context.policy.max_clock_skew):",
+            "if refusal := None:",
         ),
         edit(
-            _CYCLE, "Cycle._plan_now", "untimely = await self.check_time(self.policy.max_clock_skew)", "untimely = None"
+            "lakesweep.cleanup.plan",
+            "_plan_now",
+            "clock_refusal = await ports.surroundings.check_clock(policy.max_clock_skew)",
+            "clock_refusal = None",
         ),
     ),
     hole(
@@ -179,20 +181,24 @@ HOLES = (
         "neighbours-not-asked",
         "Another table that came into the place is not looked for.",
         SERVICE,
-        edit(_CYCLE, "Cycle._plan_now", "or guards.check_overlap(marked.state, self.neighbours, standings)", ""),
-        edit(_APP, "App._ask_again", "or guards.check_overlap(state, neighbours, standings)", ""),
+        body(_CHECK, "_check_neighbours", "return None"),
     ),
     hole(
         "neighbours-not-asked-again",
         "Another table that came into the place while the run planned is not looked for.",
         SERVICE,
-        edit(_APP, "App._ask_again", "or guards.check_overlap(state, neighbours, standings)", ""),
+        edit(
+            _CHECK,
+            "check_again",
+            "if refusal := await _check_neighbours(ports, marked.state, neighbours):",
+            "if refusal := None:",
+        ),
     ),
     hole(
         "neighbours-unknown-are-none",
         "A dataset whose tables cannot be listed counts as one without any.",
         SERVICE,
-        body("lakesweep.cleanup.guards", "check_neighbours", "return None"),
+        edit("lakesweep.cleanup.guards", "check_neighbours", "if neighbours.problem is None:", "if True:"),
     ),
     hole(
         "interrupted-runs-stay-open",
@@ -213,7 +219,7 @@ HOLES = (
         edit(
             "lakesweep.cleanup.run_recorder",
             "RunRecorder.finish",
-            "            await self.state.update_run(run)\n",
+            "            await self._ports.state.update_run(run)\n",
             "            pass\n",
         ),
     ),

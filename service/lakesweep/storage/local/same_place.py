@@ -12,20 +12,20 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from lakesweep.cleanup.guards import Standing
 from lakesweep.model.location import Location
+from lakesweep.ports.surroundings import DirectoryIdentity
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-async def identify(places: Iterable[Location]) -> dict[Location, Standing]:
+async def identify(places: Iterable[Location]) -> dict[Location, DirectoryIdentity]:
     """How each local place stands on disk; those of other stores and those that are not there are left out."""
     local = {place for place in places if place.scheme == "file"}
     return await asyncio.to_thread(_identified, local) if local else {}
 
 
-def _identified(places: Iterable[Location]) -> dict[Location, Standing]:
+def _identified(places: Iterable[Location]) -> dict[Location, DirectoryIdentity]:
     mounts = _mounts()
     found = {}
     for place in places:
@@ -40,7 +40,7 @@ def _identified(places: Iterable[Location]) -> dict[Location, Standing]:
             for point in mounts
             if point.startswith(f"{path.rstrip('/')}/")
         }
-        found[place] = Standing(
+        found[place] = DirectoryIdentity(
             inode=(status.st_dev, status.st_ino),
             path=here,
             # What is mounted on itself has the name that it had before.

@@ -1,0 +1,110 @@
+"""Check a plan before anything changes. The guards themselves are pure (`guards.py`); this asks what they must know.
+
+The first guard that says no decides. A plan above a ceiling may have been approved by a person; nothing else may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakesweep.cleanup import explain_missing, foreign_metadata, guards, interrupted_deletes
+from lakesweep.cleanup.approve import Approvals
+from lakesweep.cleanup.known_roots import KnownRoots, holds_only_its_own
+from lakesweep.cleanup.run_context import Ports, RunContext
+from lakesweep.model.errors import Refused
+from lakesweep.model.files import OrphanPlan
+from lakesweep.model.refusal import consequences
+from lakesweep.model.run import Refusal
+from lakesweep.ports.engine import Marked
+from lakesweep.ports.surroundings import Neighbours
+from lakesweep.ports.table import TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the guards said."""
+
+    refusal: Refusal | None
+    place_is_own: bool = False
+    """Are the table's roots proven to be its own?"""
+
+
+async def check(
+    ports: Ports,
+    context: RunContext,
+    *,
+    orphans: OrphanPlan,
+    marked: Marked,
+    neighbours: Neighbours,
+    early_refusal: Refusal | None,
+    before_listing: TableState,
+    beside: frozenset[str],
+) -> Checked:
+    """All guards between a plan and the first change."""
+    state = marked.state
+    refusal = (
+        early_refusal
+        or await _check_neighbours(ports, state, neighbours)
+        or guards.check_stayed(before_listing, state)
+        or await KnownRoots(store=ports.state).set_back(state)
+    )
+    if refusal:
+        return Checked(refusal=refusal)
+    return await _check_plan(ports, context, orphans, marked, beside)
+
+
+async def check_again(ports: Ports, context: RunContext, marked: Marked) -> None:
+    """What only others can tell, as they tell it now: planning may have taken hours. Raises Refused."""
+    if refusal := await ports.surroundings.check_clock(context.policy.max_clock_skew):
+        raise Refused(refusal.code, refusal.reason)
+    await ports.surroundings.check_not_held()
+    shared = await ports.surroundings.shared_files(marked.state)  # first: asking may find a problem with a neighbour
+    neighbours = await ports.surroundings.neighbours()
+    if refusal := await _check_neighbours(ports, marked.state, neighbours):
+        raise Refused(refusal.code, refusal.reason)
+    if not set(shared) <= set(marked.references.tolerated):
+        raise Refused("table_changed", _SHARED_SINCE)
+
+
+async def _check_neighbours(ports: Ports, state: TableState, neighbours: Neighbours) -> Refusal | None:
+    places = (place for where in neighbours.places.values() for place in where)
+    identities = await ports.surroundings.identify((*state.roots, *places))
+    return guards.check_neighbours(state, neighbours, identities)
+
+
+async def _check_plan(
+    ports: Ports, context: RunContext, orphans: OrphanPlan, marked: Marked, beside: frozenset[str]
+) -> Checked:
+    state, policy = marked.state, context.policy
+    foreign_owner = await _foreign_owner(ports, context, orphans, marked, beside)
+    new_place = await KnownRoots(store=ports.state).new_place(state)
+    place_is_own = new_place is None or holds_only_its_own(orphans)
+    refusal = guards.check_plan(orphans, state, policy, foreign_owner, new_place=new_place)
+    if refusal and refusal.code == "missing_live_files":
+        refusal = replace(refusal, reason=refusal.reason + await explain_missing.explain(orphans.missing, state.roots))
+    if refusal is None or not consequences(refusal.code).approvable:
+        return Checked(refusal=refusal, place_is_own=place_is_own)
+    approvals = Approvals(state=ports.state, artifacts=ports.artifacts)
+    approved = await approvals.covered(ports.table.ref.label, orphans, ports.clock.now())
+    refusal = guards.check_plan(orphans, state, policy, foreign_owner, approved, new_place=new_place)
+    return Checked(refusal=refusal, place_is_own=place_is_own or refusal is None)
+
+
+async def _foreign_owner(
+    ports: Ports, context: RunContext, orphans: OrphanPlan, marked: Marked, beside: frozenset[str]
+) -> str | None:
+    """Evidence that another table lives in these roots. What an earlier sweep of ours began to delete is none."""
+    metadata: Sequence[str] = orphans.unreferenced_metadata
+    if context.inventory:
+        metadata = await foreign_metadata.unreferenced(ports.storage, marked.state, marked.references, metadata, beside)
+    found = await ports.table.foreign_owner(marked.state, metadata)
+    if not found:
+        return None
+    begun = await interrupted_deletes.metadata_of(ports.state, ports.artifacts, ports.table.ref.label, orphans)
+    if not begun:
+        return found
+    return await ports.table.foreign_owner(marked.state, [path for path in metadata if path not in begun])
+
+
+_SHARED_SINCE = "another table began to use files of this one while it was planned: the next cycle keeps them"

@@ -1,0 +1,113 @@
+"""The executing half of a cycle: commit the expiry, sweep, and tidy up after it. Takes over a checked plan."""
+
+from __future__ import annotations
+
+from lakesweep.aio import interruption
+from lakesweep.cleanup.check import check_again
+from lakesweep.cleanup.known_roots import KnownRoots
+from lakesweep.cleanup.plan import Planned
+from lakesweep.cleanup.revalidate import Revalidator
+from lakesweep.cleanup.run_context import Ports, RunContext
+from lakesweep.cleanup.run_recorder import RunRecorder
+from lakesweep.cleanup.sweep import Sweep
+from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
+from lakesweep.model.errors import Refused
+from lakesweep.model.run import Outcome, Phase
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.table import ClosesFirst
+
+
+async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned) -> None:
+    """Change what the plan says, if this run may."""
+    if not context.execute:
+        recorder.note(outcome=Outcome.DRY_RUN, reason="nothing was changed")
+        return
+    if not ports.table.executable:
+        raise Refused("plan_only", _PLAN_ONLY)
+    if context.stop.is_set():
+        raise interruption(context.stop)
+    await check_again(ports, context, planned.marked)
+    await ports.audit.begin(recorder.run)
+    recorder.note(phase=Phase.EXPIRING)
+    committed = await _commit_expiry(ports, context, recorder, planned)
+    await ports.state.update_run(recorder.note(phase=Phase.SWEEPING))
+    if await _sweep(ports, context, recorder, planned, committed):
+        await ports.table.after_sweep(planned.marked.state, committed)
+        await ports.state.set_pending_expiry(ports.table.ref.label, None, context.run_id)
+        if planned.place_is_own:
+            await KnownRoots(store=ports.state).remember(planned.marked.state)
+        recorder.note(outcome=Outcome.DONE)
+
+
+async def _commit_expiry(ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned) -> ExpiryPlan:
+    """The expiry that was really committed."""
+    if planned.expiry.empty:
+        return planned.expiry
+    state, label = planned.marked.state, ports.table.ref.label
+    # A crash between this commit and the sweep must not forget which files the expiry set free.
+    if await ports.state.pending_expiry(label) is None:
+        await ports.state.set_pending_expiry(label, state.head, context.run_id)
+    await ports.audit.expiring(planned.expiry)
+    await context.fence.check()
+    # By the time of the plan: a clock that was set meanwhile must not expire more than was checked.
+    _, committed = await ports.table.commit_expiry(state, context.policy, planned.at, context.fence)
+    recorder.note(
+        expiry=committed,
+        expired_snapshots=tuple(snapshot.id for snapshot in committed.expire),
+        expired_partitions=committed.partitions,
+    )
+    await ports.audit.expired(committed)
+    return committed
+
+
+async def _sweep(
+    ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned, committed: ExpiryPlan
+) -> bool:
+    """Delete what the plan names. False if some objects could not be deleted."""
+    table = ports.table
+    deleter = ports.deleters.open(planned.marked.state)
+    sweeping = Sweep(
+        run_id=context.run_id,
+        plan=planned.orphans,
+        match_by=planned.marked.state.layout.match_by,
+        policy=context.policy,
+        deleter=deleter,
+        journal=ports.state,
+        audit=ports.audit,
+        fence=context.fence,
+        fencing_token=context.fencing_token,
+        revalidate=Revalidator(
+            table=table,
+            engine=planned.engine,
+            planned=planned.marked,
+            expiring=planned.expiry,
+            committed=committed,
+        ),
+        stop=context.stop,
+        progress=context.progress,
+        recheck=VerifyUnchanged(ports.storage) if context.inventory else None,
+        closed=table.closed if isinstance(table, ClosesFirst) else None,
+        places=context.deletion_slots,
+        ask_owners=ports.surroundings.check_not_held,
+    )
+    try:
+        result = await sweeping.run()
+    finally:
+        # A sweep that is cancelled has deleted what it has deleted.
+        recorder.note(deletion=sweeping.result.report, spared=sweeping.result.spared)
+        await deleter.aclose()
+    if result.stopped_by is not None:
+        raise result.stopped_by
+    if result.interrupted:
+        raise interruption(context.stop)
+    if result.report.failed:
+        first = result.report.failed[0]
+        recorder.fail(f"{len(result.report.failed)} objects could not be deleted (first: {first.path}: {first.why})")
+        return False
+    return True
+
+
+_PLAN_ONLY = (
+    "a bare Iceberg location has no catalog, so nothing proves which metadata is current: "
+    "configure the table's catalog to execute this plan"
+)

@@ -1,0 +1,136 @@
+"""The planning half of a cycle: load, list, mark, judge, check, save. Changes nothing.
+
+It ends in a `Planned` value, which the executing half takes over, or which carries the refusal that stopped it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from lakesweep.cleanup import foreign_metadata, grace, guards
+from lakesweep.cleanup.check import check
+from lakesweep.cleanup.mark import Marking
+from lakesweep.cleanup.run_context import Ports, RunContext
+from lakesweep.cleanup.run_recorder import RunRecorder
+from lakesweep.model.errors import Unreadable
+from lakesweep.model.files import OrphanPlan
+from lakesweep.model.run import Phase, Refusal
+from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.ports.engine import Engine, Inventory, Marked, OrphanJob
+from lakesweep.ports.state import PlanHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A checked plan: what goes, at which state of the table it was decided, and the refusal if there is one."""
+
+    engine: Engine
+    marked: Marked
+    expiry: ExpiryPlan
+    orphans: OrphanPlan
+    at: datetime
+    """The time that ages were counted to."""
+    refusal: Refusal | None
+    place_is_own: bool
+    """Are the table's roots proven to be its own? Then they are remembered once the run has ended well."""
+
+
+async def plan(ports: Ports, context: RunContext, recorder: RunRecorder) -> Planned:
+    """Plan once there is a slot: what is read before the wait would be old."""
+    if context.listing_slots is None:
+        return await _plan_now(ports, context, recorder)
+    if context.listing_slots.locked():
+        await ports.table.head()  # one that does not answer must not wait for a slot that others could use
+    async with context.listing_slots:
+        return await _plan_now(ports, context, recorder)
+
+
+async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) -> Planned:
+    policy = context.policy
+    neighbours = await ports.surroundings.neighbours()
+    # The time comes first: no snapshot that is committed from here on is old enough to expire.
+    now, store_now = ports.clock.now(), await ports.storage.now()
+    clock_refusal = await ports.surroundings.check_clock(policy.max_clock_skew)
+    before_listing = await ports.table.load()
+    recorder.note(location=before_listing.location.raw, head=before_listing.head)
+    engine, choice = ports.engines.choose(before_listing)
+    recorder.note(engine=choice, stream=grace.sentence(policy, before_listing), phase=Phase.DETECTING)
+    marking = Marking(table=ports.table, state=ports.state, policy=policy, now=now, surroundings=ports.surroundings)
+    inventory = _inventory(context, now, store_now)
+    beside = await foreign_metadata.beside_head(ports.storage, before_listing) if inventory else frozenset()
+    job = OrphanJob(
+        ref=ports.table.ref,
+        roots=before_listing.roots,
+        layout=before_listing.layout,
+        cutoff=guards.cutoff(policy, grace.span(policy, before_listing), now, store_now),
+        mark=marking,
+        rows_path=context.rows_path,
+        inventory=inventory,
+        shortlist=before_listing.shortlist,
+        history=before_listing.history,
+    )
+    orphans = await _find_orphans(engine, job, marking)
+    marked, expiry = marking.result()
+    orphans = await recorder.ledger.hold_back(orphans, expiry, now, ports.clock.now())
+    recorder.note(plan=orphans, expiry=expiry, head=marked.state.head, phase=Phase.CHECKING)
+    checked = await check(
+        ports,
+        context,
+        orphans=orphans,
+        marked=marked,
+        neighbours=neighbours,
+        early_refusal=clock_refusal
+        or guards.check_clock(policy, now, store_now)
+        or guards.check_tenant_root(marked.state, context.tenant_root),
+        before_listing=before_listing,
+        beside=beside,
+    )
+    await _save(ports, context, orphans)
+    return Planned(
+        engine=engine,
+        marked=marked,
+        expiry=expiry,
+        orphans=orphans,
+        at=now,
+        refusal=checked.refusal,
+        place_is_own=checked.place_is_own,
+    )
+
+
+async def _find_orphans(engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:
+    """Once more if something could not be read and the table has moved on since it was marked: others expire too,
+    and what they took along is no damage."""
+    try:
+        return await engine.find_orphans(job)
+    except Unreadable:
+        if not await marking.is_outdated():
+            raise
+    return await engine.find_orphans(job)
+
+
+def _inventory(context: RunContext, now: datetime, store_now: datetime) -> Inventory | None:
+    if context.inventory is None:
+        return None
+    return Inventory(
+        address=context.inventory,
+        not_before=min(now, store_now) - context.policy.grace_period,
+        not_after=max(now, store_now) + context.policy.max_clock_skew,
+    )
+
+
+async def _save(ports: Ports, context: RunContext, orphans: OrphanPlan) -> None:
+    address = await ports.artifacts.publish(Path(orphans.rows_path))
+    await ports.state.save_plan(
+        PlanHeader(
+            run_id=context.run_id,
+            table=ports.table.ref.label,
+            head=orphans.head,
+            digest=orphans.digest,
+            rows_path=address,
+            candidates=orphans.candidates.files,
+            bytes=orphans.candidates.bytes,
+            created_at=ports.clock.now(),
+        )
+    )

@@ -1,0 +1,64 @@
+"""What one cycle works with: its ports, and what is particular to this run. Values only."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from lakesweep.aio import StopRequest
+from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
+from lakesweep.ports.audit import Audit
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.deleter import Deleters
+from lakesweep.ports.engine import Engines
+from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
+from lakesweep.ports.state import StateStore
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.surroundings import Surroundings
+from lakesweep.ports.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The outside world of one table's cycle."""
+
+    table: Table
+    storage: Storage
+    engines: Engines
+    deleters: Deleters
+    state: StateStore
+    audit: Audit
+    """Where a run that executes records what it does."""
+    clock: Clock
+    artifacts: Artifacts
+    """Where the plan and the ledger are kept."""
+    surroundings: Surroundings
+
+
+def silent(_: Progress) -> None:
+    """Nobody is watching."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """One run: what it may do, by which rules, and how it is stopped."""
+
+    run_id: str
+    tenant_root: Location
+    policy: CleanupPolicy
+    execute: bool
+    fence: Fence
+    fencing_token: int
+    rows_path: str
+    """Where the plan's rows go."""
+    inventory: Location | None = None
+    """A ready file list to read instead of listing. It may be hours old."""
+    stop: asyncio.Event = field(default_factory=StopRequest)
+    """Set from outside to end the run: planning at once, a sweep after its running requests."""
+    listing_slots: Slots | None = None
+    """Slots for planning that all tables share."""
+    deletion_slots: Slots | None = None
+    """Slots for deletion batches that all tables share."""
+    progress: ReportProgress = silent
