@@ -46,6 +46,7 @@ def peer() -> Any:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", TABLES)
 async def test_no_action_of_a_java_writer_at_any_moment_loses_a_file(name: str, peer: Any, tmp_path: Path) -> None:
     built = TABLES[name](peer, tmp_path / "warehouse")

@@ -413,6 +413,7 @@ async def test_a_shallow_clone_keeps_the_files_of_its_source_for_good(tmp_path, 
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mode", list(VacuumMode))
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
 async def test_an_action_before_any_call_of_a_cycle_loses_nothing(tmp_path, action, mode):
