@@ -44,7 +44,7 @@ from lakesweep.telemetry.metrics import Metrics
 REPLICA: contextvars.ContextVar[str] = contextvars.ContextVar("replica", default="")
 """Whose code runs: every task of a replica inherits it."""
 
-IDLE_SECONDS = 4 * 3600.0
+IDLE_SECONDS = 8 * 3600.0
 """How often an idle scheduler looks around, instead of every 2 s: else a simulated day costs seconds."""
 
 OWN = "s3://own/"
@@ -62,28 +62,36 @@ class ServiceLoop(VirtualLoop):
     def __init__(self, on_time: Callable[[float], None] | None = None) -> None:
         super().__init__(on_time)
         self.frozen: set[str] = set()
-        self._held: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], contextvars.Context | None]]] = {}
+        self._held: dict[str, list[tuple[list[asyncio.Handle], Callable[..., Any], tuple[Any, ...], Any]]] = {}
 
     def _call_soon(self, callback: Any, args: Any, context: Any) -> Any:
-        context = contextvars.copy_context() if context is None else context
-        return super()._call_soon(self._run_if_awake, (callback, args, context), None)
+        return self._remembered(super()._call_soon, callback, args, context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
-        context = contextvars.copy_context() if context is None else context
-        return super().call_at(when, self._run_if_awake, callback, args, context)
+        def make(wrapped: Any, wrapped_args: Any, _: None) -> asyncio.Handle:
+            return super(ServiceLoop, self).call_at(when, wrapped, *wrapped_args)
 
-    def _run_if_awake(self, callback: Any, args: Any, context: contextvars.Context) -> None:
+        return self._remembered(make, callback, args, context)
+
+    def _remembered(self, make: Callable[..., asyncio.Handle], callback: Any, args: Any, context: Any) -> Any:
+        context = contextvars.copy_context() if context is None else context
+        cell: list[asyncio.Handle] = []
+        handle = make(self._run_if_awake, (cell, callback, args, context), None)
+        cell.append(handle)
+        return handle
+
+    def _run_if_awake(self, cell: list[asyncio.Handle], callback: Any, args: Any, context: Any) -> None:
         replica = context.get(REPLICA, "")
         if replica in self.frozen:
-            self._held.setdefault(replica, []).append((callback, args, context))
-        else:
+            self._held.setdefault(replica, []).append((cell, callback, args, context))
+        elif not cell or not cell[0].cancelled():
             context.run(callback, *args)
 
     def wake(self, replica: str) -> None:
         """It goes on with what it was about to do, and with the timers that ran out meanwhile."""
         self.frozen.discard(replica)
-        for callback, args, context in self._held.pop(replica, []):
-            super()._call_soon(self._run_if_awake, (callback, args, context), None)
+        for held in self._held.pop(replica, []):
+            super()._call_soon(self._run_if_awake, held, None)
 
 
 class Machine(Process):
@@ -147,6 +155,8 @@ class SimWorld(World):
         super().__init__(**fields)
         self.local_clock = False
         self.open_format: Callable[[SimAdapters, Any], Any] | None = None
+        self.frozen: Callable[[], set[str]] = set
+        """Replicas that stand still now."""
         self.caller = ""
         """Whose call the state store answers."""
         self.state = MemoryStateStore(SimpleNamespace(now=lambda: self.now))
@@ -269,7 +279,7 @@ def settings_of(place: Path, dataset: Mapping[str, Any], cleanup: Mapping[str, A
         {
             "service": {"data_dir": str(place), "artifacts": f"{OWN}lakesweep", "installation_key": "k" * 40},
             "state": {"url": "memory://"},
-            "daemon": {"discovery_seconds": 3600, **daemon},
+            "daemon": daemon,
             "orphan_cleanup": {"enabled": True, "dry_run": False, **cleanup},
             "tenants": [{"id": "acme", "root": "s3://lake/", "datasets": [{"id": "prod", **dataset}]}],
         }

@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from tests.sim.formats import Model, open_model
-from tests.sim.one_table import open_format
+from tests.sim.product import open_format
 from tests.sim.replicas import REPLICA, Machine, Replica, ServiceLoop, SimWorld, seams, settings_of
 from tests.sim.story import Step
 from tests.sim.watch import Watch
 from tests.sim.world import Adversary, Call, Fault, Killed, Rules
 
-from lakesweep.daemon import clock, hold_commands
+from lakesweep.daemon import clock, hold_commands, scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError
+from lakesweep.model.table import TableRef
 from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
 
+FORMATS = ("iceberg", "delta", "paimon")
 OPERATOR = "operator"
 LEASE_SECONDS = 60
 SCOPE = "acme/prod"
 QUIET_CYCLES = 8
 """Cycles of a quiet world after which everything dead is gone."""
-LONGEST_WAIT = timedelta(days=12)
+LONGEST_WAIT = timedelta(hours=1001)
 """The longest retention that a model draws, and a day: after it everything dead is old enough."""
 
 _FAULTS = ("unavailable", "timeout", "throttled", "partial")
 _OPERATOR_STEPS = ("pause", "resume", "stop", "approve", "request", "settings", "clock", "clock right")
+_OPERATIONS = (
+    *("", "", "list", "read", "put", "commit", "pointer", "stat", "save_plan", "set_pending_expiry", "set_due"),
+    *("delete", "delete", "delete", "begin_batch", "begin_batch", "finish_batch", "acquire_lease", "renew_lease"),
+)
 _INNER = ("writer",) * 4 + ("fault",) * 3 + ("kill", "freeze", "freeze", "slow", "pause", "stop", "settings", "clock")
 
 
@@ -63,6 +70,7 @@ class ServiceStory:
         with seams(self.world, self.seed) as place:
             loop = ServiceLoop(lambda seconds: self.world.advance(timedelta(seconds=seconds)))
             self.loop = loop
+            self.world.frozen = lambda: loop.frozen
             try:
                 loop.run(self._whole(place))
             finally:
@@ -93,13 +101,13 @@ class ServiceStory:
         self.quiet_settings = self._settings(place, dry_run=True)
         self.last_settings = self._settings(place, dry_run=False, interval=720)
         self.settings_now = self.settings
-        world.open_format = lambda adapters, dataset: open_format(adapters, self.model)
+        world.open_format = lambda adapters, dataset: _OurTable(open_format(self.model, adapters.process))
         self.watch = Watch(world, self.model, ceiling=self.ceiling)
         self.births = 0
         self.operator = Replica(machine=Machine(world, OPERATOR), settings=self.settings)
         await self.operator.opened()
-        self.events: dict[int, list[Step]] = {}
-        self.calls = 0
+        self.events: list[Step] = []
+        self.counts: Counter[str] = Counter()
         world.adversary = _Adversary(self)
         for number in range(self.replicas_wanted):
             self._start(number)
@@ -111,25 +119,31 @@ class ServiceStory:
     async def _step(self, number: int, step: Step) -> None:
         world = self.world
         world.random = random.Random(f"{self.seed} {number} {step.seed}")
-        self.calls, self.events = 0, {}
-        for one in step.inner:
-            self.events.setdefault(one.at, []).append(one)
+        self.counts, self.events = Counter(), list(step.inner)
         if step.name == "writer":
             self._write()
         elif step.name == "wait":
-            await asyncio.sleep(world.random.uniform(0.5, 1.6) * self.interval * 3600)
+            await asyncio.sleep(world.random.choice((0.5, 1.2, 1.2, 3, 6, 10)) * self.interval * 3600)
         elif step.name == "kill":
             self._kill(world.random.choice(sorted(self.replicas)))
         elif step.name == "freeze":
             self._freeze(self.replicas[world.random.choice(sorted(self.replicas))], world.random.uniform(10, 7200))
         else:
             await self._operate(step.name)
-        self.events = {}
+        await self._restore()
+        self.events = []
 
-    def _write(self) -> None:
-        steps = self.model.steps()
+    async def _restore(self) -> None:
+        """People do what a refusal asks of them, if that is something to be done to the table."""
+        for run in await self.operator.app.state.list_runs(limit=1):
+            if run["refused"] and run["refused"]["code"].startswith("ref_"):
+                self.model.restore()
+
+    def _write(self, *, late: bool = False) -> None:
+        """A writer's step. What brings dead files back only comes where the product can still notice."""
+        steps = [*self.model.steps(), *(() if late else self.model.revivals())]
         if steps:
-            name = self.world.random.choice(list(steps))
+            name = self.world.random.choice(steps)
             self.world.say("writer", name)
             self.model.do(name)
 
@@ -169,6 +183,7 @@ class ServiceStory:
 
     def _wake(self, replica: Replica) -> None:
         self.world.say(replica.name, "goes on")
+        self.watch.woke(replica.name)
         self.loop.wake(replica.name)
 
     # ---- people
@@ -194,7 +209,7 @@ class ServiceStory:
                 await self._approve()
             elif name == "request":
                 for replica in self._schedulers()[:1]:
-                    for table in sorted(replica.scheduler.roster.entries)[:1]:
+                    for table in sorted(replica.scheduler.roster.entries):
                         replica.scheduler.request(table, execute=None, trigger=Trigger(by=TriggeredBy.API, who="x"))
             elif name == "settings":
                 self._reload(self.quiet_settings if chance.random() < 0.6 else self.settings)
@@ -244,7 +259,7 @@ class ServiceStory:
         """Everybody comes to rest: then all that is dead goes, and the books are right."""
         world = self.world
         world.adversary = Adversary()
-        self.events = {}
+        self.events = []
         world.random = random.Random(f"{self.seed} end")
         for name in sorted(self.loop.frozen):
             self.loop.wake(name)
@@ -258,11 +273,13 @@ class ServiceStory:
         await asyncio.sleep(2 * 3600)
         await clock.believe(self.operator.app.state)
         self.model.settle()
+        scheduler.STEP_SECONDS = LONGEST_WAIT.total_seconds()  # requests wake it up
         await asyncio.sleep(LONGEST_WAIT.total_seconds())
         for _ in range(QUIET_CYCLES):
             for name in ("resume", "approve", "request"):
                 await self._operate(name)
             await asyncio.sleep(25 * 3600)
+            await self._restore()
             self.watch.check()
         for replica in self._schedulers():
             replica.scheduler.stop()
@@ -282,7 +299,20 @@ class ServiceStory:
             "approval_hours": 24,
             "ceilings": {"files": self.ceiling, "share": 1.0},
         }
-        return settings_of(place, _dataset(self.format), cleanup, lease_seconds=LEASE_SECONDS)
+        return settings_of(place, _dataset(self.format), cleanup, lease_seconds=LEASE_SECONDS, discovery_seconds=86_400)
+
+
+class _OurTable:
+    """A dataset of which only the model's own table is cleaned; where the others are is known all the same."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def tables(self) -> list[TableRef]:
+        return [ref for ref in await self._inner.tables() if ref.name == "t"]
 
 
 class _Adversary(Adversary):
@@ -294,19 +324,29 @@ class _Adversary(Adversary):
     async def before(self, call: Call) -> None:
         if call.process == OPERATOR:
             return
-        story = self._story
-        story.calls += 1
-        for event in story.events.pop(story.calls, ()):
-            await self._happen(event, call)
-        story.watch.before(call)
+        counts = self._story.counts
+        counts[""] += 1
+        counts[call.operation] += 1
+        await self._interrupt(call, after=False)
+        self._story.watch.before(call)
 
     async def after(self, call: Call) -> None:
         if call.process == OPERATOR:
             return
+        await self._interrupt(call, after=True)
+        self._story.watch.after(call)
+
+    async def _interrupt(self, call: Call, *, after: bool) -> None:
         story = self._story
-        for event in story.events.pop(-story.calls, ()):
-            await self._happen(event, call)
-        story.watch.after(call)
+        due = [
+            one
+            for one in story.events
+            if one.after == after and one.on in ("", call.operation) and one.at == story.counts[one.on] - 1
+        ]
+        for one in due:
+            story.events.remove(one)
+        for one in due:
+            await self._happen(one, call)
 
     async def _happen(self, event: Step, call: Call) -> None:
         story, world = self._story, self._story.world
@@ -325,9 +365,10 @@ class _Adversary(Adversary):
         if number is None:
             return None
         mine = story.replicas[number]
-        story.watch.met(event.name, call, answered=event.at < 0)
+        story.watch.met(event.name, call, answered=event.after)
         if event.name == "writer":
-            story._write()
+            late = event.after or (mine.machine.last_words and call.operation != "pointer")
+            story._write(late=bool(late))
         elif event.name == "fault":
             raise Fault(chance.choice(_FAULTS[:3] if call.operation != "delete" else _FAULTS))
         elif event.name == "kill":
@@ -358,16 +399,17 @@ def _made_up(chance: random.Random) -> list[Step]:
 
 
 def _interruptions(chance: random.Random) -> list[Step]:
-    """At calls by chance; a negative one is between that call's effect and its answer."""
+    """At calls by chance, more often at those that matter."""
     found = []
-    for _ in range(chance.choice((0, 1, 1, 2, 3, 6))):
-        at = max(1, int(chance.expovariate(1 / chance.choice((30, 120, 300)))))
-        name = chance.choice(_INNER)
-        found.append(Step(name, chance.getrandbits(32), at=-at if chance.random() < 0.3 else at))
+    for _ in range(chance.choice((0, 1, 2, 3, 4, 6))):
+        name, on = chance.choice(_INNER), chance.choice(_OPERATIONS)
+        at = chance.choice((0, 0, 0, 1, 1, 2, 3, 5, 8)) if on else chance.randrange(400)
+        found.append(Step(name, chance.getrandbits(32), at=at, on=on, after=chance.random() < 0.3))
     return found
 
 
 def _dataset(format: str) -> dict[str, Any]:
+    """As settings want it; the story opens the dataset itself."""
     if format == "delta":
         return {"format": "delta", "location": "s3://lake/wh/db"}
     if format == "paimon":

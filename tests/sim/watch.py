@@ -38,6 +38,10 @@ class Watch:
         self.world, self.model, self.ceiling = world, model, ceiling
         self.holder: dict[str, str] = {}
         """Who was granted the newest lease of each table."""
+        self.had: set[str] = set()
+        """Who ever had one."""
+        self.begun: dict[tuple[str, int], str] = {}
+        """Batches between their intent and their outcome, and who is at it."""
         self.is_paused = False
         self.silenced: set[str] = set()
         """Replicas that were told to change nothing."""
@@ -78,11 +82,29 @@ class Watch:
             import pyarrow.parquet as pq  # noqa: PLC0415 - few stories need it
 
             paths = frozenset(pq.read_table(rows, columns=["path"]).column("path").to_pylist())
+        self.world.seen["a plan above its ceilings was approved"] += 1
         self.approvals.append(_Approved(self.world.now + APPROVED_FOR, paths))
 
     def met(self, event: str, call: Call, *, answered: bool) -> None:
         """Something happens at a call of the product: count the situations."""
-        self.world.seen[_situation(event, call, answered=answered)] += 1
+        seen, sweeping = self.world.seen, bool(self.begun)
+        seen[f"{event} {'after' if answered else 'before'} {call.port}.{call.operation}"] += 1
+        if event in ("pause", "stop") and sweeping:
+            seen["a pause while files are being deleted"] += 1
+        elif event == "settings" and sweeping:
+            seen["changed rules while files are being deleted"] += 1
+        elif event == "fault" and call.port == "state":
+            seen["an answer of the state store was lost" if answered else "the state store did not answer"] += 1
+        elif event == "clock":
+            seen["a clock was set while a table is planned or cleaned"] += 1
+        elif event == "writer" and self.runs.get(call.process) and not sweeping:
+            seen["a writer's step between two batches"] += 1
+
+    def woke(self, replica: str) -> None:
+        """A replica goes on that stood still."""
+        others = [one for one in self.holder.values() if one != replica]
+        if replica in self.had and others:
+            self.world.seen["a replica woke up whose table is another's"] += 1
 
     def before(self, call: Call) -> None:
         """A call of the product is about to have its effect."""
@@ -110,7 +132,8 @@ class Watch:
         objects = self.world.objects
         for who, wanted in self.model.readers():
             for address, stored in wanted.items():
-                if objects.get(address) is not stored:
+                found = objects.get(address)
+                if found is not stored and (found is None or found.data != stored.data):
                     what = "was changed" if address in objects else "is gone"
                     raise Lost(f"{who} needs {address}, and it {what}")
 
@@ -121,11 +144,14 @@ class Watch:
                 trouble = replica.task.exception()
                 if trouble is not None:
                     raise Lost(f"{replica.name} ended with {trouble!r}") from trouble
-        self._check_dead(await app.state.list_runs(limit=5))
+        self._check_dead(await app.state.list_runs(table="acme/prod/t", limit=5))
         await self._check_books(app)
 
     def _check_dead(self, runs: list[dict[str, Any]]) -> None:
         left = sorted(address for address in self.model.dead() if address in self.world.objects)
+        refused = runs[0]["refused"] if runs else None
+        if refused and refused["code"] in self.model.reasons:
+            return  # only a person can settle it
         if left:
             told = [f"{run['outcome']}: {run['reason']}" for run in runs[:3]]
             raise Lost(f"{len(left)} dead files were never cleaned, first {left[0]}; the last runs: {told}")
@@ -181,7 +207,7 @@ class Watch:
         if run_id is None:
             raise Lost(f"{process} deleted {address} before any batch was in the journal")
         self.went[run_id].append(address)
-        holder = next(iter(self.holder.values()), None)
+        holder = self.holder.get(self.world.state._runs[run_id].table.label)
         if holder != process:
             raise Lost(f"{process} deleted {address} while {holder} works on the table")
         if asyncio.current_task() not in self.excused:
@@ -204,22 +230,33 @@ class Watch:
     def _wrap_state(self) -> None:
         """Leases and batches, as the state store grants and takes them."""
         state: Any = self.world.state
-        acquire, begin = state.acquire_lease, state.begin_batch
-        watch = self
+        acquire, begin, finish, close = state.acquire_lease, state.begin_batch, state.finish_batch, state.close_run
+        watch, world = self, self.world
 
         async def acquire_lease(table: str, owner: str, ttl: timedelta) -> Any:
             granted = await acquire(table, owner, ttl)
             if granted is not None:
-                watch.holder[table] = watch.world.caller
+                before, watch.holder[table] = watch.holder.get(table), world.caller
+                watch.had.add(world.caller)
+                if before != world.caller and before in watch.begun.values():
+                    world.seen["a lease was taken over while its holder was deleting"] += 1
+                if before != world.caller and before in world.frozen():
+                    world.seen["a lease was taken over from a replica that stands still"] += 1
             return granted
 
         async def begin_batch(record: Any) -> None:
             await begin(record)
-            watch.runs[watch.world.caller] = record.run_id
+            watch.runs[world.caller] = record.run_id
+            watch.begun[record.run_id, record.number] = world.caller
+
+        async def finish_batch(record: Any) -> None:
+            await finish(record)
+            watch.begun.pop((record.run_id, record.number), None)
+
+        async def close_run(document: Any) -> bool:
+            closed: bool = await close(document)
+            world.seen["a run that was interrupted was closed by another"] += closed
+            return closed
 
         state.acquire_lease, state.begin_batch = acquire_lease, begin_batch
-
-
-def _situation(event: str, call: Call, *, answered: bool) -> str:
-    when = "after" if answered else "before"
-    return f"{event} {when} {call.port}.{call.operation}"
+        state.finish_batch, state.close_run = finish_batch, close_run

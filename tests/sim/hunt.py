@@ -1,0 +1,198 @@
+"""Hunt mutants: open each hole of the catalogue in a process of its own, and tell stories until one of them fails.
+
+python -m tests.sim.hunt NAME...            some mutants
+python -m tests.sim.hunt --docs             all of them, and the table of docs/simulator.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.sim import mutants
+from tests.sim.mutants import Mutant
+
+STORIES = 2000
+"""A mutant that outlives so many is not found."""
+WANTED = 0.95
+"""Of those that are not said to be beyond the simulator."""
+PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
+_BEGIN, _END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
+
+_SLOW_TO_IMPORT = (
+    *("pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.json", "pyarrow.orc", "numpy", "duckdb"),
+    *("pydantic", "structlog", "prometheus_client", "fastavro", "cramjam", "cronsim", "fastapi", "sqlalchemy"),
+    *("pyiceberg.table", "pyiceberg.catalog", "pyiceberg.catalog.sql", "pyiceberg.exceptions"),
+)
+"""Not the product, so a mutant does not change them: they are imported once, before any process is forked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hunted:
+    """How the hunt for one mutant went."""
+
+    name: str
+    stories: int
+    story: str | None = None
+    """Which stories found it: a format or `service`."""
+    seed: int | None = None
+    failure: str | None = None
+    seconds: float = 0.0
+    innocent: bool = False
+    """The story fails without the mutant too, so that it proves nothing."""
+
+    @property
+    def found(self) -> bool:
+        return self.seed is not None and not self.innocent
+
+
+def tell(story: str, seed: int) -> str | None:
+    """One story; what went wrong in it."""
+    if story == "service":
+        from tests.sim import service_runs  # noqa: PLC0415 - after the mutant was installed
+
+        return service_runs.tell(seed)[1]
+    from tests.sim.story import Story  # noqa: PLC0415 - likewise
+
+    return Story(story, seed).run().failure
+
+
+def hunt(mutant: Mutant, stories: int, first: int = 0) -> Hunted:
+    """In this process, which must not have imported the product."""
+    began = time.monotonic()
+    mutants.install(mutant)
+    for number in range(stories):
+        story = mutant.stories[number % len(mutant.stories)]
+        seed = first + number // len(mutant.stories)
+        failure = tell(story, seed)
+        if failure is not None:
+            return Hunted(mutant.name, number + 1, story, seed, failure, time.monotonic() - began)
+    return Hunted(mutant.name, stories, seconds=time.monotonic() - began)
+
+
+def hunt_all(wanted: Sequence[Mutant], stories: int, workers: int) -> Iterator[Hunted]:
+    """Each in a process of its own, some at a time, in the order in which they end."""
+    for module in _SLOW_TO_IMPORT:
+        with suppress(ImportError):
+            importlib.import_module(module)
+    waiting, running = list(reversed(wanted)), {}
+    while waiting or running:
+        while waiting and len(running) < workers:
+            one = waiting.pop()
+            reader = _forked(lambda one=one: hunt(one, stories))
+            running[reader] = one
+        ready, _, _ = select.select(list(running), [], [])
+        for reader in ready:
+            one = running.pop(reader)
+            found = _answer(reader) or Hunted(one.name, 0, failure="its process ended: see above")
+            yield _judged(found)
+
+
+def _judged(found: Hunted) -> Hunted:
+    """Does the same story end well without the mutant?"""
+    if found.seed is None or found.story is None:
+        return found
+    story, seed = found.story, found.seed
+
+    def alone() -> Hunted:
+        return Hunted(found.name, found.stories, story, seed, tell(story, seed))
+
+    again = _answer(_forked(alone))
+    innocent = again is None or again.failure is not None
+    return Hunted(found.name, found.stories, story, seed, found.failure, found.seconds, innocent)
+
+
+def _forked(work: Callable[[], Hunted]) -> int:
+    """Run it in a child. What it answers can be read from here."""
+    reader, writer = os.pipe()
+    if os.fork():
+        os.close(writer)
+        return reader
+    status = 1
+    try:
+        os.close(reader)
+        answer = json.dumps(asdict(work())).encode()
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(answer)
+        status = 0
+    except BaseException as exc:  # noqa: BLE001 - the child must never get out of here
+        print(f"{type(exc).__name__}: {exc}", file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _answer(reader: int) -> Hunted | None:
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read()
+    with suppress(ChildProcessError):
+        os.wait()
+    return Hunted(**json.loads(text)) if text else None
+
+
+def table(hunted: Iterable[Hunted]) -> str:
+    """For people."""
+    catalogue = mutants.catalogue()
+    rows = ["| mutant | what the product does wrong with it | found after | story |", "|---|---|---:|---|"]
+    for one in sorted(hunted, key=lambda one: list(catalogue).index(one.name)):
+        mutant = catalogue[one.name]
+        after = f"{one.stories:,}" if one.found else "not found"
+        story = f"`{one.story}` {one.seed}" if one.found else (mutant.beyond or "")
+        rows.append(f"| {one.name} | {mutant.hole} | {after} | {story} |")
+    return "\n".join(rows) + "\n"
+
+
+def summary(hunted: Sequence[Hunted]) -> str:
+    """One sentence."""
+    found = [one for one in hunted if one.found]
+    middle = sorted(one.stories for one in found)[len(found) // 2] if found else 0
+    return (
+        f"{len(found)} of {len(hunted)} mutants were found within {STORIES:,} stories each "
+        f"({len(found) / max(1, len(hunted)):.1%}); half of them within {middle}."
+    )
+
+
+def write_page(hunted: Sequence[Hunted]) -> None:
+    """Into the docs, between two marks."""
+    page = PAGE.read_text()
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    PAGE.write_text(f"{before}{_BEGIN}{summary(hunted)}\n\n{table(hunted)}{_END}{after}")
+
+
+def main() -> int:
+    """Fails if too few are found, or one that was not said to be beyond the simulator is not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.hunt", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="mutants, or beginnings of their names; all if there is none")
+    parser.add_argument("--stories", type=int, default=STORIES)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/simulator.md")
+    options = parser.parse_args()
+    catalogue = mutants.catalogue()
+    names = tuple(options.names)
+    wanted = [one for name, one in catalogue.items() if not names or name.startswith(names)]
+    hunted: list[Hunted] = []
+    for one in hunt_all(wanted, options.stories, options.workers):
+        hunted.append(one)
+        where = f"{one.story or ''} {one.seed or ''} {one.failure or catalogue[one.name].beyond or ''}"
+        told = "found" if one.found else "FAILS WITHOUT IT" if one.innocent else "NOT FOUND"
+        print(f"{told:<10} {one.name:<45} {one.stories:>5} stories {one.seconds:>6.1f} s  {where[:110]}", flush=True)
+    print(summary(hunted))
+    if options.docs:
+        write_page(hunted)
+    found = sum(one.found for one in hunted)
+    return 0 if found >= WANTED * len(hunted) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

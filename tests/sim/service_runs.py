@@ -1,0 +1,104 @@
+"""Many stories of services, or one: run them, count what came up, shrink and print what failed."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tests.sim.service import FORMATS, ServiceStory
+from tests.sim.story import Step
+
+STORIES = 300
+"""In so many stories every situation has to come up."""
+REQUIRED = (
+    "a replica was killed",
+    "kill after state.begin_batch",
+    "a lease was taken over while its holder was deleting",
+    "a lease was taken over from a replica that stands still",
+    "a replica woke up whose table is another's",
+    "a pause while files are being deleted",
+    "changed rules while files are being deleted",
+    "a run that was interrupted was closed by another",
+    "a plan above its ceilings was approved",
+    "an answer of the state store was lost",
+    "the state store did not answer",
+    "a clock was set while a table is planned or cleaned",
+    "a writer's step between two batches",
+)
+
+
+def run_many(seeds: Iterable[int]) -> int:
+    """The exit code is 1 if a story failed, or a situation that has to come up never did."""
+    began, said, seen, failed, count, calls = time.monotonic(), 0.0, Counter[str](), [], 0, 0
+    for seed in seeds:
+        story, failure = tell(seed)
+        count, calls, seen = count + 1, calls + story.world.calls, seen + story.world.seen
+        if failure is not None:
+            failed.append((seed, failure))
+        if time.monotonic() - said > 20:
+            said = time.monotonic()
+            print(f"  service: {count} stories, {len(failed)} failed", file=sys.stderr, flush=True)
+    print(f"service: {count} stories, {calls} calls, {len(failed)} failed; {time.monotonic() - began:.0f} s")
+    for name, times in sorted(seen.items()):
+        print(f"  {times:>9}  {name}")
+    for seed, failure in failed[:20]:
+        print(f"service {seed}: {failure}")
+    missing = [name for name in REQUIRED if not seen[name]] if count >= STORIES else []
+    for name in missing:
+        print(f"this never happened: {name}")
+    return 1 if failed or missing else 0
+
+
+def tell(seed: int, script: list[Step] | None = None, *, tracing: bool = False) -> tuple[ServiceStory, str | None]:
+    """One story, and what went wrong in it."""
+    story = ServiceStory(FORMATS[seed % len(FORMATS)], seed, script, tracing=tracing)
+    try:
+        story.run()
+    except Exception as exc:  # noqa: BLE001 - a bug of the product ends a story too
+        return story, f"{type(exc).__name__}: {exc}"
+    return story, None
+
+
+def replay(seed: int, *, whole: bool = False) -> int:
+    """Tell one story aloud; a failing one is shrunk first."""
+    story, failure = tell(seed)
+    script = story.script if failure is None or whole else shrink(seed, story.script, failure)
+    story, failure = tell(seed, script, tracing=True)
+    for event in story.world.trace:
+        print(event)
+    print("\nthe steps:")
+    for step in script:
+        print(f"  {step.name}")
+        for one in step.inner:
+            where = f"the call {one.at + 1} of {one.on}" if one.on else f"call {one.at + 1}"
+            print(f"    {one.name}, {'after' if one.after else 'before'} {where}")
+    print(f"\nservice {seed} ({story.format}): {failure or 'nothing was lost'}")
+    return 1 if failure else 0
+
+
+def shrink(seed: int, script: list[Step], failure: str) -> list[Step]:
+    """Leave out whatever is not needed for a failure of the same kind."""
+    kind = failure[:24]
+    again = True
+    while again:
+        again = False
+        for shorter in _shorter(script):
+            found = tell(seed, shorter)[1]
+            if found is not None and found[:24] == kind:
+                script, again = shorter, True
+                break
+    return script
+
+
+def _shorter(script: list[Step]) -> Iterator[list[Step]]:
+    for size in (len(script) // 2, len(script) // 4, 1):
+        for at in range(0, len(script), size) if size else ():
+            yield copy.deepcopy(script[:at] + script[at + size :])
+    for at, step in enumerate(script):
+        for number in range(len(step.inner)):
+            shorter = copy.deepcopy(script)
+            del shorter[at].inner[number]
+            yield shorter
