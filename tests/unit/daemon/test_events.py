@@ -3,11 +3,14 @@
 import shutil
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.admin.auth import mint
+from lakesweep.cleanup import segments
+from lakesweep.cleanup.segments import Segment
 from lakesweep.daemon import hold_commands, replicas
 from lakesweep.daemon.app import App
 from lakesweep.daemon.events import CHAIN
@@ -123,6 +126,24 @@ async def test_a_restored_database_keeps_an_administrators_hold_an_administrator
         assert await app.events.catch_up() == 3
         with pytest.raises(Refused, match="held_by_admin"):
             await hold_commands.resume(app, "acme", by="token 1", admin=False)
+
+
+@pytest.mark.parametrize("key", [None, b"another installation's"])
+async def test_a_planted_event_lifts_no_hold(lake, tmp_path, key):
+    """Who may write to `service.artifacts` may not resume: an event that is not signed by us is none."""
+    async with opened(lake, tmp_path) as app:
+        await hold_commands.pause(app, hold("acme"))
+        head = await app.state.audit_head(CHAIN)
+        record = {"record": "event", "event": "resumed", "by": "root", "scope": "acme"}
+        planted = Segment(
+            table=CHAIN, number=head.last + 1, previous=head.digest, run_id="r9", at=NOW, records=(record,)
+        )
+        place = segments.segment_place(app.trails.place, CHAIN, head.last + 1)
+        Path(place.path).write_bytes(planted.encode(key))
+        assert await app.events.catch_up() == 0
+        assert [one.scope for one in await app.state.holds()] == ["acme"]
+        Path(place.path).write_bytes(planted.encode(app.trails.key))
+        assert await app.events.catch_up() == 1  # it was the signature alone that kept it out
 
 
 async def test_what_cannot_be_recorded_is_not_loosened_but_is_tightened(lake, tmp_path):
