@@ -9,8 +9,8 @@ import pytest
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.admin.auth import mint
-from lakesweep.cleanup import segments
-from lakesweep.cleanup.segments import Segment
+from lakesweep.audit import chain
+from lakesweep.audit.chain import Segment
 from lakesweep.daemon import hold_commands, replicas
 from lakesweep.daemon.app import App
 from lakesweep.daemon.events import CHAIN
@@ -138,7 +138,7 @@ async def test_a_planted_event_lifts_no_hold(lake, tmp_path, key):
         planted = Segment(
             table=CHAIN, number=head.last + 1, previous=head.digest, run_id="r9", at=NOW, records=(record,)
         )
-        place = segments.segment_place(app.trails.place, CHAIN, head.last + 1)
+        place = chain.segment_place(app.trails.place, CHAIN, head.last + 1)
         Path(place.path).write_bytes(planted.encode(key))
         assert await app.events.catch_up() == 0
         assert [one.scope for one in await app.state.holds()] == ["acme"]
