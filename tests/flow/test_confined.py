@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.builders.cycles import SetClock
 from tests.builders.iceberg import Lake, LakeTable, later
+from tests.flow.test_iceberg_other_histories import elsewhere
 
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.app import App
@@ -148,6 +149,40 @@ async def test_the_operator_may_allow_a_place_by_name(tmp_path, acme):
     run = await cleaned(tmp_path, tenant("acme", acme.lake, allow_read=[str(tmp_path / "elsewhere")]))
     assert run.outcome is Outcome.DONE, run.reason
     assert moved.exists()
+
+
+async def with_metadata_bucket(tmp_path, acme, **allowed):
+    """One cycle over a table whose metadata goes to a bucket outside of the tenant's root."""
+    orphan = Path(Location.parse(acme.table.location()).path) / "data" / "orphan.parquet"
+    orphan.write_bytes(b"never committed")
+    return await cleaned(tmp_path, tenant("acme", acme.lake, **allowed)), orphan
+
+
+async def test_metadata_in_a_bucket_outside_the_root_is_read_if_the_operator_allows_it(tmp_path, acme):
+    bucket = tmp_path / "metadata-bucket"
+    acme.set({"write.metadata.path": f"file://{bucket}/t"})
+    acme.append(2)
+    run, orphan = await with_metadata_bucket(tmp_path, acme)
+    assert (run.outcome, run.refusal.code) == (Outcome.FAILED, "indeterminate")
+    assert orphan.exists()
+    inside = set(bucket.rglob("*"))
+    run, orphan = await with_metadata_bucket(tmp_path, acme, allow_read=[str(bucket)])
+    assert run.outcome is Outcome.DONE, run.reason
+    assert not orphan.exists()
+    assert set(bucket.rglob("*")) == inside, "it is read, and nothing there is written or deleted"
+
+
+async def test_another_history_in_an_allowed_metadata_bucket_stops_the_table(tmp_path, acme):
+    bucket = tmp_path / "metadata-bucket"
+    acme.set({"write.metadata.path": f"file://{bucket}/t"})
+    acme.append(2)
+    theirs = elsewhere(acme.lake, tmp_path, acme)
+    for number in (3, 4):
+        theirs.append(number)
+    acme.append(9)
+    run, orphan = await with_metadata_bucket(tmp_path, acme, allow_read=[str(bucket)])
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "foreign_table")
+    assert orphan.exists()
 
 
 async def test_a_bare_location_is_read_below_its_own_root_alone(tmp_path, acme, umbrella):

@@ -13,7 +13,7 @@ import pytest
 from tests.builders.cycles import Bench
 from tests.builders.faults import Faults, Killed
 from tests.builders.iceberg import Lake, LakeTable
-from tests.flow.test_iceberg_other_histories import elsewhere, end_half_way
+from tests.flow.test_iceberg_other_histories import elsewhere, end_half_way, our_expiry_ends_half_way
 from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 
 from lakesweep.model.location import Location
@@ -105,8 +105,8 @@ async def test_litter_of_a_lost_race_stops_no_table_however_short_its_log(lake, 
 
 async def test_our_own_expiry_that_ended_half_way_is_litter_long_after(lake, bench):
     table = lake.create()
-    first, *_ = table.history()
-    beside = end_half_way(table, lambda one: one.table.maintenance.expire_snapshots().by_id(first).commit())
+    table.history()
+    beside = await our_expiry_ends_half_way(bench, table)
     change(beside, lambda one: one.update({"last-updated-ms": one["last-updated-ms"] - 30 * HOUR_MS}))
     table.append(9)
     assert (await clean(bench, table)).outcome is Outcome.DONE

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table.update import SetLocationUpdate
-from tests.builders.cycles import Bench, SetClock
+from tests.builders.cycles import AlwaysOurs, Bench, SetClock
 from tests.builders.iceberg import SCHEMA, Lake, LakeTable, later
 from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 
 from lakesweep.model.location import Location
+from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 
 
@@ -38,7 +40,12 @@ def describes(table: LakeTable) -> None:
     table.add_partition_statistics(table.current)
 
 
-@pytest.mark.parametrize("commits", [appends, sets_a_property, describes])
+def expires(table: LakeTable) -> None:
+    """As an expiry of ours would that ended half-way."""
+    table.refresh().maintenance.expire_snapshots().by_id(table.in_order()[0]).commit()
+
+
+@pytest.mark.parametrize("commits", [appends, sets_a_property, describes, expires])
 async def test_a_single_commit_under_another_catalog_is_seen(lake, bench, tmp_path, commits):
     old = lake.create()
     old.append(0)
@@ -92,10 +99,24 @@ def end_half_way(table: LakeTable, commit: Callable[[LakeTable], object]) -> Pat
     return litter
 
 
+async def our_expiry_ends_half_way(bench: Bench, table: LakeTable) -> Path:
+    """What our own commit writes, before the catalog has heard of it."""
+    head = table.refresh().metadata_location
+    ours = table.lake.format(storage=bench.storage, writer=bench.writer)
+    opened = await ours.open((await table.open()).ref)
+    policy = CleanupPolicy(max_snapshot_age=timedelta(days=1), min_snapshots_to_keep=1)
+    _, committed = await opened.commit_expiry(await opened.load(), policy, bench.clock.now(), AlwaysOurs())
+    assert committed.expire
+    litter = Path(Location.parse(table.refresh().metadata_location).path)
+    table.lake.catalog.drop_table("db.t")
+    table.lake.catalog.register_table("db.t", head)
+    return litter
+
+
 async def test_an_expiry_of_ours_that_ended_before_its_commit_is_no_other_history(lake, bench):
     table = lake.create()
-    first, *_ = table.history()
-    litter = end_half_way(table, lambda one: one.table.maintenance.expire_snapshots().by_id(first).commit())
+    table.history()
+    litter = await our_expiry_ends_half_way(bench, table)
     assert (await clean(bench, table)).outcome is Outcome.DONE
     assert not litter.exists()
 

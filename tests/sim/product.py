@@ -296,11 +296,11 @@ class SimSurroundings(Alone):
             return Neighbours(places=self._places, problem=str(exc))
         return Neighbours(places=self._places)
 
-    async def shared_files(self, state: TableState) -> Sequence[str]:
+    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
         others = [ref for ref in self._places if ref != self._table.ref]
         if not others:
-            return ()
+            return {}
         begins = first_segments(place for where in self._places.values() for place in where)
         tables = [await self._source.open(ref) for ref in others]
         found = inside(await self._borrowed.of(tables, begins), state.roots, self._table.ref)
-        return [path for paths in found.values() for path in paths]
+        return {ref.label: paths for ref, paths in found.items()}

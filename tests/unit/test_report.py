@@ -97,6 +97,7 @@ def test_a_run_document_is_spelled_like_this():
         "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"], "unverified": 2},
         "stream": None,
+        "lent": [],
         "interrupted": False,
     }
 
@@ -144,6 +145,7 @@ def test_a_plan_document_is_spelled_like_this():
         "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"], "unverified": 2},
         "stream": None,
+        "lent": [],
         "engine": {"kind": "inprocess", "why": "1000 files"},
         "refused": None,
     }
@@ -193,7 +195,7 @@ def test_the_log_line_of_a_run_has_the_numbers_of_its_document():
 
 def test_a_document_of_an_older_version_is_read_as_a_whole_one():
     whole = json.loads(json.dumps(run_document(replace(RUN, plan=None))))
-    old = {name: value for name, value in whole.items() if name not in ("unconfirmed", "stream", "interrupted")}
+    old = {name: value for name, value in whole.items() if name not in ("unconfirmed", "stream", "lent", "interrupted")}
     old["missing"] = {"count": 0, "files": []}
     assert from_storage(old) == whole
 

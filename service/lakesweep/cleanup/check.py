@@ -63,7 +63,7 @@ async def check_again(ports: Ports, context: RunContext, marked: Marked) -> None
     neighbours = await ports.surroundings.neighbours()
     if refusal := await _check_neighbours(ports, marked.state, neighbours):
         raise Refused(refusal.code, refusal.reason)
-    if not set(shared) <= set(marked.references.tolerated):
+    if not {path for paths in shared.values() for path in paths} <= set(marked.references.tolerated):
         raise Refused("table_changed", _SHARED_SINCE)
 
 

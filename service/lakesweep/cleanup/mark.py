@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from lakesweep.model.errors import CommitConflict, Indeterminate
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import LentFiles
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Marked
 from lakesweep.ports.state import StateStore
@@ -39,6 +40,8 @@ class Marking:
     policy: CleanupPolicy
     now: datetime
     surroundings: Surroundings
+    lent: tuple[LentFiles, ...] = ()
+    """What other tables used of this one when it was last read."""
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:
@@ -54,7 +57,9 @@ class Marking:
         references = await table.references(state, expiry, before)
         # After the references: what another table took over from this one until now is among them.
         shared = await self.surroundings.shared_files(state)
-        references = replace(references, tolerated=(*references.tolerated, *shared))
+        self.lent = tuple(LentFiles(table=other, files=len(some), first=some[0]) for other, some in shared.items())
+        paths = (path for some in shared.values() for path in some)
+        references = replace(references, tolerated=(*references.tolerated, *paths))
         marked = Marked(state=state, references=references)
         self._result = (marked, expiry)
         return marked

@@ -74,7 +74,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     orphans = await _find_orphans(engine, job, marking)
     marked, expiry = marking.result()
     orphans = await recorder.ledger.hold_back(orphans, expiry, now, ports.clock.now())
-    recorder.note(plan=orphans, expiry=expiry, head=marked.state.head, phase=Phase.CHECKING)
+    recorder.note(plan=orphans, expiry=expiry, head=marked.state.head, lent=marking.lent, phase=Phase.CHECKING)
     checked = await check(
         ports,
         context,

@@ -51,6 +51,7 @@ def run_document(run: CleanupRun) -> documents.Run:
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "stream": run.stream,
+        "lent": _lent(run),
         "interrupted": False,
     }
 
@@ -74,6 +75,7 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> documents.Plan
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "stream": run.stream,
+        "lent": _lent(run),
         "engine": _engine(run),
         "refused": _refused(run),
     }
@@ -195,6 +197,10 @@ def _missing(plan: OrphanPlan | None) -> documents.Missing:
     if plan is None:
         return {"count": 0, "files": [], "unverified": 0}
     return {"count": plan.missing_count, "files": list(plan.missing), "unverified": plan.unverified}
+
+
+def _lent(run: CleanupRun) -> list[documents.Lent]:
+    return [{"table": one.table, "files": one.files, "first": one.first} for one in run.lent]
 
 
 def _engine(run: CleanupRun) -> documents.EngineChoice | None:

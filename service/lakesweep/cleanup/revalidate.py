@@ -18,7 +18,7 @@ from lakesweep.model.errors import CommitConflict, Refused, Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Engine, Marked
 from lakesweep.ports.references import References
-from lakesweep.ports.table import Table
+from lakesweep.ports.table import SeesNewcomers, Table
 
 _LOOKS = 8
 """A table that is committed to faster than its new references can be read is left to the next cycle."""
@@ -54,14 +54,21 @@ class Revalidator:
 
     async def _ask(self) -> frozenset[str]:
         for _ in range(_LOOKS):
-            if await self._table.head() == self._head:
+            if await self._stands_still():
                 return self._referenced
             await unless_overtaken(self._look)
-        if await self._table.head() == self._head:
+        if await self._stands_still():
             return self._referenced
         raise CommitConflict(
             f"{self._table.ref} is committed to faster than its new references can be read; the next cycle goes on"
         )
+
+    async def _stands_still(self) -> bool:
+        """What was there when this was asked is seen by one of both. The head is asked last: that takes no time, while
+        listing a place may."""
+        if isinstance(self._table, SeesNewcomers) and await self._table.has_newcomers():
+            return False
+        return await self._table.head() == self._head
 
     async def _look(self) -> None:
         state = await self._table.load()

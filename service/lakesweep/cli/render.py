@@ -45,6 +45,7 @@ def show_plan(console: Console, run: CleanupRun, first: Sequence[Candidate]) -> 
         _files(console, run.plan, first)
         _missing(console, run.plan)
         _unverified(console, run.plan)
+    _lent(console, run)
     show_trouble(console, run)
 
 
@@ -62,6 +63,7 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
     if run.plan is not None:
         _missing(console, run.plan)
         _unverified(console, run.plan)
+    _lent(console, run)
     show_trouble(console, run)
 
 
@@ -188,6 +190,13 @@ def _unverified(console: Console, plan: OrphanPlan) -> None:
     lie, were = ("lies", "was") if plan.unverified == 1 else ("lie", "were")
     text = f"{screen.counted(plan.unverified, 'live file')} {lie} outside the listed places and {were} not looked for"
     console.print(screen.text(f"{text}, first {plan.unverified_first}", "yellow"), soft_wrap=True)
+
+
+def _lent(console: Console, run: CleanupRun) -> None:
+    for one in run.lent[:LINES_SHOWN]:
+        text = f"{one.table} uses {screen.counted(one.files, 'file')} of this table, kept for it, first {one.first}"
+        console.print(screen.text(text, "yellow"), soft_wrap=True)
+    _and_more(console, len(run.lent) - LINES_SHOWN, "table")
 
 
 def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:

@@ -83,13 +83,13 @@ class TableSurroundings:
             problem=self.locations.problem(work.tenant, work.ref.dataset),
         )
 
-    async def shared_files(self, state: TableState) -> Sequence[str]:
+    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
         """Those that other tables of the tenant use."""
         tenant = self.settings.tenant(self.work.tenant)
         if tenant is None:
-            return []
+            return {}
         lent = await self.locations.lent(tenant, state.roots, self.work.ref)
-        return [path for paths in lent.values() for path in paths]
+        return {other.label: paths for other, paths in lent.items()}
 
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
         """By device, inode and mounts."""

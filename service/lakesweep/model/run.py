@@ -48,6 +48,15 @@ class EngineChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LentFiles:
+    """What one other table uses in this table's places. It stays for as long as that table names it."""
+
+    table: str
+    files: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupRun:
     """Everything there is to say about one cycle over one table."""
 
@@ -69,6 +78,8 @@ class CleanupRun:
     engine: EngineChoice | None = None
     stream: str | None = None
     """Of a table that a stream writes to: why its unreferenced files stay longer than the grace period."""
+    lent: tuple[LentFiles, ...] = ()
+    """Files of this table that other tables use: a clone's, those of `add_files`, what a moved table left behind."""
     deletion: DeletionReport = field(default_factory=DeletionReport)
     spared: int = 0
     """Candidates taken out because something referenced them, or wrote them anew, after the plan was made."""

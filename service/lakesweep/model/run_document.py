@@ -96,6 +96,14 @@ class Kept(TypedDict):
     foreign: Count
 
 
+class Lent(TypedDict):
+    """What one other table uses of this table's files: a clone, `add_files`, a table that was moved."""
+
+    table: str
+    files: Count
+    first: str
+
+
 class Run(TypedDict):
     """One cycle over one table. `outcome` is null until its end."""
 
@@ -126,6 +134,7 @@ class Run(TypedDict):
         str | None,
         Described(description="Why unreferenced files of a table that a stream writes to stay longer; else null."),
     ]
+    lent: Annotated[list[Lent], Described(description="Other tables that use files of this one, which stay for them.")]
     interrupted: Annotated[
         bool, Described(description="Whether the run's process ended before the run did; a later run closed it.")
     ]
@@ -198,15 +207,17 @@ class Plan(TypedDict):
     unconfirmed: Tally
     missing: Missing
     stream: str | None
+    lent: list[Lent]
     engine: EngineChoice | None
     refused: Refusal | None
 
 
 def from_storage(stored: Mapping[str, object]) -> Run:
     """A run as a database holds it, with the fields that came after it was written. What is not known here stays."""
-    later = {
+    later: dict[str, object] = {
         "unconfirmed": {"count": 0, "bytes": 0},
         "stream": None,
+        "lent": [],
         "interrupted": str(stored["reason"] or "").startswith(INTERRUPTED),
     }
     whole = cast("Run", {**stored, **{name: value for name, value in later.items() if name not in stored}})

@@ -57,8 +57,9 @@ class Surroundings(Protocol):
         """The places of all tables around, this one's included."""
         ...
 
-    async def shared_files(self, state: TableState) -> Sequence[str]:
-        """Files in this table's places that other tables use. They stay, whatever this table says of them."""
+    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
+        """Files in this table's places that other tables use, by the labels of these. They stay, whatever this table
+        says of them."""
         ...
 
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
@@ -81,10 +82,10 @@ class Alone:
         """None."""
         return Neighbours()
 
-    async def shared_files(self, state: TableState) -> Sequence[str]:
+    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
         """None."""
         del state
-        return ()
+        return {}
 
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
         """Nobody looks at the disk."""

@@ -161,6 +161,16 @@ class ClosesFirst(Protocol):
 
 
 @runtime_checkable
+class SeesNewcomers(Protocol):
+    """A table whose place tells of commits that its own head never shows: under a second catalog (Iceberg)."""
+
+    async def has_newcomers(self) -> bool:
+        """Has anything come that `references` has not looked at yet? Then it is to be asked for anew, whatever the
+        head says."""
+        ...
+
+
+@runtime_checkable
 class MergesManifests(Protocol):
     """A table whose manifests can be merged by a commit of their own (Paimon)."""
 

@@ -9,6 +9,7 @@ from tests.unit.cli import examples
 
 from lakesweep.cli import render, screen
 from lakesweep.model.files import Candidate, Reason, Tally
+from lakesweep.model.run import LentFiles
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
 from lakesweep.model.table import FormatName
 
@@ -24,6 +25,15 @@ def on_terminal(show, *values, **options) -> str:
     console = Console(file=out, width=100, force_terminal=True, markup=False, highlight=False, color_system="truecolor")
     show(console, *values, **options)
     return out.getvalue()
+
+
+@pytest.mark.parametrize("shown", ["plan", "run"])
+def test_a_table_that_uses_files_of_this_one_is_named(shown):
+    lent = tuple(LentFiles(table=f"acme/prod/clone-{n}", files=n, first=f"s3://lake/{n}.parquet") for n in (1, 2))
+    run = replace(examples.planned(), lent=lent)
+    text = plain(render.show_plan, run, []) if shown == "plan" else plain(render.show_run, run, execute=False)
+    assert "acme/prod/clone-1 uses 1 file of this table, kept for it, first s3://lake/1.parquet" in text
+    assert "acme/prod/clone-2 uses 2 files of this table" in text
 
 
 def test_a_plan_says_what_stays_what_goes_and_why():

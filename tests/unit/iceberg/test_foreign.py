@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.formats.iceberg import foreign_tables, identity, metadata
+from lakesweep.formats.iceberg import foreign_tables, identity, marks, metadata
 from lakesweep.model.errors import Unavailable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.storage import memory
@@ -190,26 +190,32 @@ async def test_a_stranger_is_known_although_it_is_arranged_in_a_new_way(field: s
     assert await find(own, put(table.path("metadata/00000-y.metadata.json"), stranger)) is not None
 
 
-def follower(table: MetadataTable, own: metadata.TableMetadata, **changes: object) -> str:
+def follower(
+    table: MetadataTable, own: metadata.TableMetadata, name: str = "00099-y.metadata.json", **changes: object
+) -> str:
     """A metadata file of the same table that was made from the current one."""
     log = [{"metadata-file": own.address, "timestamp-ms": own.updated_ms}]
     document = table.document() | {"metadata-log": log, **changes}
-    return put(table.path("metadata/00099-y.metadata.json"), json.dumps(document).encode())
+    return put(table.path(f"metadata/{name}"), json.dumps(document).encode())
 
 
-async def test_what_follows_from_the_current_state_is_evidence_unless_it_only_takes_away():
-    """As an expiry of our own does that ended before its commit."""
+async def test_what_follows_from_the_current_state_is_evidence_unless_its_name_is_ours():
+    """Contents tell nothing: a second catalog may expire snapshots as we do."""
     table = MetadataTable()
     first = table.commit(at_ms=1)
     table.commit(at_ms=2)
     table.tag("old", first)
     own = parsed(table)
     last, main = table.snapshots[1:], {"main": table.refs["main"]}
-    assert await find(own, follower(table, own, refs=main)) is None
-    assert await find(own, follower(table, own, snapshots=last, refs=main)) is None
+    ours = marks.new_name(7, Location.parse(own.address).match_key)
+    assert await find(own, follower(table, own, ours, snapshots=last, refs=main)) is None
+    another = marks.new_name(7, Location.parse(own.address).match_key + "x")
+    assert await find(own, follower(table, own, another, snapshots=last, refs=main)) is not None
     statistics = [{"snapshot-id": first, "statistics-path": table.path("metadata/new.stats")}]
     for changes in (
         {},
+        {"refs": main},
+        {"snapshots": last, "refs": main},
         {"properties": {"owner": "somebody"}},
         {"snapshots": last, "refs": main, "statistics": statistics},
         {"refs": {**main, "new": main["main"]}},

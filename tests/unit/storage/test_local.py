@@ -166,6 +166,11 @@ async def test_a_file_that_has_just_come_is_young_whatever_its_mtime_says(tree, 
     async for batch in LocalStorage().list(at(tree / "table/data")):
         listed |= dict(zip(batch["path"].to_pylist(), batch["modified_at"].to_pylist(), strict=True))
     assert listed[f"file://{came}"] > before
+    in_parts = {}
+    for part in await LocalStorage().parts(at(tree / "table"), 4):
+        async for batch in LocalStorage().list_part(part):
+            in_parts |= dict(zip(batch["path"].to_pylist(), batch["modified_at"].to_pylist(), strict=True))
+    assert in_parts[f"file://{came}"] > before
     assert (await LocalStorage().stat(at(came))).modified_at > before
 
 

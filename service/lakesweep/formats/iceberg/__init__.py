@@ -11,5 +11,7 @@ expire.py          the commit; rewrite.py what a client-side one would lose; his
 references.py      snapshots -> everything that names files; manifest_lists.py reads and remembers
 decode.py          manifests and manifest lists -> rows; columns.py Avro columns by field id
 foreign.py         signs of another table in the same place; identity.py whose metadata file this is
+lineage.py         our own line of metadata files; marks.py names of those that our expiry writes
+rivals.py          metadata files beside that line keep what they name: a second catalog's may be among them
 explain.py         why a file stays, in sentences
 """

@@ -18,6 +18,8 @@ from pyiceberg.table.locations import SimpleLocationProvider
 from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
+from lakesweep.formats.iceberg import lineage, marks
+
 
 class Stager:
     """Stands in for a catalog's `_update_and_stage_table`."""
@@ -43,11 +45,12 @@ class Stager:
         left = {snapshot.snapshot_id for snapshot in after.snapshots}
         after = after.model_copy(update={"snapshot_log": cut_log(before.snapshot_log, left)})
         version = self._catalog._parse_metadata_version(current_table.metadata_location) + 1  # noqa: SLF001 - its naming
+        name = marks.new_name(version, lineage.key(current_table.metadata_location))
         place = SimpleLocationProvider(after.location.rstrip("/"), after.properties)
         return StagedTable(
             identifier=table_identifier,
             metadata=after,
-            metadata_location=place.new_table_metadata_file_location(version),
+            metadata_location=place.new_metadata_location(name),
             io=self._io,
             catalog=self._catalog,
         )

@@ -10,6 +10,7 @@ records, must not fall short of what the snapshot's summary counts. Anything els
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,10 +19,13 @@ import pyarrow.compute as pc
 from lakesweep.formats import avro
 from lakesweep.formats.iceberg import columns
 from lakesweep.model.errors import Unreadable
-from lakesweep.ports.references import REFERENCE_SCHEMA, ReferenceSource
+from lakesweep.ports.references import REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 MANIFEST = "manifest"
 """The kind of our only reference source."""
+
+_MAY_BE_ABSENT = ("absent", "tolerated")
+"""In the context of a source."""
 
 _STATUS = pa.field("status", pa.int32(), nullable=False)
 _PATH = pa.field("path", pa.string(), nullable=False)
@@ -84,7 +88,16 @@ class ManifestRow(NamedTuple):
 
 def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
     """The distinct files that a manifest's live entries name: data, deletes, and Puffin files of deletion vectors."""
-    return pa.RecordBatch.from_arrays([_live(source, data).unique()], schema=REFERENCE_SCHEMA)
+    paths = _live(source, data).unique()
+    if _MAY_BE_ABSENT not in source.context:
+        return pa.RecordBatch.from_arrays([paths], schema=REFERENCE_SCHEMA)
+    flags = pa.repeat(pa.scalar(value=True), len(paths))
+    return pa.RecordBatch.from_arrays([paths, flags], schema=REFERENCE_SCHEMA.append(TOLERATED))
+
+
+def may_be_absent(source: ReferenceSource) -> ReferenceSource:
+    """The same source, where what it names stays and yet may be gone: it belongs to no state of the table's own."""
+    return replace(source, context=(*source.context, _MAY_BE_ABSENT))
 
 
 def count_live(source: ReferenceSource, data: bytes) -> int:

@@ -9,13 +9,14 @@ at proves nothing. Decides nothing about single files.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 
+from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.iceberg import identity, layout, lineage, metadata
 from lakesweep.formats.iceberg.identity import Identity
 from lakesweep.formats.iceberg.lineage import Line, Link
-from lakesweep.formats.iceberg.metadata import MAIN, METADATA_SUFFIXES, TableMetadata
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
 from lakesweep.model.errors import LakesweepError, NotFound, StorageError, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
@@ -36,6 +37,30 @@ async def find(
         # A plan shows no more than that: the rest is listed anew, and most of it is known by our own logs.
         unreferenced = await _listed(storage, roots)
     return await _Search(storage, roots, own).run(unreferenced)
+
+
+async def beside(storage: Storage, own: TableMetadata, paths: Sequence[str], roots: Sequence[Location]) -> Beside:
+    """What some metadata files around the table are that its own log does not name."""
+    return await _Search(storage, roots, own).beside(paths)
+
+
+class Beside:
+    """Metadata files beside a table's own line."""
+
+    def __init__(self, links: Mapping[str, Link], doubted: Iterable[Link], others: Mapping[str, str]) -> None:
+        self._links = links
+        self._doubted = tuple(doubted)
+        self._others = others
+
+    def of_this(self, new: Container[str]) -> list[Location]:
+        """Of this table and not of its past. Of those that are new nothing but our own litter is left out."""
+        found = {link.location for link in self._doubted}
+        found |= {link.location for link in self._links.values() if link.location.raw in new}
+        return sorted(found)
+
+    def of_another(self, new: Container[str]) -> str | None:
+        """The sentence that names another table's, if one is new."""
+        return next((evidence for path, evidence in self._others.items() if path in new), None)
 
 
 class _Search:
@@ -63,6 +88,19 @@ class _Search:
         # Where the logs are short, reading side by side is quicker than walking back step by step.
         evidence = await self._first_foreign(present[name] for name in unknown)
         return evidence or await self._another_history(present)
+
+    async def beside(self, paths: Iterable[str]) -> Beside:
+        """Read what the own line does not explain, and follow that line as far as these files reach."""
+        if not (candidates := [one for one in _parsed(paths) if one.name.endswith(METADATA_SUFFIXES)]):
+            return Beside({}, (), {})
+        present = {one.match_key: one for one in (*candidates, *_parsed(self._own.metadata_log))}
+        unknown = [present[name] for name in sorted(await self._follow(present))]
+        evidence = dict(zip((one.raw for one in unknown), await gather_bounded(unknown, self._look), strict=True))
+        await self._follow_to_the_end(present)
+        strangers = {name: link for name, link in self._links.items() if name not in self._line}
+        strangers = {name: link for name, link in strangers.items() if not lineage.is_own_expiry(link)}
+        doubted = [link for link, _ in lineage.beside(self._line, strangers)]
+        return Beside(strangers, doubted, {path: text for path, text in evidence.items() if text})
 
     def _places_outside(self) -> list[Location]:
         """Where the table's metadata goes now, if that is not in its roots: it is read and never touched,
@@ -128,50 +166,29 @@ class _Search:
         )
 
     async def _another_history(self, present: Mapping[str, Location]) -> str | None:
+        await self._follow_to_the_end(present)
+        for link, why in lineage.judge(self._line, self._links):
+            if why in (lineage.FOLLOWS, lineage.NO_RIVAL) and lineage.is_own_expiry(link):
+                continue
+            if why is lineage.FOLLOWS:
+                return (
+                    f"{link.location} follows from what the catalog says is current: a commit ended half-way, or the "
+                    "table goes on under another catalog; the table's next commit soon after settles it, or "
+                    f"{_SETTLE}"
+                )
+            return (
+                f"{link.location} may be the table's current metadata under another catalog, or of commits from "
+                f"before the catalog was set back: {why}; {_SETTLE}"
+            )
+        return None
+
+    async def _follow_to_the_end(self, present: Mapping[str, Location]) -> None:
         name = self._line.next_to_read(present) if self._links else None
         while name is not None:
             link = self._links.get(name) or await self._own_link(present[name])
             if link is not None:
                 self._line.follow(name, link.log)
             name = self._line.next_to_read(present)
-        for link, why in lineage.judge(self._line, self._links):
-            if why is lineage.FOLLOWS and not await self._only_expires(link):
-                return (
-                    f"{link.location} follows from what the catalog says is current: a commit ended half-way, or the "
-                    "table goes on under another catalog; the table's next commit soon after settles it, or "
-                    f"{_SETTLE}"
-                )
-            if why is lineage.NO_RIVAL and await self._only_expires(link):
-                continue
-            if why is not lineage.FOLLOWS:
-                return (
-                    f"{link.location} may be the table's current metadata under another catalog, or of commits from "
-                    f"before the catalog was set back: {why}; {_SETTLE}"
-                )
-        return None
-
-    async def _only_expires(self, link: Link) -> bool:
-        """Is it what an expiry of our own leaves when it ends before its commit: fewer snapshots or refs, and nothing
-        named that its parent does not name? Any other change, of a property or a column, is somebody else's."""
-        other = await self._identity(link.location)
-        parent = _Contents.of_table(self._own)
-        if other is not None and link.parent != self._line.head:
-            before = await self._identity(Location.parse(other.metadata_log[-1]))
-            if before is None or not self._is_ours(link.location, before):
-                return False
-            parent = _Contents(frozenset(before.contents), frozenset(before.named))
-        # Files older than refs do not name `main`, which we know all the same: that alone is nothing taken away.
-        return (
-            other is not None
-            and other.contents | {MAIN} < parent.held | {MAIN}
-            and parent.named.issuperset(other.named)
-        )
-
-    async def _identity(self, location: Location) -> Identity | None:
-        try:
-            return identity.read(location.raw, await self._storage.read(location))
-        except LakesweepError:
-            return None
 
     def _is_ours(self, location: Location, other: Identity) -> bool:
         """Two tables without a uuid (version 1) on one location cannot be told apart except by their place."""
@@ -187,22 +204,6 @@ class _Search:
 
     def _link(self, location: Location, known: Identity) -> Link:
         return lineage.link_of(location, known, self._roots, self._names)
-
-
-class _Contents:
-    """Snapshots and refs of a state, and the files that it names."""
-
-    def __init__(self, held: frozenset[int | str | None], named: frozenset[str]) -> None:
-        self.held = held
-        self.named = named
-
-    @classmethod
-    def of_table(cls, own: TableMetadata) -> _Contents:
-        lists = {entry.manifest_list for entry in own.snapshots if entry.manifest_list is not None}
-        return cls(
-            frozenset([*(entry.id for entry in own.snapshots), *(ref.name for ref in own.refs)]),
-            frozenset(lists | {entry.path for entry in own.statistics_files}),
-        )
 
 
 async def _listed(storage: Storage, places: Iterable[Location]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakesweep.formats.iceberg import layout
+from lakesweep.formats.iceberg import layout, marks
 from lakesweep.formats.iceberg.identity import Identity
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.model.location import Location
@@ -99,20 +99,31 @@ class Line:
 
 def judge(line: Line, links: Mapping[str, Link]) -> list[tuple[Link, str]]:
     """Files that may be another history of this table, tips first and the youngest of them, and why. Followers of the
-    head are among them, and those that lost no race: their contents may still tell that they are litter."""
-    beside = {name: link for name, link in links.items() if name not in line}
-    continued = {name for link in beside.values() for name, _ in link.log}
-    found = [
+    head are among them, and those that lost no race: their names may still tell that they are litter of our own."""
+    found = [(link, why) for link, why in beside(line, links) if why is not LOST_A_RACE]
+    return sorted(found, key=lambda pair: (pair[1] is _GOES_ON, -(pair[0].updated_ms or 0), pair[0].location))
+
+
+def beside(line: Line, links: Mapping[str, Link]) -> list[tuple[Link, str]]:
+    """Files that are not part of the line and not litter of its past, and why."""
+    others = {name: link for name, link in links.items() if name not in line}
+    continued = {name for link in others.values() for name, _ in link.log}
+    return [
         (link, why)
-        for name, link in beside.items()
+        for name, link in others.items()
         if (why := _another(line, link, links) if name not in continued else _GOES_ON)
     ]
-    return sorted(found, key=lambda pair: (pair[1] is _GOES_ON, -(pair[0].updated_ms or 0), pair[0].location))
+
+
+def is_own_expiry(link: Link) -> bool:
+    """Did an expiry of ours write it? Then it is litter where it is not part of the line."""
+    return link.parent is not None and marks.is_ours(link.location.name, link.parent)
 
 
 _GOES_ON = "others follow from it that are not part of this table's past"
 _NO_PAST = "it does not follow from what the catalog says is current and is not part of its past"
 FOLLOWS = "it follows from what the catalog says is current"
+LOST_A_RACE = "it follows from a state of this table that was replaced at about the same time"
 NO_RIVAL = "it follows from a state of this table that was replaced at quite another time, so it lost no race"
 
 
@@ -128,7 +139,7 @@ def _another(line: Line, link: Link, links: Mapping[str, Link]) -> str | None:
     if link.parent in line:
         at_ms = line.next_of(link.parent)[1]
         if link.updated_ms is not None and at_ms is not None and abs(link.updated_ms - at_ms) <= RACE_MS:
-            return None
+            return LOST_A_RACE
         return NO_RIVAL
     return None if _is_old_litter(line, link, links) else _NO_PAST
 

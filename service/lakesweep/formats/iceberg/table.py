@@ -26,8 +26,10 @@ from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.formats.iceberg.metadata_source import CatalogSource, Source
 from lakesweep.formats.iceberg.pending_manifests import PendingManifests
+from lakesweep.formats.iceberg.rivals import Rivals
 from lakesweep.formats.iceberg.state import IcebergState
 from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
@@ -51,6 +53,7 @@ class IcebergTable:
         self._tenant_root = tenant_root
         self._place: Location | None = None
         self._lists = ManifestLists(storage)
+        self._rivals = Rivals(storage, self._lists)
         self._pending = PendingManifests(storage)
         self._no_expiry: tuple[int | None, str | None] = (None, None)
         """The answer, and the hash of the metadata file that it holds for: finding out means parsing all of it."""
@@ -133,7 +136,8 @@ class IcebergTable:
         earlier = await self._verified(current, _native(before).metadata) if before else None
         try:
             found = await references.collect(self._lists, current, _ids(expiring) - self._committed_away, earlier)
-            return replace(found, tolerated=(*found.tolerated, *await self._pending.named()))
+            found = replace(found, tolerated=(*found.tolerated, *await self._pending.named()))
+            return await self._rivals.keep(found, current, state.roots)
         except NotFound as exc:
             if await self.head() != state.head:
                 raise CommitConflict(f"{self.ref} was committed to while its manifest lists were read") from exc
@@ -143,12 +147,21 @@ class IcebergTable:
         """Another table's metadata among the unreferenced files. A link would not be among them."""
         beside_head = Location.parse(state.head.rpartition("/")[0])
         await special_files.refuse(self._storage, *{beside_head, state.location.join("metadata")})
-        evidence = await foreign_tables.find(self._storage, _native(state).metadata, unreferenced, state.roots)
+        own = _native(state).metadata
+        # What rivals keep is referenced by now; it is judged all the same.
+        unreferenced = [*unreferenced, *(path for path in self._rivals.found if path not in set(unreferenced))]
+        whole = await self._rivals.listed(own) if len(unreferenced) >= METADATA_SHOWN else unreferenced
+        evidence = await foreign_tables.find(self._storage, own, unreferenced, state.roots)
+        self._rivals.leave_to_check(whole, own)
         if evidence and await self.head() != state.head:
             # It may be a commit that was under way when the table was read.
             now = await self.load()
             return await foreign_tables.find(self._storage, _native(now).metadata, unreferenced, now.roots)
         return evidence
+
+    async def has_newcomers(self) -> bool:
+        """Has a metadata file come that nobody has looked at? Also one that no catalog of ours knows."""
+        return await self._rivals.have_come()
 
     async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
         """Nothing: the metadata was complete before the first file went."""
