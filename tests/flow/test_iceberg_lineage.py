@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,22 @@ async def test_what_a_broken_sweep_left_of_our_own_past_is_swept_by_the_next(lak
         await clean(end_in_the_sweep(bench), table)
     for path in metadata_files(table)[3:6]:
         path.unlink()
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert len(metadata_files(table)) == 3
+
+
+async def test_what_a_broken_sweep_left_is_known_however_many_runs_came_between(lake, bench):
+    """Runs that deleted nothing, refused ones or dry ones, do not count: the table would be refused for ever."""
+    table = lake.create(**SHORT)
+    table.history(range(1, 12))
+    with pytest.raises(Killed):
+        await clean(end_in_the_sweep(bench), table)
+    for path in metadata_files(table)[3:6]:
+        path.unlink()
+    for _ in range(12):
+        bench.clock.at += timedelta(minutes=1)
+        await clean(bench, table, execute=False)
+    bench.clock.at += timedelta(minutes=1)
     assert (await clean(bench, table)).outcome is Outcome.DONE
     assert len(metadata_files(table)) == 3
 

@@ -210,6 +210,7 @@ class Story(Adversary):
         process.alive, process.deleted, process.lost_answers, process.last_words = True, [], 0, 0
         first = self.world.calls
         self.world.say(process.name, "a cycle begins")
+        self.world.cycling = True
         loop = VirtualLoop(lambda seconds: self.world.advance(timedelta(seconds=seconds)))
         try:
             run = loop.run(self.runner.cycle())
@@ -220,7 +221,7 @@ class Story(Adversary):
             outcome = f"failed: {exc}" if process.alive else "killed"
         else:
             outcome = self._outcome(run)
-        self._cycle = None
+        self._cycle, self.world.cycling = None, False
         self._last_calls = max(20, self.world.calls - first)
         self._deleted += len(process.deleted)
         self.outcomes[outcome] += 1

@@ -120,6 +120,8 @@ class World:
     """Situations, and how often each came up: `world.seen["a commit between listing and marking"] += 1`."""
     adversary: Adversary = field(default_factory=Adversary)
     watchers: list[Watcher] = field(default_factory=list)
+    cycling: bool = False
+    """Is a cycle of the product under way?"""
     calls: int = 0
     names: int = 0
     _keys: list[str] = field(default_factory=list)

@@ -7,7 +7,7 @@ another history. But it was looked at when the line was whole: the plan that was
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pyarrow.compute as pc
 
@@ -17,19 +17,39 @@ from lakesweep.model.errors import StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan
 from lakesweep.ports.state import PlanHeader, StateStore
 
-_RUNS = 5
-"""Runs looked back on."""
+_SWEEPS = 5
+"""Sweeps looked back on."""
+_RUNS = 500
+"""Runs looked through for them: between two sweeps there may be many that were refused or dry. As long as they are
+remembered at all, a table must not be refused for ever by what its own sweep left."""
+_PAGE = 50
 _METADATA = "metadata"
 
 
 async def metadata_of(state: StateStore, artifacts: Artifacts, table: str, plan: OrphanPlan) -> frozenset[str]:
     """Metadata files of this plan that the plan of an earlier sweep names too: the same objects, not only paths."""
     found: set[str] = set()
-    for document in await state.list_runs(table=table, limit=_RUNS):
-        header = await state.get_plan(document["run_id"])
-        if header is not None and await state.journal(header.run_id):
-            found |= await _in_both(artifacts, plan, header)
+    sweeps = 0
+    async for header in _begun(state, table):
+        found |= await _in_both(artifacts, plan, header)
+        sweeps += 1
+        if sweeps >= _SWEEPS:
+            break
     return frozenset(found)
+
+
+async def _begun(state: StateStore, table: str) -> AsyncIterator[PlanHeader]:
+    """Plans of which something was to be deleted, newest first."""
+    before: str | None = None
+    for _ in range(_RUNS // _PAGE):
+        documents = await state.list_runs(table=table, before=before, limit=_PAGE)
+        for document in documents:
+            before = document["run_id"]
+            header = await state.get_plan(before)
+            if header is not None and await state.journal(before):
+                yield header
+        if len(documents) < _PAGE:
+            return
 
 
 async def _in_both(artifacts: Artifacts, plan: OrphanPlan, earlier: PlanHeader) -> set[str]:

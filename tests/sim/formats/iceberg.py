@@ -50,6 +50,8 @@ class IcebergModel(Model):
         """What the configured catalog has, by name."""
         self.others: list[Table] = []
         """Tables that the configured catalog does not know."""
+        self.latecomers: list[Table] = []
+        """Those that came in the middle of a cycle: docs/safety.md promises their current snapshot only."""
         self.jobs: list[Job] = []
         self.stream: str | None = None
         self.checkpoint = 0
@@ -129,6 +131,9 @@ class IcebergModel(Model):
     def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
         for table in (*self.catalog.values(), *self.others):
             yield from table.readers()
+        for table in self.latecomers:
+            yield f"{table.name}: its metadata", {table.current.path: table.current.stored}
+            yield f"{table.name}: its current snapshot", table.head().files
         for job in self.jobs:
             if self._is_protected(job):
                 files = {one.path: one.stored for one in job.files}
@@ -519,7 +524,7 @@ class IcebergModel(Model):
         for _ in range(2):
             theirs.add(theirs.make_snapshot(theirs.head(), [theirs.write_data()]))
             theirs.commit()
-        self.others.append(theirs)
+        (self.latecomers if self.world.cycling else self.others).append(theirs)
 
     def drop_and_create(self) -> None:
         """The old table's files stay behind, or are purged."""
