@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from tests.sim.formats.delta_log import LOG, Added, DeltaLog
+from tests.sim.formats.delta_log import LOG, Added, Checkpoint, DeltaLog
 from tests.sim.formats.delta_others import Others
 from tests.sim.formats.place import Place
 from tests.sim.formats.watching import WatchingModel
@@ -65,6 +65,8 @@ class DeltaModel(WatchingModel):
         self.jobs: list[Job] = []
         self.announced: Added | None = None
         """What a commit adds that counts and is not in the log yet."""
+        self.hinted = -1
+        """The version that `_last_checkpoint` names."""
         self.start = self.first = 0
         """The version that the log begins with, and the oldest that readers may still ask for."""
         features = ["deletionVectors"]
@@ -171,7 +173,7 @@ class DeltaModel(WatchingModel):
 
     def _restore(self) -> None:
         """Only what Delta allows: every file of the version is there, and none was removed too long ago."""
-        able = [number for number in range(self.first, self.log.version) if self._restorable(number)]
+        able = [number for number in range(self.first, self.log.version) if self.restorable(number)]
         if able:
             wanted = {one.key: one for one in self.log.versions[self.world.random.choice(able)].live}
             self._publish()
@@ -182,7 +184,7 @@ class DeltaModel(WatchingModel):
                 operation="RESTORE",
             )
 
-    def _restorable(self, number: int) -> bool:
+    def restorable(self, number: int) -> bool:
         version = self.log.versions.get(number)
         return version is not None and not version.files & self.free and all(map(self.place.has, version.files))
 
@@ -199,9 +201,9 @@ class DeltaModel(WatchingModel):
         chance = self.world.random
         # deltalake takes some spellings of the retention for a week.
         kept_ms = chance.choice((self.files_ms, self.files_ms, 7 * DAY))
-        self.log.checkpoint(
-            chance.choice(self.kinds), hint=chance.random() < 0.8, keep_removed_ms=self.place.ms() - kept_ms
-        )
+        hint = chance.random() < 0.8
+        self.log.checkpoint(chance.choice(self.kinds), hint=hint, keep_removed_ms=self.place.ms() - kept_ms)
+        self.hinted = self.log.version if hint else self.hinted
 
     def _lost_checkpoint(self) -> None:
         """A part of a checkpoint whose writer died, or a sidecar that none names."""
@@ -328,6 +330,20 @@ class DeltaModel(WatchingModel):
         self._publish()
         self.jobs.clear()
         self.others.settle()
+
+    def overdue(self) -> Sequence[object]:
+        """Commits below the newest checkpoint that the log may begin with."""
+        if self.log.configuration.get("delta.enableExpiredLogCleanup") == "false" or self.hinted < 0:
+            return ()
+        last = min(self.log.version + 1 - self.world.rules.min_snapshots, self.hinted)
+        able = (one.version for one in self.log.checkpoints if one.version <= last and self._is_later(one))
+        begin = max(able, default=0)
+        return [name for number in range(begin) if self.place.has(name := f"{LOG}{number:020d}.json")]
+
+    def _is_later(self, checkpoint: Checkpoint) -> bool:
+        """Is it younger than all commits before it? Otherwise time travel still needs those."""
+        made = self.place.written[checkpoint.files[0]].modified_at.timestamp() * 1000
+        return all(self.log.versions[number].at_ms + 5000 < made for number in range(checkpoint.version))
 
     def dead(self) -> set[str]:
         if self.lite:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
-from tests.sim.formats.delta_log import LOG, DeltaLog
+from tests.sim.formats.delta_log import LOG, Added, DeltaLog
 from tests.sim.formats.place import Place
 from tests.sim.world import Stored
 
@@ -21,10 +22,13 @@ class Others:
     def __init__(self, model: DeltaModel) -> None:
         self.model = model
         self.tables: dict[str, DeltaLog] = {}
+        self.borrowed: dict[str, str] = {}
+        """What a shallow clone reads of our files: how it spells them, and what they are called here."""
 
     def steps(self) -> list[str]:
         found = ["other_vacuum", "other_vacuum", "other_log_cleanup", "next_door", "drop_and_create"]
         found.append("leave_inside" if "inside" in self.tables else "move_inside")
+        found += ["write_to_clone", "drop_clone"] if "clone" in self.tables else ["clone"]
         return found
 
     def do(self, name: str) -> None:
@@ -35,7 +39,8 @@ class Others:
     def _other_vacuum(self) -> None:
         """Another tool deletes some of what may go."""
         place = self.model.place
-        there = [name for name in sorted(self.model.free) if place.has(name)]
+        lent = self.lent()
+        there = [name for name in sorted(self.model.free) if place.has(name) and name not in lent]
         for name in there:
             if self.model.world.random.random() < 0.7:
                 place.remove(name)
@@ -72,10 +77,48 @@ class Others:
         for name in place.names():
             place.remove(name)
 
-    def _open(self, called: str, address: str) -> None:
+    def _open(self, called: str, address: str, added: Sequence[Added] = ()) -> DeltaLog:
         place = Place(self.model.world, address, called)
-        self.tables[called] = DeltaLog(place=place, configuration={}, features=())
-        self.tables[called].create()
+        features = ("deletionVectors",) if added else ()
+        self.tables[called] = DeltaLog(place=place, configuration={}, features=features)
+        self.tables[called].create(added)
+        return self.tables[called]
+
+    # ---- shallow clones: their own log, and our files
+
+    def _clone(self) -> None:
+        """Of the newest version, or of an older one whose files are all there."""
+        model = self.model
+        able = [number for number in range(model.first, model.log.version) if model.restorable(number)]
+        version = model.log.versions[model.world.random.choice([*able, model.log.version])]
+        address = model.place.address
+        added = [
+            Added(spelled=f"{address}/{quote(one.path)}", path=None)
+            for one in version.live
+            if one.path and not one.vector
+        ]
+        if not added:
+            return
+        self.borrowed = {one.spelled: unquote(one.spelled.removeprefix(f"{address}/")) for one in added}
+        log = self._open("clone", f"{address.rpartition('/')[0]}/clone", added)
+        if model.world.random.random() < 0.5:
+            log.checkpoint("classic")
+
+    def _write_to_clone(self) -> None:
+        """It changes by itself: it appends files of its own, and removes some of ours."""
+        log, chance = self.tables["clone"], self.model.world.random
+        removed = [one for one in log.live.values() if chance.random() < 0.2]
+        for one in removed:
+            self.borrowed.pop(one.spelled, None)
+        log.commit(added=[log.data()], removed=removed)
+        if chance.random() < 0.3:
+            log.checkpoint("classic")
+
+    def _drop_clone(self) -> None:
+        place = self.tables.pop("clone").place
+        self.borrowed.clear()
+        for name in place.names():
+            place.remove(name)
 
     def _append(self, called: str) -> None:
         log = self.tables[called]
@@ -89,6 +132,8 @@ class Others:
         for name in model.place.names():
             model.place.remove(name)
         self.tables.pop("inside", None)
+        if "clone" in self.tables:
+            self._drop_clone()  # whoever drops the source has done away with its clones
         model.begin()
 
     # ---- what stays
@@ -96,10 +141,12 @@ class Others:
     def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
         for called, log in self.tables.items():
             yield f"the table {called}", log.place.stored(log.place.written)
+        if self.borrowed:
+            yield "a shallow clone", self.model.place.stored(self.borrowed.values())
 
     def lent(self) -> set[str]:
         """Names below the table that other tables read."""
-        return set()
+        return set(self.borrowed.values())
 
     def settle(self) -> None:
         if "inside" in self.tables:

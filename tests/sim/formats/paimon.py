@@ -336,6 +336,9 @@ class PaimonModel(WatchingModel):
             self.reasons.add("no_snapshots")  # a first commit may have failed, or history was lost: a person knows
         self.changed()
 
+    def overdue(self) -> Sequence[object]:
+        return [one.address for one in self.rules.due()]
+
     def dead(self) -> set[str]:
         """What a document names may stay as long as the document, although nobody was promised that."""
         self.changed()

@@ -70,36 +70,32 @@ class Rules:
         return int(max(rules.grace, rules.stream_state if streams else 0) * HOUR)
 
     def age(self) -> None:
-        log = self.model.log
+        self.doomed.update(self.due(SLACK))
+
+    def due(self, slack: int = 0) -> list[Root]:
+        """Roots that may be closed as things are now."""
+        log, consumers = self.model.log, list(self.model.consumers.values())
         snapshots = log.snapshots()
         if not snapshots:
-            return
-        consumers = [] if self.changelog_only else list(self.model.consumers.values())
+            return []
         latest = snapshots[-1].number
         newest = {one.stream: one for one in snapshots if one.stream}
-        now = self.world.ms() + SLACK
+        now = self.world.ms() + slack
         needed = {one for one in newest.values() if now - one.made_ms <= self.world.rules.stream_state * HOUR}
-        self._doom(snapshots, latest, self.hours, consumers, needed, now)
+        found = self._due(snapshots, latest, self.hours, [] if self.changelog_only else consumers, needed, now)
         changelogs = log.snapshots(kind="changelog")[:-1] if self.decoupled else []
-        self._doom(
-            changelogs,
-            latest,
-            self.changelog_hours if changelogs else 0,
-            list(self.model.consumers.values()),
-            set(),
-            now,
-        )
+        return found + self._due(changelogs, latest, self.changelog_hours, consumers, set(), now)
 
-    def _doom(
+    def _due(
         self, roots: Sequence[Root], latest: int, hours: int, consumers: list[int], needed: set[Root], now: int
-    ) -> None:
+    ) -> list[Root]:
         for index, root in enumerate(roots):
             following = roots[index + 1].made_ms if index + 1 < len(roots) else root.made_ms
             young = root.number > latest - self.most and max(root.made_ms, following) >= now - hours * HOUR
             held = root.number > latest - self.least or any(one <= root.number for one in consumers)
             if root.number == latest or held or young or root in needed:
-                return
-            self.doomed.add(root)
+                return list(roots[:index])
+        return list(roots)
 
     # ---- what the product did
 
