@@ -332,11 +332,12 @@ class DeltaModel(WatchingModel):
         self.others.settle()
 
     def overdue(self) -> Sequence[object]:
-        """Commits below the newest checkpoint that the log may begin with."""
-        if self.log.configuration.get("delta.enableExpiredLogCleanup") == "false" or self.hinted < 0:
+        """Commits below the newest checkpoint that the log may begin with. Where the operator asks for a number of
+        versions, the log may begin with an earlier one."""
+        off = self.log.configuration.get("delta.enableExpiredLogCleanup") == "false"
+        if off or self.world.rules.min_snapshots > 1:
             return ()
-        last = min(self.log.version + 1 - self.world.rules.min_snapshots, self.hinted)
-        able = (one.version for one in self.log.checkpoints if one.version <= last and self._is_later(one))
+        able = (one.version for one in self.log.checkpoints if one.version <= self.hinted and self._is_later(one))
         begin = max(able, default=0)
         return [name for number in range(begin) if self.place.has(name := f"{LOG}{number:020d}.json")]
 
