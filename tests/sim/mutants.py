@@ -1,22 +1,26 @@
 """The catalogue of mutants: holes that were closed once, opened again in memory, to see that the simulator finds them.
 
-A mutant rewrites source text of product modules while they are imported, so whoever imports them gets the hole. What it
-rewrites is named by module, function and text; if one of these is not there exactly once, applying it fails: a mutant
-can not rot in silence. `install` must come before the first import of the product, so each mutant has its own process.
+A mutant rewrites source text of product modules. What it rewrites is named by module, function and text; if one of them
+is not there exactly once, applying it fails: a mutant can not rot in silence. `install` rewrites modules while they are
+imported, and must come before the product's first import. `apply` gives functions that are imported already their
+new code, and takes no time; it cannot change what a module does while it is imported. Each mutant has its own process.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 PRODUCT = "lakesweep"
 ALL = ("iceberg", "delta", "paimon")
@@ -101,6 +105,43 @@ def install(mutant: Mutant) -> None:
     if early:
         raise Rotten(f"{mutant.name}: {early[0]} was imported before the mutant was installed")
     sys.meta_path.insert(0, _Finder(sources))
+
+
+def apply(mutant: Mutant) -> None:
+    """Open the hole in this process, whoever has imported the functions."""
+    if needs_import(mutant):
+        raise Rotten(f"{mutant.name}: it changes a module itself, so it has to be installed before the import")
+    for module, source in mutated(mutant).items():
+        found = importlib.import_module(module)
+        codes = dict(_codes(compile(source, str(source_path(module)), "exec", dont_inherit=True)))
+        for one in mutant.edits:
+            if one.module == module:
+                _function(found, one.where).__code__ = codes[one.where]
+
+
+def needs_import(mutant: Mutant) -> bool:
+    """Does it change what a module does while it is imported?"""
+    return any(not one.where for one in mutant.edits)
+
+
+def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    """All functions of a module by their qualified names."""
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one.co_qualname, one
+            yield from _codes(one)
+
+
+def _function(module: ModuleType, where: str) -> FunctionType:
+    """What carries the code, below all that was wrapped around it."""
+    found: Any = module
+    for name in where.split("."):
+        found = inspect.getattr_static(found, name)
+    found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+    found = inspect.unwrap(found)
+    if not isinstance(found, FunctionType):
+        raise Rotten(f"{module.__name__}.{where} is no function")
+    return found
 
 
 def source_path(module: str) -> Path:

@@ -46,3 +46,30 @@ def test_a_mutant_that_comes_too_late_says_so():
 
     with pytest.raises(mutants.Rotten, match="was imported before"):
         mutants.install(mutants.catalogue()["clocks-may-disagree"])
+
+
+def test_a_mutant_opens_its_hole_in_functions_that_are_imported_already():
+    program = (
+        "from lakesweep.cleanup.guards import check_clock\n"
+        "from tests.sim import mutants\n"
+        "mutants.apply(mutants.catalogue()['clocks-may-disagree'])\n"
+        "print(check_clock(None, None, None))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
+
+
+def test_every_mutant_can_be_applied_to_what_is_imported():
+    program = (
+        "import os\n"
+        "from tests.sim import hunt, mutants\n"
+        "hunt.import_all()\n"
+        "for one in mutants.catalogue().values():\n"
+        "    if not mutants.needs_import(one) and not os.fork():\n"
+        "        mutants.apply(one)\n"
+        "        os._exit(0)\n"
+        "    elif not mutants.needs_import(one) and os.wait()[1]:\n"
+        "        print(one.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
