@@ -55,6 +55,8 @@ soak: setup $(VENV)/.test-installed  ## The same laws with many more examples, a
 	-@.ci/need debootstrap
 	-@.ci/need browser
 	SOAK=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m tests.sim --service --stories 1000
+	$(BIN)/python -m tests.sim --mutants --workers $(WORKERS)
 
 # With fixed seeds. What failed once is in tests/sim/seeds.txt and is always run.
 STORIES ?= 100000

@@ -3,16 +3,19 @@
 python -m tests.sim --format iceberg --stories 1000 --workers 2    many, from seed 0 on
 python -m tests.sim --format iceberg --first 7000000 --stories 10  others
 python -m tests.sim --format iceberg --seed 42                     one, printed; shrunk first if it fails
+python -m tests.sim --service --stories 300                        services of several replicas; --seed 42 replays one
+python -m tests.sim --mutants                                      open holes again and find them, for docs/simulator.md
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import subprocess
 import sys
 import time
 
-from tests.sim import situations
+from tests.sim import service_runs, situations
 from tests.sim.campaign import Figures, campaign, kept_seeds, tell
 from tests.sim.shrink import shrink
 from tests.sim.story import Result, Step, Story
@@ -23,6 +26,13 @@ FORMATS = ("iceberg", "delta", "paimon")
 def main() -> int:
     """The exit code is 1 if a story failed, or if a situation that has to come up never did."""
     options = _options()
+    if options.mutants:
+        # Mutants must be there before the product is imported, so in another process.
+        command = [sys.executable, "-m", "tests.sim.hunt", "--docs", "--workers", str(options.workers)]
+        return subprocess.run(command, check=False).returncode
+    if options.service:
+        seeds = range(options.first, options.first + options.stories)
+        return service_runs.replay(options.seed) if options.seed is not None else service_runs.run_many(seeds)
     formats = [options.format] if options.format else list(FORMATS)
     if options.seed is not None:
         return max(replay(one, options.seed, whole=options.whole) for one in formats)
@@ -94,6 +104,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--random", action="store_true", help="begin with a seed that nobody knows: for nightly runs")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, help="replay this one, and print it")
+    parser.add_argument("--service", action="store_true", help="stories of services instead of single cycles")
+    parser.add_argument("--mutants", action="store_true", help="hunt the catalogue of mutants instead")
     parser.add_argument("--whole", action="store_true", help="with --seed: do not shrink it")
     return parser.parse_args()
 
