@@ -44,7 +44,11 @@ def run_many(format: str, seeds: range, workers: int) -> int:
     """A campaign of one format, and the seeds that failed before."""
     began, said = time.monotonic(), 0.0
     total = tell(format, kept_seeds(format))
+    told = 0
     for figures in campaign(format, seeds, workers):
+        for seed, _, failure in figures.failures[told:]:
+            print(f"  {format} {seed}: {failure}", file=sys.stderr, flush=True)
+        told = len(figures.failures)
         if time.monotonic() - said > 20:
             said = time.monotonic()
             print(f"  {figures.line()}", file=sys.stderr, flush=True)

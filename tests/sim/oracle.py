@@ -1,6 +1,13 @@
-"""Was anything lost? Asks the model what everybody may still read, and looks whether it is there. No product code."""
+"""Was anything lost? Asks the model what everybody may still read, and looks whether it is there. No product code.
+
+It also reads the audit trail as a stranger would: what is to go must be in it before it goes, and what it says is gone
+must be gone.
+"""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
 
 from tests.sim.formats import Model
 from tests.sim.world import Lost, Stored, World
@@ -11,11 +18,17 @@ class Oracle:
 
     def __init__(self, world: World, model: Model) -> None:
         self._world, self._model = world, model
-        self._before: dict[str, Stored] = {}
+        self._announced: set[str] = set()
+        self._told: set[str] = set()
         world.watchers.append(self.look)
 
     def look(self, address: str, stored: Stored | None, process: str) -> None:
         """The product has deleted an object, or written one: does anybody miss what was there?"""
+        if stored is not None and "/audit/" in address:
+            for record in _records(stored.data):
+                (self._announced if record["record"] == "delete" else self._told).add(record["path"])
+        elif stored is None and address not in self._announced:
+            raise Lost(f"{process} deleted {address}, which the audit trail had not announced")
         for who, files in self._model.readers():
             wanted = files.get(address)
             if wanted is not None and wanted is not stored and (stored is None or wanted.data != stored.data):
@@ -31,6 +44,15 @@ class Oracle:
                 if found is not wanted and (found is None or found.data != wanted.data):
                     raise Lost(f"{address} is {'gone' if found is None else 'another object'}: {who}")
 
+    def check_told(self, deleted: Sequence[str], *, whole: bool) -> None:
+        """After a run: the trail tells of nothing that did not go, and, if the run ended well, of all that did."""
+        really = set(deleted)
+        if invented := sorted(self._told - really):
+            raise Lost(f"the audit trail says that {invented[0]} was deleted, and it was not")
+        if whole and (untold := sorted(really - self._told)):
+            raise Lost(f"{untold[0]} was deleted, and the audit trail does not say so")
+        self._announced, self._told = set(), set()
+
     def check_quiet(self, outcomes: list[str]) -> None:
         """The world has been quiet for long: nothing dead is left, or a person was told what to do."""
         dead, overdue = sorted(self._model.dead()), self._model.overdue()
@@ -44,3 +66,12 @@ class Oracle:
             raise Lost(f"after {len(outcomes)} quiet cycles these are not expired: {', '.join(map(str, overdue))}")
         if dead:
             raise Lost(f"after {len(outcomes)} quiet cycles {len(dead)} dead objects are left, first {dead[0]}")
+
+
+def _records(segment: bytes) -> Iterator[dict[str, str]]:
+    """What a segment of the trail announces and reports."""
+    for line in segment.splitlines():
+        if line.startswith(b'{"record":"delete'):
+            record = json.loads(line)
+            if record["record"] in ("delete", "deleted"):
+                yield record

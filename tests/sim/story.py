@@ -223,6 +223,7 @@ class Story(Adversary):
             outcome = self._outcome(run)
         self._cycle, self.world.cycling = None, False
         self._last_calls = max(20, self.world.calls - first)
+        self.oracle.check_told(process.deleted, whole=outcome == "done" and not process.lost_answers)
         self._deleted += len(process.deleted)
         self.outcomes[outcome] += 1
         self.world.say(process.name, "the cycle ends", outcome)
