@@ -24,8 +24,8 @@ from tests.bench.listing_server import Shape
 from tests.servers.seaweedfs import ENVIRONMENT
 
 from lakesweep.model.location import Location
+from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.store import S3Storage
-from lakesweep.storage.spec import S3Options
 
 List = Callable[[str], Awaitable[int]]
 DELAY_SECONDS = 0.1

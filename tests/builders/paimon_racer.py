@@ -10,6 +10,8 @@ import json
 import sys
 import uuid
 
+from tests.builders.stores import StorageSpec
+
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
@@ -17,7 +19,7 @@ from lakesweep.formats.unpublished_files import LeaveAll
 from lakesweep.model.errors import CommitConflict, CommitUnknown
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_storage, open_writer
-from lakesweep.storage.spec import S3Options, StorageSpec
+from lakesweep.storage.s3.options import S3Options
 
 
 async def race(address: str, rounds: int, name: str, endpoint: str | None) -> list[int]:

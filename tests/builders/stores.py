@@ -10,8 +10,9 @@ from functools import partial
 
 from lakesweep.daemon.unpublished_files import GatedTidy as _GatedTidy
 from lakesweep.model.files import AgeBy
+from lakesweep.storage.local.options import LocalOptions
 from lakesweep.storage.local.store import LocalStorage as _LocalStorage
-from lakesweep.storage.spec import LocalOptions
+from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.spec import StorageSpec as _StorageSpec
 
 AGED_BY_MTIME = {"LAKESWEEP_STORAGE__LOCAL__AGE_BY": "modification"}
@@ -24,5 +25,10 @@ class LocalStorage(_LocalStorage):
         super().__init__(AgeBy.MODIFICATION)
 
 
-StorageSpec = partial(_StorageSpec, local=LocalOptions(age_by=AgeBy.MODIFICATION))
+def StorageSpec(*, s3: S3Options | None = None, **other) -> _StorageSpec:
+    """The product's, judging local files by the mtime alone."""
+    local = LocalOptions(age_by=AgeBy.MODIFICATION)
+    return _StorageSpec(stores=(local, *([s3] if s3 else [])), **other)
+
+
 GatedTidy = partial(_GatedTidy, age_by=AgeBy.MODIFICATION)

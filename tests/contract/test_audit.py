@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import pytest
 from tests.builders.audits import KEY, REF, Shelf, a_run, batch, candidate, fates_of, rows_of
+from tests.builders.stores import StorageSpec
 
 from lakesweep.audit import chain
 from lakesweep.audit.chain import Segment
@@ -22,7 +23,7 @@ from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage import memory
 from lakesweep.storage.local import store
 from lakesweep.storage.registry import open_deleter
-from lakesweep.storage.spec import S3Options, StorageSpec
+from lakesweep.storage.s3.options import S3Options
 
 ODD = replace(REF, dataset="päper & co", name="ns.50% off?#1/it's")
 

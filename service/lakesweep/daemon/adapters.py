@@ -28,12 +28,13 @@ from lakesweep.ports.engine import Engine
 from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.table import Table, TableFormat, TableState
-from lakesweep.settings.cascade import local_for, s3_for
+from lakesweep.settings import stores
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
 from lakesweep.storage.adaptive_limiter import Gate, delete_gate
-from lakesweep.storage.spec import Confine, LocalOptions, S3Options, StorageSpec
+from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.spec import Confine, StorageSpec
 
 
 class Adapters:
@@ -87,18 +88,8 @@ class Adapters:
         return self._formats[key]
 
     def _storage_spec(self, tenant: str) -> StorageSpec:
-        s3 = s3_for(self._settings, tenant)
         return StorageSpec(
-            local=LocalOptions(age_by=local_for(self._settings, tenant).age_by),
-            s3=S3Options(
-                endpoint_url=s3.endpoint_url,
-                region=s3.region,
-                path_style=s3.path_style,
-                profile=s3.profile,
-                max_connections=s3.max_connections,
-                listing_concurrency=s3.listing_concurrency,
-                compare_etags=s3.compare_etags,
-            ),
+            stores=tuple(one.options() for one in stores.for_tenant(self._settings, tenant).values()),
             call_timeout_seconds=self._settings.storage.call_timeout_seconds,
             max_bytes=self._settings.storage.max_metadata_bytes,
         )
@@ -151,7 +142,7 @@ class Adapters:
 
     def _tidy(self, tenant: str, tenant_root: Location) -> GatedTidy:
         spec = self._storage_spec(tenant)
-        return GatedTidy(lambda: storages.open_deleter(spec), tenant_root, age_by=spec.local.age_by)
+        return GatedTidy(lambda: storages.open_deleter(spec), tenant_root, age_by=spec.options(LocalOptions).age_by)
 
     def deleter(
         self, tenant: str, tenant_root: Location, state: TableState, concurrency: int, count: Callable[[int], None]
@@ -161,7 +152,7 @@ class Adapters:
         A tenant's deleters share their pace: a store that throttles one table's sweep means all of them.
         """
         spec = self._storage_spec(tenant)
-        spec = replace(spec, s3=replace(spec.s3, delete_concurrency=concurrency))
+        spec = replace(spec, delete_concurrency=concurrency)
         inner = storages.open_deleter(spec, gate=self._pace(tenant))
         return GatedDeleter(inner, tenant_root=tenant_root, table_roots=state.roots, count=count)
 
@@ -208,7 +199,8 @@ class Adapters:
         return partial(formats.decoder, max_bytes=self._settings.storage.max_metadata_bytes)
 
     def _cache_scope(self, tenant: str) -> str:
-        return f"{tenant}|{s3_for(self._settings, tenant).endpoint_url}"
+        identities = (one.identity for one in stores.for_tenant(self._settings, tenant).values())
+        return "|".join((tenant, *identities))
 
     def choose_engine(
         self, tenant: str, state: TableState, runs: Sequence[run_document.Run], root: Location | None = None

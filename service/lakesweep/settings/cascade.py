@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.policy import Ceilings, CleanupPolicy
 from lakesweep.settings.cleanup import CleanupOverride, OrphanCleanupSettings
-from lakesweep.settings.tenants import LocalSettings, S3Settings
 
 if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
@@ -82,20 +81,6 @@ def policy_for(
         max_concurrent_deletions=effective.max_concurrent_deletions,
         ceilings=Ceilings(**effective.ceilings.model_dump()),
     )
-
-
-def s3_for(settings: Settings, tenant: str | None = None) -> S3Settings:
-    """How one tenant's S3 is reached."""
-    configured = settings.tenant(tenant)
-    given = configured.storage.s3.model_dump(exclude_none=True) if configured else {}
-    return settings.storage.s3.model_copy(update=given)
-
-
-def local_for(settings: Settings, tenant: str | None = None) -> LocalSettings:
-    """How one tenant's local files are judged."""
-    configured = settings.tenant(tenant)
-    given = configured.storage.local.model_dump(exclude_none=True) if configured else {}
-    return settings.storage.local.model_copy(update=given)
 
 
 def overrides(

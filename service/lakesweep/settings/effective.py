@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
-from lakesweep.settings.cascade import cleanup_for, decided, local_for, overrides, s3_for
+from lakesweep.settings import stores
+from lakesweep.settings.cascade import cleanup_for, decided, overrides
 from lakesweep.settings.error_messages import Key
 from lakesweep.settings.load import VariableOf
 from lakesweep.settings.schema import Settings
@@ -85,13 +86,13 @@ def _storage_itself(settings: Settings, variable_of: VariableOf) -> list[Effecti
 
 def _storage(settings: Settings, variable_of: VariableOf, tenant: str) -> list[Effective]:
     owner, told = settings.tenant(tenant), []
-    for store, holds in (("local", local_for(settings, tenant)), ("s3", s3_for(settings, tenant))):
+    for store, holds in stores.for_tenant(settings, tenant).items():
         above = ("storage", store)
         levels = _given(getattr(settings.storage, store), above, Level.GLOBAL)
         if owner is not None:
             own = getattr(owner.storage, store).model_dump(exclude_none=True)
             levels |= dict.fromkeys(_keys(own, above), Level.TENANT)
-        told += _told(holds, above, levels, variable_of)
+        told += _told(cast("BaseModel", holds), above, levels, variable_of)
     return told
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lakesweep.settings.load import PREFIX
 from lakesweep.settings.schema import Settings
-from lakesweep.settings.tenants import DatasetSettings, TableSettings, TenantSettings
+from lakesweep.settings.tenants import DatasetSettings, TableSettings, TenantSettings, TenantStorage
 
 Schema = dict[str, Any]
 
@@ -48,7 +48,9 @@ _FORMATS = {
     "path": "absolute directory, or one that begins with `~/`",
     "state-url": "`postgresql://…`, `sqlite:///…` or `memory://`",
 }
-_OVERRIDES = {"CleanupOverride": "[orphan_cleanup]", "LocalOverride": "[storage.local]", "S3Override": "[storage.s3]"}
+_OVERRIDES = {"CleanupOverride": "[orphan_cleanup]"} | {
+    type(getattr(TenantStorage(), name)).__name__: f"[storage.{name}]" for name in TenantStorage.model_fields
+}
 """Models that repeat the keys of a section, so that they are not told again."""
 
 
@@ -148,7 +150,7 @@ def _resolved(whole: Schema, about: Schema) -> Schema:
 
 def _brackets(path: tuple[str, ...]) -> str:
     dotted = ".".join(path)
-    return f"[[{dotted}]]" if path[0] == "tenants" and path[-1] not in ("storage", "s3") else f"[{dotted}]"
+    return f"[[{dotted}]]" if path[0] == "tenants" and path[1:2] != ("storage",) else f"[{dotted}]"
 
 
 def _cell(text: str) -> str:

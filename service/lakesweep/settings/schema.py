@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from lakesweep.model.location import Location
-from lakesweep.settings import checks
+from lakesweep.settings import checks, stores
 from lakesweep.settings.cleanup import OrphanCleanupSettings
-from lakesweep.settings.tenants import LocalSettings, S3Settings, TenantSettings
+from lakesweep.settings.tenants import TenantSettings
 from lakesweep.settings.values import Address, Count, Days, Directory, Group, Listen, MemorySize, Properties
 
 
@@ -78,12 +78,12 @@ class StorageSettings(Group):
     max_metadata_bytes: Annotated[Count, Field(ge=1024 * 1024)] = 2 * 1024**3
     """Bytes that one object of a table's metadata may have, as it is stored and as it is uncompressed. A table with a
     larger one is left alone as `indeterminate`."""
-    local: LocalSettings = LocalSettings()
-    """Local disks and mounts."""
-    s3: S3Settings = S3Settings()
-    """S3 and what speaks its protocol."""
     call_timeout_seconds: Annotated[Count, Field(le=86_400)] = 300
     """Seconds for one call to a store, or one page of a listing. A disk that hangs must not keep its table for ever."""
+
+
+if not TYPE_CHECKING:  # the fields of single stores have no static types; see `settings.stores`
+    StorageSettings = stores.add_settings(StorageSettings)
 
 
 class SparkSettings(Group):

@@ -2,72 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from lakesweep.model.files import AgeBy
 from lakesweep.model.table import FormatName
+from lakesweep.settings import stores
 from lakesweep.settings.cleanup import CleanupOverride
-from lakesweep.settings.values import Address, Count, Group, Identifier, Properties
-
-
-class LocalSettings(Group):
-    """`[storage.local]`: files on this machine's disks and mounts."""
-
-    age_by: AgeBy = AgeBy.CHANGE
-    """How old a file is: `change` counts from the later of its modification and its last change of status (mtime,
-    ctime), since `mv`, `cp -p`, `rsync -a` and restores bring files with an old mtime; `modification` counts from the
-    mtime alone, for tests, demos and file systems whose ctime means nothing."""
-
-
-class S3Settings(Group):
-    """`[storage.s3]`: how S3 is reached. Keys come from the usual AWS chain only (environment, profile, web
-    identity, instance role), never from this file."""
-
-    endpoint_url: str | None = Field(default=None, pattern=r"^https?://\S+$", json_schema_extra={"format": "http-url"})
-    """Where an S3-compatible store listens, such as http://minio:9000. Without it: AWS."""
-    region: str | None = None
-    """AWS region. Without it: what the AWS chain says."""
-    path_style: bool = False
-    """Address buckets as http://host/bucket/key instead of http://bucket.host/key; most other stores need it."""
-    profile: str | None = None
-    """Profile of the AWS configuration files to take credentials from."""
-    max_connections: Count = 64
-    """Connections to the store open at one time, shared by listing, reading and deleting."""
-    listing_concurrency: Count = 16
-    """List requests in flight for one table. Above 1 a large listing is divided by key; set 1 for a store that does not
-    list in key order."""
-    compare_etags: bool = True
-    """Delete an object only if the store still has it under the etag that was listed. Stores that cannot compare delete
-    without; switch it off for one whose listings show other etags than it compares."""
-
-
-class S3Override(Group):
-    """Some of the keys of `[storage.s3]`, for one tenant."""
-
-    endpoint_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
-    region: str | None = None
-    path_style: bool | None = None
-    profile: str | None = None
-    max_connections: Count | None = None
-    listing_concurrency: Count | None = None
-    compare_etags: bool | None = None
-
-
-class LocalOverride(Group):
-    """Some of the keys of `[storage.local]`, for one tenant."""
-
-    age_by: AgeBy | None = None
+from lakesweep.settings.values import Address, Group, Identifier, Properties
 
 
 class TenantStorage(Group):
     """`[tenants.storage]`: what is different for one tenant's stores."""
 
-    local: LocalOverride = LocalOverride()
-    """Keys of `[storage.local]` that differ for this tenant; the others are inherited."""
-    s3: S3Override = S3Override()
-    """Keys of `[storage.s3]` that differ for this tenant; the others are inherited."""
+
+if not TYPE_CHECKING:  # the fields of single stores have no static types; see `settings.stores`
+    TenantStorage = stores.add_overrides(TenantStorage)
 
 
 class TableSettings(Group):

@@ -13,9 +13,6 @@ from pydantic_core import PydanticCustomError
 
 from lakesweep.model.location import Location
 
-SCHEMES = frozenset({"file", "memory", "s3"})
-"""What there is a store for. `storage.registry` opens them; a slip in an address is told before anything is opened."""
-
 LONGEST_HOURS = 1_000_000
 """More than a hundred years. A number above it is a slip of the unit."""
 
@@ -43,7 +40,9 @@ def _address(text: str) -> str:
         location = Location.parse(text)
     except ValueError as exc:
         raise _fault(f"must be an address: {exc}") from None
-    if location.scheme not in SCHEMES:
+    from lakesweep.storage.kinds import KINDS  # noqa: PLC0415 - the settings of stores are made of these values
+
+    if location.scheme not in {kind.scheme for kind in KINDS}:
         raise _fault(f"must be an address s3://…, file://… or /path: there is no store for {location.scheme}://")
     if any(segment in (".", "..") for segment in location.path.split("/")):
         raise _fault("must not hold the path segments '.' or '..'")

@@ -22,6 +22,8 @@ from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
+from lakesweep.storage.adaptive_limiter import Gate
+from lakesweep.storage.spec import StorageSpec
 
 PAGE_ROWS = 1000
 
@@ -220,3 +222,18 @@ class MemoryWriter:
 
     async def aclose(self) -> None:
         """Nothing to give back; the buckets stay."""
+
+
+def storage(_spec: StorageSpec) -> MemoryStorage:
+    """Reading."""
+    return MemoryStorage()
+
+
+def deleter(_spec: StorageSpec, _gate: Gate | None) -> MemoryDeleter:
+    """Deleting."""
+    return MemoryDeleter()
+
+
+def writer(_spec: StorageSpec) -> MemoryWriter:
+    """Writing."""
+    return MemoryWriter()

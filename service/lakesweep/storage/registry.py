@@ -1,4 +1,4 @@
-"""The one list of stores, and the way to open them: by scheme, on first use, wrapped in a fixed order.
+"""Open stores: by scheme, on first use, wrapped in a fixed order.
 
 Storage: confine( retry( limit( deadline( meter( store ))))). Writer: confine( retry( meter( store ))). Deleter:
 meter( store ); it repeats and limits itself, key by key, and has its own gate.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Generic, NoReturn, Protocol, TypeVar
+from importlib import import_module
+from typing import Generic, NoReturn, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -20,9 +20,7 @@ from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Conditions, Deleted, Deleter
 from lakesweep.ports.storage import Part, Storage, Writer
 from lakesweep.storage.adaptive_limiter import Gate
-from lakesweep.storage.local.deleter import LocalDeleter
-from lakesweep.storage.local.store import LocalStorage, LocalWriter
-from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
+from lakesweep.storage.kinds import KINDS, StoreKind
 from lakesweep.storage.spec import StorageSpec
 from lakesweep.storage.wrappers.confine import ConfinedStorage, ConfinedWriter
 from lakesweep.storage.wrappers.deadline import DeadlineStorage
@@ -31,67 +29,22 @@ from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, Met
 from lakesweep.storage.wrappers.retry import Backoff, RetryingStorage, RetryingWriter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
-    """How to open the three sides of one store."""
+class Backend(Protocol):
+    """How to open the three sides of one store: what the module `StoreKind.backend` has."""
 
-    scheme: str
-    storage: Callable[[StorageSpec], Storage]
-    deleter: Callable[[StorageSpec, Gate | None], Deleter]
-    writer: Callable[[StorageSpec], Writer]
+    def storage(self, spec: StorageSpec) -> Storage: ...  # noqa: D102 - said by the ports
+    def deleter(self, spec: StorageSpec, gate: Gate | None) -> Deleter: ...  # noqa: D102 - likewise
+    def writer(self, spec: StorageSpec) -> Writer: ...  # noqa: D102 - likewise
 
 
-def _s3_storage(spec: StorageSpec) -> Storage:
-    from lakesweep.storage.s3.store import S3Storage  # noqa: PLC0415 - its client takes a third of a second to import
-
-    return S3Storage(spec.s3)
-
-
-def _s3_deleter(spec: StorageSpec, gate: Gate | None) -> Deleter:
-    from lakesweep.storage.s3.deleter import S3Deleter  # noqa: PLC0415 - likewise
-
-    return S3Deleter(spec.s3, gate)
-
-
-def _s3_writer(spec: StorageSpec) -> Writer:
-    from lakesweep.storage.s3.store import S3Writer  # noqa: PLC0415 - likewise
-
-    return S3Writer(spec.s3)
-
-
-def _places(spec: StorageSpec) -> tuple[Location, ...]:
-    """Below which no link is followed. What is surveyed may be anywhere, so there the top is a place too."""
-    if spec.confine is None:
-        return ()
-    top = (Location("file", "", "/"),) if spec.confine.survey else ()
-    return (*spec.confine.places, *top)
-
-
-BACKENDS: tuple[Backend, ...] = (
-    Backend(
-        scheme="file",
-        storage=lambda spec: LocalStorage(spec.local.age_by, _places(spec)),
-        deleter=lambda _spec, _gate: LocalDeleter(),
-        writer=lambda spec: LocalWriter(_places(spec)),
-    ),
-    Backend(
-        scheme="s3",
-        storage=_s3_storage,
-        deleter=_s3_deleter,
-        writer=_s3_writer,
-    ),
-    Backend(
-        scheme="memory",
-        storage=lambda _: MemoryStorage(),
-        deleter=lambda _spec, _gate: MemoryDeleter(),
-        writer=lambda _: MemoryWriter(),
-    ),
-)
+def _backend(kind: StoreKind) -> Backend:
+    """Imported on first use: a store's client may take a third of a second to import."""
+    return cast("Backend", import_module(kind.backend))
 
 
 def open_storage(spec: StorageSpec, stats: Stats | None = None) -> Storage:
     """Everything that can be read, by address. Nothing is connected yet."""
-    router = _RoutedStorage(_Open(spec, {backend.scheme: backend.storage for backend in BACKENDS}))
+    router = _RoutedStorage(_Open(spec, lambda store, spec: store.storage(spec)))
     metered = MeteredStorage(router, stats or Stats())
     timed = DeadlineStorage(metered, spec.call_timeout_seconds)
     retrying = RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
@@ -100,17 +53,13 @@ def open_storage(spec: StorageSpec, stats: Stats | None = None) -> Storage:
 
 def open_deleter(spec: StorageSpec, stats: Stats | None = None, gate: Gate | None = None) -> Deleter:
     """The power to delete, by address. Nothing is connected yet. Deleters with one gate share their pace on S3."""
-
-    def opener(backend: Backend) -> Callable[[StorageSpec], Deleter]:
-        return lambda spec: backend.deleter(spec, gate)
-
-    router = _RoutedDeleter(_Open(spec, {backend.scheme: opener(backend) for backend in BACKENDS}))
+    router = _RoutedDeleter(_Open(spec, lambda store, spec: store.deleter(spec, gate)))
     return MeteredDeleter(router, stats or Stats())
 
 
 def open_writer(spec: StorageSpec, stats: Stats | None = None) -> Writer:
     """The power to write, by address. Nothing is connected yet."""
-    router = _RoutedWriter(_Open(spec, {backend.scheme: backend.writer for backend in BACKENDS}))
+    router = _RoutedWriter(_Open(spec, lambda store, spec: store.writer(spec)))
     writer = RetryingWriter(MeteredWriter(router, stats or Stats()), Backoff(spec.attempts))
     return ConfinedWriter(writer, spec.confine) if spec.confine else writer
 
@@ -125,17 +74,17 @@ Side = TypeVar("Side", bound=_Closes)
 class _Open(Generic[Side]):
     """One side of every store, opened when its scheme is first asked for."""
 
-    def __init__(self, spec: StorageSpec, openers: dict[str, Callable[[StorageSpec], Side]]) -> None:
+    def __init__(self, spec: StorageSpec, opener: Callable[[Backend, StorageSpec], Side]) -> None:
         self._spec = spec
-        self._openers = openers
+        self._opener = opener
         self.opened: dict[str, Side] = {}
 
     def at(self, location: Location) -> Side:
         """The store that holds this location."""
         scheme = location.scheme
         if scheme not in self.opened:
-            opener = self._openers.get(scheme) or _unknown(location)
-            self.opened[scheme] = opener(self._spec)
+            kind = next((kind for kind in KINDS if kind.scheme == scheme), None) or _unknown(location)
+            self.opened[scheme] = self._opener(_backend(kind), self._spec)
         return self.opened[scheme]
 
     async def aclose(self) -> None:
@@ -147,7 +96,7 @@ class _Open(Generic[Side]):
 
 
 def _unknown(location: Location) -> NoReturn:
-    known = ", ".join(f"{backend.scheme}://" for backend in BACKENDS)
+    known = ", ".join(f"{kind.scheme}://" for kind in KINDS)
     raise SettingsError(f"{location.raw}: no store for the scheme {location.scheme}:// (supported: {known})")
 
 

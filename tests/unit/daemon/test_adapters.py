@@ -11,6 +11,7 @@ from tests.servers import s3_stub
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.location import Location
 from lakesweep.settings.schema import Settings
+from lakesweep.storage.s3.options import S3Options
 
 HOME = Location.parse("s3://lake/t/")
 KEYS = [f"s3://lake/t/{number:05d}" for number in range(6000)]
@@ -67,14 +68,14 @@ async def sweep(adapters, tenant, concurrency):
 
 
 async def test_the_settings_say_how_a_listing_is_divided(adapters):
-    assert adapters._storage_spec("").s3.listing_concurrency == 16
+    assert adapters._storage_spec("").options(S3Options).listing_concurrency == 16
     adapters._settings = Settings.model_validate(
         {
             "storage": {"s3": {"listing_concurrency": 3}},
             "tenants": [{"id": "acme", "root": "s3://lake/a", "storage": {"s3": {"listing_concurrency": 1}}}],
         }
     )
-    assert [adapters._storage_spec(tenant).s3.listing_concurrency for tenant in ("", "acme")] == [3, 1]
+    assert [adapters._storage_spec(tenant).options(S3Options).listing_concurrency for tenant in ("", "acme")] == [3, 1]
 
 
 async def test_a_table_deletes_with_as_many_requests_as_its_policy_says(adapters, stub):

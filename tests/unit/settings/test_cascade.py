@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesweep.model.errors import SettingsError
-from lakesweep.settings.cascade import cleanup_for, policy_for, s3_for
+from lakesweep.settings import stores
+from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
 
 TABLE = ("acme", "prod", "orders")
@@ -119,6 +120,9 @@ def test_a_tenant_s_s3_inherits_what_it_does_not_give():
             "tenants": [{"id": "a", "root": "s3://a", "storage": {"s3": {"region": "us", "path_style": False}}}],
         }
     )
-    assert (s3_for(cascade, "a").region, s3_for(cascade, "a").path_style) == ("us", False)
-    assert (s3_for(cascade, "b").region, s3_for(cascade).path_style) == ("eu", True)
-    assert s3_for(cascade, "a").max_connections == 64
+    assert (stores.for_tenant(cascade, "a")["s3"].region, stores.for_tenant(cascade, "a")["s3"].path_style) == (
+        "us",
+        False,
+    )
+    assert (stores.for_tenant(cascade, "b")["s3"].region, stores.for_tenant(cascade)["s3"].path_style) == ("eu", True)
+    assert stores.for_tenant(cascade, "a")["s3"].max_connections == 64

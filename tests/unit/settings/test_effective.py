@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.settings.cascade import cleanup_for, policy_for, s3_for
+from lakesweep.settings import stores
+from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.effective import Level, for_service, for_table
 from lakesweep.settings.error_messages import known_keys
 from lakesweep.settings.load import load_traced
@@ -133,7 +134,10 @@ def test_a_tenant_s_s3_and_a_dataset_s_own_keys_are_told():
     owner["datasets"] = [{"id": "d", "format": "delta", "location": "s3://a/d", "vacuum_mode": "lite"}]
     settings = Settings.model_validate({"storage": {"s3": s3}, "engine": {"kind": "spark"}, "tenants": [owner]})
     rows = told(settings, "a", "d", "t")
-    assert plain(s3_for(settings, "a"), "storage.s3").items() <= {name: row.value for name, row in rows.items()}.items()
+    assert (
+        plain(stores.for_tenant(settings, "a")["s3"], "storage.s3").items()
+        <= {name: row.value for name, row in rows.items()}.items()
+    )
     shown = {name: (row.value, row.level) for name, row in rows.items() if row.level is not Level.DEFAULT}
     assert shown == {
         "tenants.datasets.location": ("s3://a/d", Level.DATASET),

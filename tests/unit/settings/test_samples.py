@@ -11,7 +11,7 @@ from lakesweep.settings.cleanup import CleanupOverride
 from lakesweep.settings.error_messages import _is_array, _model_in
 from lakesweep.settings.load import load
 from lakesweep.settings.schema import Settings
-from lakesweep.settings.tenants import S3Override
+from lakesweep.settings.tenants import TenantStorage
 
 TOP = Path(__file__).parents[3]
 DIST = TOP / "dist.toml"
@@ -27,7 +27,7 @@ def schema_keys(model: type[BaseModel] = Settings, above: str = "") -> set[str]:
     keys = set()
     for name, info in model.model_fields.items():
         below, key = _model_in(info.annotation), f"{above}{name}"
-        if below is None or below in (CleanupOverride, S3Override):
+        if below is None or below in (CleanupOverride, type(TenantStorage().s3)):
             keys.add(key)
         else:
             keys |= schema_keys(below, f"{key}[]." if _is_array(info.annotation) else f"{key}.")

@@ -11,14 +11,15 @@ from contextlib import aclosing
 import pytest
 from aiohttp import web
 from botocore import handlers
+from tests.builders.stores import StorageSpec
 from tests.servers import s3_stub
 
 from lakesweep.model.errors import AlreadyThere, Denied, NotFound, SettingsError, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_storage, open_writer
 from lakesweep.storage.s3 import store
+from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.store import S3Storage, S3Writer
-from lakesweep.storage.spec import S3Options, StorageSpec
 
 ROOT = Location("s3", "lake", "t")
 PLACE = Location("s3", "lake", "t/a")
@@ -389,7 +390,7 @@ async def test_a_large_object_is_read_in_ranges_a_few_at_a_time(stub, storage, l
     stub.fault = watch
     assert await storage.read(PLACE) == large
     assert stub.count("get") == 1 + 11
-    assert max(most) == store._RANGES_AT_ONCE
+    assert 1 < max(most) <= store._RANGES_AT_ONCE
     stub.buckets["lake"]["t/a"] = large[:1000]
     assert await storage.read(PLACE) == large[:1000]
     assert stub.count("get") == 1 + 11 + 1

@@ -19,7 +19,7 @@ from lakesweep import __version__
 from lakesweep.model.errors import SettingsError
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import DamagedPage, ErrorPage, parse_page
-from lakesweep.storage.spec import S3Options
+from lakesweep.storage.s3.options import S3Options
 
 PAGE = "Page"
 """Where a listing client's answer holds the parsed page."""

@@ -25,7 +25,7 @@ from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteS
 from lakesweep.storage.adaptive_limiter import Gate, Sleep, delete_gate, pause
 from lakesweep.storage.s3.client import IS_DELETE_RESULT, S3Connection, before_sending
 from lakesweep.storage.s3.errors import THROTTLING, Throttled, error_code, is_passing, kind_of, translating
-from lakesweep.storage.spec import S3Options
+from lakesweep.storage.s3.options import S3Options
 
 _UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""

@@ -26,8 +26,8 @@ from lakesweep.storage.s3.client import PAGE, S3Connection
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import Page
 from lakesweep.storage.s3.listing import FetchPage, Listing, common_prefixes
+from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.shards import Division
-from lakesweep.storage.spec import S3Options
 
 _DIRECTORY_BUCKET = "--x-s3"
 """Ends the names of S3 Express buckets, which list in no order and know no StartAfter."""

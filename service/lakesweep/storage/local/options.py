@@ -1,0 +1,14 @@
+"""How files on local disks are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakesweep.model.files import AgeBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """How files on local disks are judged."""
+
+    age_by: AgeBy = AgeBy.CHANGE
