@@ -20,10 +20,10 @@ SWEEP = """
     from lakesweep.daemon.lease import lease
     from lakesweep.model.errors import LeaseLost
     from lakesweep.state.memory import MemoryStateStore
-    from lakesweep.storage import local_delete
+    from lakesweep.storage.local import deleter
 
     home, freezes_at, page = sys.argv[1], *map(int, sys.argv[2:])
-    local_delete._PAGE = page
+    deleter._PAGE = page
     asked = 0
 
     class Clock:
@@ -46,7 +46,7 @@ SWEEP = """
         try:
             async with lease(MemoryStateStore(Clock()), "t", "me", timedelta(seconds=1)) as held, held.guarding():
                 word = LastWord(revalidate=head, match_by=MatchBy.ADDRESS, fence=held, stop=asyncio.Event())
-                await local_delete.LocalDeleter().delete(paths, word.about({}))
+                await deleter.LocalDeleter().delete(paths, word.about({}))
         except LeaseLost:
             pass
 
