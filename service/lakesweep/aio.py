@@ -1,15 +1,66 @@
-"""End work that changes nothing the moment somebody asks for it, and finish what must not be left half done."""
+"""Run work side by side, end what changes nothing the moment somebody asks for it, finish what must not be left half
+done."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from lakesweep.model.errors import Interrupted
 
 STOPPED = "stopped from outside; the next cycle goes on"
+CONCURRENT_READS = 16
+"""Small reads in flight for one table."""
 T = TypeVar("T")
+R = TypeVar("R")
+
+
+@asynccontextmanager
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """A TaskGroup whose first failure stops the others and comes out as it is: no group, and with its own cause."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as failures:
+        first = next(leaves(failures))
+    else:
+        return
+    # Outside of the handler: in there, the group would become what the failure is said to come from.
+    try:
+        raise first
+    finally:
+        del first  # a traceback must not hold the frame that holds it
+
+
+async def together(work: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
+    """All of it side by side, results in order. The first failure stops the rest and is what the caller sees."""
+    async with task_group() as group:
+        tasks = [group.create_task(one) for one in work]
+    return [task.result() for task in tasks]
+
+
+async def gather_bounded(
+    items: Iterable[T], work: Callable[[T], Awaitable[R]], *, limit: int = CONCURRENT_READS
+) -> list[R]:
+    """`work` on every item, at most `limit` at a time, results in order. The first failure stops the rest."""
+    slots = asyncio.Semaphore(limit)
+
+    async def one(item: T) -> R:
+        async with slots:
+            return await work(item)
+
+    return await together(one(item) for item in items)
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group and of the groups inside it; an error that is no group is its own."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
 
 
 class StopRequest(asyncio.Event):

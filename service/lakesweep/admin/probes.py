@@ -1,11 +1,18 @@
-"""What machines ask: is it alive, can it work, what does it count. The first two need no token and tell no name."""
+"""What machines ask: is it alive, can it work, what does it count. The first two need no token and tell no name.
+
+They are served twice: with the API, and on the port for metrics, which is for machines alone and needs no token.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, HTTPException
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from lakesweep.admin import documents
 from lakesweep.admin.backend import Health
@@ -16,6 +23,23 @@ from lakesweep.model.access import Principal
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 router = APIRouter()
+
+
+class Probed(Protocol):
+    """What answers: the service as the API sees it, or a part of it."""
+
+    async def alive(self) -> Health:
+        """Should this process be left running?"""
+        ...
+
+    async def ready(self) -> Health:
+        """Can it work now?"""
+        ...
+
+    def metrics(self) -> bytes:
+        """What Prometheus scrapes."""
+        ...
+
 
 _FAILING: dict[int | str, dict[str, object]] = {503: {"model": documents.Health, "description": "It is not."}}
 
@@ -44,9 +68,29 @@ async def metrics(backend: Backend, principal: Annotated[Principal, Depends(read
     """What the service counts. Series name tenants, so this needs a token for all of them."""
     if not principal.sees_all:
         raise HTTPException(403, "this needs a token for all tenants")
-    return Response(backend.metrics(), media_type=METRICS_TYPE)
+    return await _scrape(backend)
+
+
+def metrics_app(service: Probed) -> Starlette:
+    """The same three on a port of their own."""
+
+    async def scrape(_: Request) -> Response:
+        return await _scrape(service)
+
+    async def alive(_: Request) -> Response:
+        return _answer(await service.alive())
+
+    async def ready(_: Request) -> Response:
+        return _answer(await service.ready())
+
+    return Starlette(routes=[Route("/metrics", scrape), Route("/healthz", alive), Route("/readyz", ready)])
+
+
+async def _scrape(service: Probed) -> Response:
+    # Many tables make a long text: it is put together beside the event loop.
+    return Response(await asyncio.to_thread(service.metrics), media_type=METRICS_TYPE)
 
 
 def _answer(health: Health) -> JSONResponse:
-    document = {"status": "ok" if health.well else "failing", "checks": health.checks}
+    document: documents.Health = {"status": "ok" if health.well else "failing", "checks": health.checks}
     return JSONResponse(document, 200 if health.well else 503)

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakesweep import aio
 from lakesweep.audit import chain
 from lakesweep.audit.chain import Broken, Record, Segment
 from lakesweep.audit.compact import pack_range, unpack
@@ -156,7 +157,7 @@ class Inspector:
         """Segments in order, some read ahead; None for one that is not there."""
         for start in range(0, len(numbers), _READ_AHEAD):
             some = numbers[start : start + _READ_AHEAD]
-            read = await asyncio.gather(*(self._segment(table, number) for number in some))
+            read = await aio.together(self._segment(table, number) for number in some)
             for number, data in zip(some, read, strict=True):
                 yield number, data
 

@@ -7,11 +7,11 @@ time and, where both are known, the same etag is the one that was judged.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from lakesweep import aio
 from lakesweep.model.errors import NotFound
 from lakesweep.model.files import Candidate, StoredObject
 from lakesweep.model.location import Location
@@ -39,21 +39,14 @@ class VerifyUnchanged:
 
     async def __call__(self, rows: Sequence[Candidate]) -> Standing:
         """Ask for each of them."""
-        places = asyncio.Semaphore(_AT_ONCE)
 
         async def look(row: Candidate) -> StoredObject | None:
-            async with places:
-                try:
-                    return await self._storage.stat(Location.parse(row.path))
-                except NotFound:
-                    return None
+            try:
+                return await self._storage.stat(Location.parse(row.path))
+            except NotFound:
+                return None
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(look(row), name=f"stat {row.path}") for row in rows]
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from failures
-        found = [(row, task.result()) for row, task in zip(rows, asked, strict=True)]
+        found = list(zip(rows, await aio.gather_bounded(rows, look, limit=_AT_ONCE), strict=True))
         return Standing(
             changed=tuple(row for row, stored in found if stored is not None and not unchanged(row, stored)),
             gone=tuple(row for row, stored in found if stored is None),

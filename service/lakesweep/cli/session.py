@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakesweep import aio
 from lakesweep.cli import exit_codes, screen, startup
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import LakesweepError
@@ -86,7 +87,5 @@ def _run(
 
 def _first(error: BaseException) -> BaseException:
     """Tasks fail in groups; one of our own errors says it best."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    leaves = [_first(inner) for inner in error.exceptions]
-    return next((leaf for leaf in leaves if isinstance(leaf, LakesweepError)), leaves[0])
+    found = list(aio.leaves(error))
+    return next((leaf for leaf in found if isinstance(leaf, LakesweepError)), found[0])

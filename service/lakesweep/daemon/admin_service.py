@@ -171,7 +171,7 @@ class Control:
 
 
 @asynccontextmanager
-async def open_admin(scheduler: Scheduler, checkup: Checkup) -> AsyncIterator[str]:
+async def open_admin(scheduler: Scheduler, service: Control) -> AsyncIterator[str]:
     """Serve the API; gives its address. SettingsError if it would be open to other machines without any token."""
     app = scheduler.app
     listen = app.settings.admin.listen
@@ -179,5 +179,5 @@ async def open_admin(scheduler: Scheduler, checkup: Checkup) -> AsyncIterator[st
     gatekeeper = Gatekeeper(app.state, app.clock, loopback=is_loopback(listen))
     per_second = app.settings.admin.requests_per_second
     limits = Limits(per_second=per_second, burst=per_second * 5)
-    async with serving(make_app(Control(scheduler, checkup), gatekeeper, limits), listen) as address:
+    async with serving(make_app(service, gatekeeper, limits), listen) as address:
         yield address

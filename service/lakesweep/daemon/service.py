@@ -20,9 +20,10 @@ from pathlib import Path
 
 import structlog
 
+from lakesweep.admin.probes import metrics_app
 from lakesweep.admin.server import serving
-from lakesweep.daemon import housekeeping, metrics_port
-from lakesweep.daemon.admin_service import open_admin
+from lakesweep.daemon import housekeeping
+from lakesweep.daemon.admin_service import Control, open_admin
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.reload import Reloader
@@ -85,11 +86,11 @@ class Service:
             log.warning("events_not_read", reason=str(exc))
 
     async def _open_ports(self, ports: AsyncExitStack) -> None:
-        scraped = metrics_port.make_app(self.app.metrics, self.checkup)
+        probed = Control(self.scheduler, self.checkup)
         metrics = await ports.enter_async_context(
-            serving(scraped, self.app.settings.metrics.listen, setting="metrics.listen")
+            serving(metrics_app(probed), self.app.settings.metrics.listen, setting="metrics.listen")
         )
-        admin = await ports.enter_async_context(open_admin(self.scheduler, self.checkup))
+        admin = await ports.enter_async_context(open_admin(self.scheduler, probed))
         log.info("service_started", metrics=metrics, admin=admin)
 
     async def _run_tasks(self) -> None:

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from lakesweep.aio import gather_bounded
 from lakesweep.cleanup import addresses
 from lakesweep.engines import common
 from lakesweep.formats import registry as formats
-from lakesweep.formats.bounds import gather_bounded
 from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan

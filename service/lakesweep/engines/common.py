@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesweep import aio
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
@@ -35,16 +36,6 @@ def asked_singly(listed: int) -> int:
     """Up to how many suspects are asked for one by one: beyond it a second listing takes fewer requests. An inventory
     leaves more of them than a listing, everything that was committed since it was made."""
     return max(_ASKED_SINGLY, listed // _LISTED_PER_REQUEST)
-
-
-async def together(work: Sequence[tuple[str, Coroutine[Any, Any, None]]]) -> None:
-    """Run all of it side by side; the first failure stops the rest and is what the caller sees."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for name, coroutine in work:
-                group.create_task(coroutine, name=name)
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from failures
 
 
 def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
@@ -109,7 +100,7 @@ async def there_after_all(
 
     rest = iter(suspects)
     while chunk := list(islice(rest, _STATS_AT_ONCE)):
-        await together([(f"stat {path}", look(match_key, path)) for match_key, path in chunk])
+        await aio.together(look(match_key, path) for match_key, path in chunk)
     return seen
 
 

@@ -21,6 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakesweep import aio
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import INVENTORY_SCHEMA
 from lakesweep.engines import common
@@ -83,14 +84,11 @@ class InProcessEngine:
                 finally:
                     await self._in_thread(work.close)
 
-    async def read_references(
+    def read_references(
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now. Raises Unreadable on a retained one; an expired one is left out."""
-        async with aclosing(self._reader.read(sources, common.naming)) as found:
-            async for source, batch in found:
-                if batch is not None:
-                    yield source, batch
+        return self._reader.references(sources)
 
     async def aclose(self) -> None:
         """Stop the threads once their present work is done."""
@@ -143,9 +141,7 @@ class InProcessEngine:
         """All that is stored, to a file. Returns only when every shard is complete."""
         places = asyncio.Semaphore(listing.at_once)
         async with Spill(target, schema, self._workers, prepare) as spill:
-            await common.together(
-                [(f"list {shard.name}", self._list_shard(shard, spill, places)) for shard in listing.shards]
-            )
+            await aio.together(self._list_shard(shard, spill, places) for shard in listing.shards)
 
     async def _list_shard(self, shard: Shard, spill: Spill, places: asyncio.Semaphore) -> None:
         async with places, aclosing(shard.rows(self._storage)) as pages:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from lakesweep import aio
 from lakesweep.engines.inventory import lists, rows
 from lakesweep.engines.inventory.lists import DataFile, FileList
 from lakesweep.model.errors import NotFound, Refused, Unreadable
@@ -101,13 +102,8 @@ class NamedShard:
         """Look at them."""
         for start in range(0, len(self.paths), _ASKED_AT_ONCE):
             chunk = self.paths[start : start + _ASKED_AT_ONCE]
-            answers = await asyncio.gather(*(_row(storage, path) for path in chunk), return_exceptions=True)
-            found: list[dict[str, object]] = []
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
-                found += [answer] if answer is not None else []
-            if found:
+            answers = await aio.together(_row(storage, path) for path in chunk)
+            if found := [answer for answer in answers if answer is not None]:
                 yield pa.RecordBatch.from_pylist(found, schema=LISTING_SCHEMA)
 
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 import pyarrow as pa
 import structlog
 
+from lakesweep.engines.common import naming
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.model.errors import Indeterminate, StorageError, Unreadable
 from lakesweep.model.table import FormatName
@@ -75,6 +76,15 @@ class SourceReader:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+
+    async def references(
+        self, sources: Sequence[ReferenceSource]
+    ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
+        """The rows of some sources that keep or free files, as they are. One that had to be skipped is left out."""
+        async with aclosing(self.read(sources, naming)) as found:
+            async for source, batch in found:
+                if batch is not None:
+                    yield source, batch
 
     def _start(
         self,

@@ -1,4 +1,4 @@
-"""Bounds that hold for every format: how much is asked of a store at once, and how large metadata may become.
+"""How large metadata of any format may become.
 
 What a table's metadata inflates to is the tenant's choice, so nothing is uncompressed, decoded or parsed without an
 allowance. It grows with what is stored, by more than any real metadata compresses, and ends at
@@ -7,46 +7,12 @@ storage.max_metadata_bytes.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
-
-T = TypeVar("T")
-R = TypeVar("R")
-
 _FREE = 64 * 1024 * 1024
 """Bytes that any object may become."""
 _RATIO = 100
 """How many times its own size a larger one may become. Manifests compress to a tenth, log files to a twentieth."""
 _most = 2 * 1024**3
 _memory: int | None = None
-
-CONCURRENT_READS = 16
-"""Small reads in flight for one table."""
-
-
-async def gather_bounded(
-    items: Iterable[T], work: Callable[[T], Awaitable[R]], *, limit: int = CONCURRENT_READS
-) -> list[R]:
-    """`work` on every item, at most `limit` at a time, results in order. The first error stops the rest."""
-    slots = asyncio.Semaphore(limit)
-
-    async def one(item: T) -> R:
-        async with slots:
-            return await work(item)
-
-    tasks: Sequence[asyncio.Task[R]] = []
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-    return [task.result() for task in tasks]
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def allow(most: int, memory: int | None = None) -> None:

@@ -7,7 +7,9 @@ import httpx
 import pytest
 from tests.builders.small_lake import LocalLake
 
-from lakesweep.daemon import health, metrics_port
+from lakesweep.admin import probes
+from lakesweep.daemon import health
+from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App
 from lakesweep.daemon.service import Service
 from lakesweep.model.errors import StateError
@@ -107,7 +109,7 @@ async def test_the_age_of_the_last_cycle_is_never_negative(service):
 
 
 async def test_the_metrics_port_answers_scrapes_and_probes(service):
-    app = metrics_port.make_app(service.app.metrics, service.checkup)
+    app = probes.metrics_app(Control(service.scheduler, service.checkup))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://daemon") as client:
         assert (await client.get("/readyz")).status_code == 503
         await step(service)

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -99,14 +99,11 @@ class SparkEngine:
                     with suppress(EngineFailed):  # views of a session that is gone are gone too
                         await run.step("clean up", run.pipeline.close)
 
-    async def read_references(
+    def read_references(
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now, in this process: they are few. Raises Unreadable on a retained one."""
-        async with aclosing(self._reader.read(sources, common.naming)) as found:
-            async for source, batch in found:
-                if batch is not None:
-                    yield source, batch
+        return self._reader.references(sources)
 
     async def aclose(self) -> None:
         """Stop the threads, and Spark if nobody else uses it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.formats.delta.options import DeltaOptions

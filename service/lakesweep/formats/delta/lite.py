@@ -18,7 +18,7 @@ from datetime import timedelta
 import pyarrow.compute as pc
 import structlog
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.delta import files, names, uniform
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import LogFile

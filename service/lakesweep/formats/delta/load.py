@@ -8,12 +8,13 @@ unreadable and left alone. Never deletes, never writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from lakesweep.aio import gather_bounded
 from lakesweep.formats import special_files, streams
 from lakesweep.formats.delta import actions, checkpoint, files, log, names, protocol, retention
 from lakesweep.formats.delta.actions import Actions
@@ -30,7 +31,6 @@ from lakesweep.ports.storage import Storage
 
 _ATTEMPTS = 3
 """A writer or another cleaner may change the log while it is being read: then it is listed again."""
-_CONCURRENT_READS = 16
 _EMPTY = (
     "it is empty, so its writer was cut off, and no reader can open this version either: restore it from a backup; or, "
     "if it is the newest commit and its writer is gone, remove it"
@@ -160,7 +160,7 @@ class LogReader:
         raise AssertionError("unreachable")
 
     async def _replay(self, opened: OpenedCheckpoint | None, commits: Sequence[LogFile]) -> Segment:
-        parsed = [found async for found in self._read_commits(commits)]
+        parsed = await gather_bounded(commits, self.commit)
         heads = [opened.head, *parsed] if opened else parsed
         newest_protocol = next((one.protocol for one in reversed(heads) if one.protocol), None)
         newest_metadata = next((one.metadata for one in reversed(heads) if one.metadata), None)
@@ -178,14 +178,6 @@ class LogReader:
             stream=next((one.stream for one in reversed(heads) if one.stream), None)
             or streams.of_properties(newest_metadata.configuration),
         )
-
-    async def _read_commits(self, commits: Sequence[LogFile]) -> AsyncIterator[Actions]:
-        for start in range(0, len(commits), _CONCURRENT_READS):
-            chunk = (self.commit(file) for file in commits[start : start + _CONCURRENT_READS])
-            for found in await asyncio.gather(*chunk, return_exceptions=True):
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
 
     async def commit(self, file: LogFile, *, keep: bool = True) -> Actions:
         """What one commit says. It is not kept in memory where it will not be asked for again."""

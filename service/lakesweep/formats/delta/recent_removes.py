@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.delta import files
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import LogFile, LogListing

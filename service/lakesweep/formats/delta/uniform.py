@@ -17,8 +17,8 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
+from lakesweep.aio import gather_bounded
 from lakesweep.formats import special_files
-from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
 from lakesweep.formats.iceberg import decode

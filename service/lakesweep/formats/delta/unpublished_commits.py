@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.delta import files
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import LogFile, LogListing

@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep import aio
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.iceberg import identity, layout, lineage, metadata
 from lakesweep.formats.iceberg.identity import Identity
 from lakesweep.formats.iceberg.lineage import Line, Link
@@ -135,7 +136,7 @@ class _Search:
         ordered = sorted(locations, key=lambda one: (self._is_home(one), one))
         for start in range(0, len(ordered), _CONCURRENCY):
             batch = ordered[start : start + _CONCURRENCY]
-            for evidence in await asyncio.gather(*map(self._look, batch)):
+            for evidence in await aio.together(map(self._look, batch)):
                 if evidence:
                     return evidence
         return None

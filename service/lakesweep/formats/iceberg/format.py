@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Hashable, Sequence
 
+from lakesweep import aio
 from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
 from lakesweep.formats.iceberg.metadata_source import CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
@@ -63,16 +63,15 @@ class IcebergFormat:
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """Where all tables of the catalog keep files, of other namespaces too: a place knows no namespaces."""
-        slots = asyncio.Semaphore(_CONCURRENCY)
 
-        async def places(ref: TableRef, identifier: Identifier) -> tuple[TableRef, tuple[Location, ...]] | None:
-            async with slots:
-                try:
-                    return ref, await self._places_of(self._table(ref, identifier, self._survey))
-                except UnknownTable:
-                    return None
+        async def places(identifier: Identifier) -> tuple[TableRef, tuple[Location, ...]] | None:
+            ref = self._ref(identifier)
+            try:
+                return ref, await self._places_of(self._table(ref, identifier, self._survey))
+            except UnknownTable:
+                return None
 
-        found = await asyncio.gather(*(places(self._ref(one), one) for one in await self._catalog.tables(None)))
+        found = await aio.gather_bounded(await self._catalog.tables(None), places, limit=_CONCURRENCY)
         return dict(pair for pair in found if pair is not None)
 
     @property

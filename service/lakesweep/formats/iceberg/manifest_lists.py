@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.iceberg import decode
 from lakesweep.formats.iceberg.decode import ManifestRow, Shortfall
 from lakesweep.formats.iceberg.metadata import SnapshotEntry

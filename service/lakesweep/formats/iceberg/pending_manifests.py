@@ -11,8 +11,8 @@ from contextlib import aclosing
 
 import structlog
 
+from lakesweep.aio import gather_bounded
 from lakesweep.formats import streams
-from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.iceberg import decode, layout
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.model.errors import NotFound, Unreadable

@@ -7,10 +7,10 @@ be read of the expired side is left out, which only shrinks the work.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from lakesweep import aio
 from lakesweep.formats.iceberg import layout, summary_totals
 from lakesweep.formats.iceberg.decode import ManifestRow
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address, source_of
@@ -87,19 +87,14 @@ def _split(metadata: TableMetadata, expiring: Collection[int], before: TableMeta
 
 async def _all(lists: ManifestLists, snapshots: Sequence[SnapshotEntry]) -> list[tuple[ManifestRow, ...]]:
     """The first failure stops the others: nothing can be concluded without every retained list."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(lists.manifests_of(entry)) for entry in snapshots]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from errors
-    return [task.result() for task in tasks]
+    return await aio.together(lists.manifests_of(entry) for entry in snapshots)
 
 
 async def _expired(
     lists: ManifestLists, snapshots: Sequence[SnapshotEntry]
 ) -> tuple[list[SnapshotEntry], dict[str, ManifestRow]]:
     """Snapshots whose manifests are known, and those manifests. An unreadable list stays itself, as evidence."""
-    answers = await asyncio.gather(*(_try(lists, entry) for entry in snapshots))
+    answers = await aio.together(_try(lists, entry) for entry in snapshots)
     found: dict[str, ManifestRow] = {}
     doubtful: set[str] = set()
     for row in _once(rows for rows in answers if rows is not None):

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.iceberg import decode, foreign_tables, layout, metadata
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address, source_of
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, SnapshotEntry, TableMetadata

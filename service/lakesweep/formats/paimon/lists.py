@@ -15,8 +15,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesweep.aio import gather_bounded
 from lakesweep.formats import avro
-from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.paimon import manifests
 from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from lakesweep.aio import gather_bounded
 from lakesweep.formats import special_files
-from lakesweep.formats.bounds import gather_bounded
 from lakesweep.formats.inflate import parse_json
 from lakesweep.formats.paimon import names, newest, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import structlog
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.paimon import decode, liveness
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import DECODERS, ListReader

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pyarrow.compute as pc
 import structlog
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.paimon import names
 from lakesweep.formats.paimon.binaryrow import OutsideCalendar, decode_row
 from lakesweep.formats.paimon.files import TableFiles, unreadable

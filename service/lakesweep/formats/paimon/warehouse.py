@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
 
-from lakesweep.formats.bounds import gather_bounded
+from lakesweep.aio import gather_bounded
 from lakesweep.formats.paimon.files import Unanswered
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.spec import DatasetSpec

@@ -19,6 +19,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from lakesweep import aio
 from lakesweep.model.errors import FailureKind, NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus
@@ -172,7 +173,7 @@ class S3Deleter:
         fates: Fates = {}
         tries: Counter[str] = Counter()
         workers = min(self._workers, -(-len(waiting) // self.pace.page_size))
-        async with asyncio.TaskGroup() as tasks:
+        async with aio.task_group() as tasks:
             for _ in range(workers):
                 tasks.create_task(self._work_off(bucket, waiting, fates, tries), name=f"delete in {bucket.name}")
         return fates

@@ -24,6 +24,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesweep import aio
 from lakesweep.model.errors import OutOfOrder, StorageError
 from lakesweep.ports.storage import Part
 from lakesweep.storage.s3.errors import BrokenOff
@@ -128,12 +129,8 @@ class Listing:
             await asyncio.wait({producer})
 
     async def _produce(self) -> None:
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                self._begin(self._part)
-        except BaseExceptionGroup as several:
-            # The shards fail alike and the first failure cancelled the others: it is the one to report.
-            raise several.exceptions[0] from several
+        async with aio.task_group() as self._tasks:
+            self._begin(self._part)
 
     def _begin(self, part: Part) -> None:
         if part.flat:

@@ -8,8 +8,7 @@ is. Points are guessed from key order, so a store that is seen to break it is no
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -17,6 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakesweep import aio
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part
 from lakesweep.storage.s3.key_ranges import midpoint
@@ -70,7 +70,9 @@ class Division:
         for _ in range(_DEEPEST):
             if not level or len(done) + len(wide) + len(level) >= wanted:
                 break
-            pages = await _side_by_side(level, lambda prefix: self._get(Prefix=prefix, Delimiter="/"))
+            pages = await aio.gather_bounded(
+                level, lambda prefix: self._get(Prefix=prefix, Delimiter="/"), limit=_AT_ONCE
+            )
             above, level = level, []
             for prefix, page in zip(above, pages, strict=True):
                 too_many = len(done) + len(level) + len(page.prefixes) > MOST_PER_WANTED * wanted
@@ -101,7 +103,9 @@ class Division:
             if not ahead:
                 break
             looks = max(looks - len(ahead), 1)
-            pages = await _side_by_side(tuple(ahead.values()), lambda point: self._get(Prefix=prefix, StartAfter=point))
+            pages = await aio.gather_bounded(
+                ahead.values(), lambda point: self._get(Prefix=prefix, StartAfter=point), limit=_AT_ONCE
+            )
             found = dict(zip(ahead, pages, strict=True))
             if not all(_in_order(page, ahead[number]) for number, page in found.items()):
                 return [self._whole(prefix)]
@@ -160,19 +164,3 @@ def _range(after: str | None, page: Page, following: tuple[str, ...] = ()) -> _R
         last_key=mine.keys[-1].as_py(),
         indivisible=mine.next_token is None,
     )
-
-
-async def _side_by_side(things: Sequence[T], ask: Callable[[T], Awaitable[U]]) -> list[U]:
-    """The answers in the order asked. The first failure stops the others."""
-    places = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(thing: T) -> U:
-        async with places:
-            return await ask(thing)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(thing)) for thing in things]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from failures
-    return [task.result() for task in tasks]

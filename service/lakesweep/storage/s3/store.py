@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from botocore.exceptions import ClientError
 
+from lakesweep import aio
 from lakesweep.model.errors import AlreadyThere, NotFound, TooLarge, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
@@ -108,18 +109,10 @@ class S3Storage:
         return await self._read_ranges(location, size, etag)
 
     async def _read_ranges(self, location: Location, size: int, etag: str) -> bytes:
-        places = asyncio.Semaphore(_RANGES_AT_ONCE)
-
         async def read(start: int) -> bytes:
-            async with places:
-                return await self._read_range(location, start, min(start + _RANGE_BYTES, size), etag)
+            return await self._read_range(location, start, min(start + _RANGE_BYTES, size), etag)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                parts = [group.create_task(read(start)) for start in range(0, size, _RANGE_BYTES)]
-        except BaseExceptionGroup as several:
-            raise several.exceptions[0] from several
-        return b"".join(part.result() for part in parts)
+        return b"".join(await aio.gather_bounded(range(0, size, _RANGE_BYTES), read, limit=_RANGES_AT_ONCE))
 
     async def _read_range(self, location: Location, start: int, end: int, etag: str) -> bytes:
         client = await self._objects.client()
