@@ -650,6 +650,26 @@ async def test_without_a_producer_what_deltas_add_and_delete_is_the_changelog(wo
     assert first.isdisjoint(kept)
 
 
+async def test_deltas_that_streams_read_stay_whole_when_the_snapshots_manifests_are_merged(world: World) -> None:
+    """From then on the changelogs alone name what was overwritten, compacted or dropped."""
+    world.make(LASTING)
+    world.table.append("a", extras=1)
+    world.table.overwrite("a")
+    world.table.merge()
+    world.table.append("b")
+    world.table.compact("a")
+    world.table.drop("b")
+    world.table.merge()
+    before = {key for key in world.table.stored() if key.startswith(("dt=", "manifest/"))}
+    run = await world.clean()
+    assert run.expired_snapshots == ("1", "2", "3", "4", "5", "6")
+    assert run.plan is not None
+    assert run.plan.candidates.files == 6  # the snapshots' own files
+    assert before <= world.table.stored()
+    assert (await world.clean()).deletion.deleted.files == 0
+    assert before <= world.table.stored()
+
+
 async def test_what_streams_would_read_and_java_has_taken_is_not_missed(world: World) -> None:
     """Java keeps what writers appended, but takes what compactions wrote."""
     world.make(LASTING)
