@@ -27,6 +27,8 @@ from lakesweep.ports.references import Decode, References, ReferenceSource
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import MatchBy
 
+Known = dict[tuple[str, bytes], pa.RecordBatch]
+
 
 class _Reference(NamedTuple):
     role: str
@@ -68,9 +70,13 @@ class PlainEngine:
 
     name = "plain"
 
-    def __init__(self, *, storage: Storage, decoder: Callable[[FormatName], Decode]) -> None:
+    def __init__(
+        self, *, storage: Storage, decoder: Callable[[FormatName], Decode], known: Known | None = None
+    ) -> None:
+        """`known` holds what was decoded before, by the source and its very bytes."""
         self._storage = storage
         self._decoder = decoder
+        self._known: dict[tuple[str, bytes], pa.RecordBatch] = {} if known is None else known
 
     async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
         """List, then mark, then judge."""
@@ -125,13 +131,14 @@ class PlainEngine:
                 if role is Role.NAMED:
                     raise
                 skipped += 1
+        decoded = [(source, await self._decoded(source, _as_it_is)) for source in references.sources]
+        skipped += sum(batch is None for _, batch in decoded)
         place = common.placing(match_by, roots)
-        for source in references.sources:
-            batch = await self._decoded(source, place)
-            if batch is None:
-                skipped += 1
-            else:
-                found += _rows(batch)
+        for retained in (True, False):
+            same = [(source, batch) for source, batch in decoded if batch is not None and source.retained is retained]
+            placed, left_out = _placed(same, place)
+            found += placed
+            skipped += left_out
         return found, skipped
 
     async def _decoded(
@@ -139,7 +146,10 @@ class PlainEngine:
     ) -> pa.RecordBatch | None:
         try:
             data = await self._storage.read(source.location, source.size_bytes if source.entries is None else None)
-            return use(source, self._decoder(source.format)(source, data))
+            key = (source.cache_key, data)
+            if key not in self._known:
+                self._known[key] = self._decoder(source.format)(source, data)
+            return use(source, self._known[key])
         except (StorageError, Indeterminate) as exc:
             _check_skippable(source, exc)
             return None
@@ -161,6 +171,34 @@ def _rows(placed: pa.RecordBatch) -> list[_Reference]:
     columns = [column.to_pylist() for column in placed.columns]
     columns[2] = addresses.placed_keys(placed).to_pylist()
     return [_Reference(*row) for row in zip(*columns, strict=True)]
+
+
+def _as_it_is(_: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _placed(
+    decoded: Sequence[tuple[ReferenceSource, pa.RecordBatch]],
+    place: Callable[[ReferenceSource, pa.RecordBatch], pa.RecordBatch],
+) -> tuple[list[_Reference], int]:
+    """References of sources that are all retained, or all expired, and how many sources cannot be placed. All at once;
+    if that does not work, one by one, to know which of them it is."""
+    if not decoded:
+        return [], 0
+    try:
+        whole = [batch for _, batch in decoded]
+        return _rows(place(decoded[0][0], whole[0] if len(whole) == 1 else pa.concat_batches(whole))), 0
+    except (Indeterminate, pa.ArrowException):
+        pass
+    found: list[_Reference] = []
+    left_out = 0
+    for source, batch in decoded:
+        try:
+            found += _rows(place(source, batch))
+        except Indeterminate as exc:
+            _check_skippable(source, exc)
+            left_out += 1
+    return found, left_out
 
 
 def _sorted_out(references: Sequence[_Reference]) -> tuple[_Held, set[str], set[str]]:

@@ -23,7 +23,7 @@ from pyiceberg.table.update import (
     RemoveStatisticsUpdate,
 )
 from tests.builders.cycles import OneEngine
-from tests.sim.engine import PlainEngine
+from tests.sim.engine import Known, PlainEngine
 from tests.sim.formats import Model
 from tests.sim.formats.iceberg import CommitRejected, IcebergModel
 from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
@@ -212,6 +212,7 @@ class Runner:
     process: Process
     store: Any
     runs: int = 0
+    decoded: Known = field(default_factory=dict)
     scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(dir=_SCRATCH.name)))
 
     async def cycle(self) -> CleanupRun:
@@ -225,7 +226,7 @@ class Runner:
         table = await source.open(ref)
         rows = self.scratch / "plans" / f"{run_id}.parquet"
         tenant_root = Location.parse(model.tenant_root)
-        engine = PlainEngine(storage=storage, decoder=formats.decoder)
+        engine = PlainEngine(storage=storage, decoder=formats.decoder, known=self.decoded)
         lease = await self.store.acquire_lease(ref.label, process.name, timedelta(days=3650))
         ports = Ports(
             table=table,

@@ -36,6 +36,8 @@ pa.set_cpu_count(1)  # small files are read sooner without handing them to threa
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 FAULTS = ("unavailable", "timeout", "throttled", "denied", "partial")
+_QUIET_ENDS = 3
+"""Of so many stories one goes on until all is quiet. It takes half of a story's time, and is about waste, not loss."""
 _CALL_SECONDS = 0.05
 """What every call of the product takes."""
 
@@ -134,8 +136,8 @@ class Story(Adversary):
 
     def _tell(self) -> None:
         shape = random.Random(f"shape {self.format} {self.seed}")
-        self.process.page_rows = shape.choice([4, 20, 1000, 1000])
-        self.process.request_keys = shape.choice([1, 3, 1000, 1000])
+        self.process.page_rows = shape.choice([5, 1000, 1000])
+        self.process.request_keys = shape.choice([2, 1000, 1000])
         self.world.random = random.Random(shape.getrandbits(32))
         self.model.begin()
         if self._replayed is None:
@@ -148,7 +150,8 @@ class Story(Adversary):
         else:
             for step in self._replayed:
                 self._do(step)
-        self._end(shape)
+        if self.seed % _QUIET_ENDS == 0:
+            self._end(shape)
 
     def _next(self, *, quiet: bool = False) -> Step:
         rng = self._rng
