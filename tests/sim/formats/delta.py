@@ -286,6 +286,7 @@ class DeltaModel(WatchingModel):
         return max(least, 0)
 
     def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
+        self.announce_verdict()
         self.age()
         yield "the log", self.place.stored(self._log_needs())
         newest = self.log.versions[self.log.version].files
@@ -314,10 +315,8 @@ class DeltaModel(WatchingModel):
         hint = f"{LOG}_last_checkpoint"
         return [*found, hint] if hint in self.place.written else found
 
-    def noticed(self, address: str, stored: Stored | None, process: str) -> None:
+    def judge(self, address: str, stored: Stored | None, process: str) -> None:
         """The product writes nothing into a Delta table, and deletes what nobody wants."""
-        if not address.startswith(self.tenant_root):
-            return
         if stored is not None:
             raise Lost(f"{process} wrote {address}")
         self.check_deleted(address, process)

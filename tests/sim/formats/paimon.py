@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from tests.sim.formats import paimon_bytes
 from tests.sim.formats.paimon_log import DataFile, IndexFile, PaimonLog, Root
 from tests.sim.formats.paimon_others import Others
 from tests.sim.formats.paimon_rules import Rules
+from tests.sim.formats.paimon_trouble import Trouble
 from tests.sim.formats.watching import WatchingModel
 from tests.sim.world import Stored, World
 
@@ -38,6 +40,7 @@ class PaimonModel(WatchingModel):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.others = Others(self)
+        self.trouble = Trouble(self)
         self.reasons: set[str] = set()
 
     def places(self) -> Mapping[str, str]:
@@ -64,7 +67,7 @@ class PaimonModel(WatchingModel):
     # ---- what may happen
 
     def steps(self) -> Sequence[str]:
-        found = ["append"] * 4 + ["stream", "stream", "begin_job", "stray", "set_options"]
+        found = ["append"] * 4 + ["stream", "stream", "begin_job", "stray", "set_options", "foreign"]
         if self.rules.producer != "none":
             found += ["append_with_changelog"] * 3
         if self.log.latest() is not None:
@@ -72,14 +75,20 @@ class PaimonModel(WatchingModel):
             found += ["wrong_hint", "analyze", "tag", "tag", "branch", "consume", "consume", "rollback", "as_latest"]
         if self.jobs:
             found += ["commit_job", "commit_job", "give_up_job"]
-        return found + self.others.steps()
+        return self.trouble.steps() or found + self.others.steps()
+
+    def revivals(self) -> Sequence[str]:
+        if self.trouble.steps():
+            return ()
+        far = ["consume_again", "roll_back_far"] if self.log.latest() is not None else []
+        return [*far, *self.trouble.revivals()]
 
     def do(self, name: str) -> None:
         self.age()
-        if name in self.others.steps():
-            self.others.do(name)
-        else:
-            getattr(self, f"_{name}")()
+        for who in (self.trouble, self.others, self):
+            if act := getattr(who, f"_{name}", None):
+                act()
+                break
         self.changed()
 
     def line(self) -> str:
@@ -88,7 +97,10 @@ class PaimonModel(WatchingModel):
         return self.world.random.choice(branches) if branches and self.world.random.random() < 0.2 else ""
 
     def partition(self) -> str | None:
-        return self.world.random.choice(PARTITIONS)
+        if self.rules.partition_days is None:
+            return self.world.random.choice(PARTITIONS)
+        days = timedelta(days=self.world.random.choice((0, 0, 1, 2, 3, 6)))
+        return f"{self.world.now - days:%Y-%m-%d}"
 
     def live(self, branch: str, partition: str | None) -> list[DataFile]:
         return [one for one in self.log.states[branch].live.values() if one.partition == partition]
@@ -154,7 +166,7 @@ class PaimonModel(WatchingModel):
         address = self.log.named("index", "index", b"index")
         record = paimon_bytes.indexed("HASH", address.rpartition("/")[2], "a")
         kept = tuple(one for one in self.log.states[branch].index if one.of is not None)
-        self.log.commit(branch, index=(*kept, IndexFile(address=address, record=record)))
+        self.log.commit(branch, index=(*kept, IndexFile(address=address, record=record, partition="a")))
 
     def _vectors(self) -> None:
         """Rows of one file are deleted: another index file has the vector."""
@@ -166,10 +178,13 @@ class PaimonModel(WatchingModel):
         address = self.log.named("index", "index", b"index")
         record = paimon_bytes.indexed("DELETION_VECTORS", address.rpartition("/")[2], of.partition, [of.name])
         kept = tuple(one for one in state.index if one.of != of.address)
-        self.log.commit(branch, index=(*kept, IndexFile(address=address, record=record, of=of.address)))
+        self.log.commit(
+            branch, index=(*kept, IndexFile(address=address, record=record, partition=of.partition, of=of.address))
+        )
 
     def _analyze(self) -> None:
-        address = self.log.named("statistics", "stat", b"{}")
+        about = paimon_bytes.document({"schemaId": self.log.schemas - 1, "mergedRecordCount": 1})
+        address = self.log.named("statistics", "stat", about)
         self.log.commit(statistics=address, kind="ANALYZE")
 
     # ---- tags, branches, consumers, rollbacks
@@ -200,6 +215,18 @@ class PaimonModel(WatchingModel):
         number = self.world.random.choice([*able, able[-1] + 1])
         self._set_consumer(self.world.random.choice(("p", "q")), number)
 
+    def _consume_again(self) -> None:
+        """A consumer goes back to a snapshot that may be about to go: if it is there, it stays from now on."""
+        root = self.world.random.choice(self.log.snapshots())
+        self._set_consumer("r", root.number)
+        if not self.rules.changelog_only:
+            self.rules.doomed -= {one for one in self.log.snapshots() if one.number >= root.number}
+
+    def _roll_back_far(self) -> None:
+        """Back to any snapshot that is there, also one that may be about to go."""
+        self.rules.doomed -= {target := self.world.random.choice(self.log.snapshots())}
+        self._back_to(target)
+
     def _set_consumer(self, name: str, number: int) -> None:
         self.consumers[name] = number
         self.log.put(self.log.at(f"consumer/consumer-{name}"), paimon_bytes.document({"nextSnapshot": number}))
@@ -207,7 +234,9 @@ class PaimonModel(WatchingModel):
     def _rollback(self) -> None:
         """Back to an older snapshot; ids are used again. What was committed since is left lying about."""
         able = [one for one in self.log.snapshots() if one not in self.rules.doomed]
-        target = self.world.random.choice(able)
+        self._back_to(self.world.random.choice(able))
+
+    def _back_to(self, target: Root) -> None:
         for kind in ("snapshot", "tag", "changelog"):
             for one in self.log.snapshots(kind=kind):
                 if one.number > target.number:
@@ -255,6 +284,13 @@ class PaimonModel(WatchingModel):
             place = {"manifest": "manifest", "list": "manifest-list", "index": "index"}[kind]
             self.log.named("index" if kind == "index" else "manifest", place, b"stray")
 
+    def _foreign(self) -> None:
+        """Somebody keeps copies in the table's directory, under the same names."""
+        some = self.world.random.choice(sorted(self.log.written))
+        inside = some.removeprefix(f"{self.location}/")
+        if inside != some:
+            self.log.put(self.log.at(f"backup/{inside}"), self.log.written[some].data)
+
     def _set_options(self) -> None:
         self.rules.redraw()
         self.log.write_schema()
@@ -282,9 +318,10 @@ class PaimonModel(WatchingModel):
                     self.free.add(one.address)
 
     def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
+        self.announce_verdict()
         self.age()
         for who, addresses in self._needs():
-            yield who, {address: self.log.written[address] for address in addresses}
+            yield who, {name: self.log.written[name] for name in addresses if name not in self.trouble.taken}
         yield from self.others.readers()
 
     def _needs(self) -> Iterator[tuple[str, list[str]]]:
@@ -297,7 +334,7 @@ class PaimonModel(WatchingModel):
                 found += root.whole
             found += [name for name in self._streamed(root, lasting=lasting) if name in log.written]
             yield address[start:], found
-        own = ("schema/", "consumer/", "branch/")
+        own = ("schema/", "consumer/", "branch/", "backup/")
         yield "the table", [name for name in log.written if name[start:].startswith(own) and name not in log.roots]
         for job in self.jobs:
             waiting = [name for one in job.files for name in one.addresses() if one.address not in self.free]
@@ -312,10 +349,8 @@ class PaimonModel(WatchingModel):
             return root.changelog
         return root.delta if lasting or root.kind == "changelog" else frozenset()
 
-    def noticed(self, address: str, stored: Stored | None, process: str) -> None:
+    def judge(self, address: str, stored: Stored | None, process: str) -> None:
         """The product deleted or wrote something."""
-        if not address.startswith(self.tenant_root):
-            return
         if stored is not None:
             self.rules.judge_written(address, stored)
             return
@@ -331,6 +366,7 @@ class PaimonModel(WatchingModel):
     def settle(self) -> None:
         self.age()
         self.jobs.clear()
+        self.trouble.settle()
         self.others.settle()
         if self.log.latest() is None:
             self.reasons.add("no_snapshots")  # a first commit may have failed, or history was lost: a person knows
@@ -358,4 +394,4 @@ class PaimonModel(WatchingModel):
         """May it go at all? Snapshots, changelogs and hints have their own rules."""
         if inside.startswith(("snapshot/", "changelog/")):
             return inside.endswith(".tmp")
-        return not inside.startswith(("schema/", "tag/", "consumer/", "branch/"))
+        return not inside.startswith(("schema/", "tag/", "consumer/", "branch/", "backup/"))

@@ -70,6 +70,7 @@ class IndexFile:
 
     address: str
     record: bytes
+    partition: str | None
     of: str | None = None
 
 

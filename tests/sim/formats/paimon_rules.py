@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tests.sim.formats import paimon_drops as drops
 from tests.sim.formats.paimon_log import Root
 from tests.sim.world import Lost, Stored
 
@@ -35,6 +36,12 @@ class Rules:
         self.decoupled = chance.random() < 0.3
         self.changelog_only = self.decoupled and chance.random() < 0.3
         self.options: dict[str, str] = {}
+        self.partition_days = chance.choice((1, 2, 4)) if chance.random() < 0.3 else None
+        if self.partition_days is not None:
+            self.options["partition.expiration-time"] = f"{self.partition_days} d"
+            self.options["partition.timestamp-formatter"] = "yyyy-MM-dd"
+            self.options["partition.expiration-check-interval"] = "0 s"
+            self.options["manifest.compression"] = "none"
         self._draw_retention()
         return self.options
 
@@ -116,7 +123,14 @@ class Rules:
         name = address.removeprefix(f"{log.address}/")
         if name in ("snapshot/EARLIEST", "snapshot/LATEST", "changelog/EARLIEST", "changelog/LATEST"):
             return
+        if name.startswith("manifest/"):
+            log.written[address] = stored  # of a commit that drops partitions: nobody wants it before that
+            return
         document = json.loads(stored.data)
+        put_back = address in self.closed and self.closed[address].document == document
+        if name.startswith("snapshot/") and not put_back:
+            drops.take_over(self.model, address, stored)
+            return
         kind = "changelog" if name.startswith("changelog/") else "snapshot"
         source = log.roots.get(log.at(f"snapshot/snapshot-{document['id']}")) if kind == "changelog" else None
         source = source or self.closed.get(address)

@@ -12,6 +12,9 @@ class WatchingModel(Model):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._wanted: dict[str, tuple[str, Stored]] | None = None
+        self.verdict: Exception | None = None
+        self.frozen = ""
+        """Why nothing at all may be deleted at present: the table is damaged, or under rules that nobody here knows."""
 
     def changed(self) -> None:
         """What was found to be wanted no longer holds."""
@@ -26,8 +29,29 @@ class WatchingModel(Model):
             self._wanted = found
         return self._wanted
 
+    def noticed(self, address: str, stored: Stored | None, process: str) -> None:
+        """Judge what the product did, and remember the verdict: the product may catch what is raised into it."""
+        if not address.startswith(self.tenant_root):
+            return
+        try:
+            self.judge(address, stored, process)
+        except Exception as exc:
+            self.verdict = self.verdict or exc
+            raise
+
+    def judge(self, address: str, stored: Stored | None, process: str) -> None:
+        """The product has written, or deleted, something below the tenant's root."""
+        raise NotImplementedError
+
+    def announce_verdict(self) -> None:
+        """To be called whenever readers are asked for."""
+        if self.verdict is not None:
+            raise self.verdict
+
     def check_deleted(self, address: str, process: str) -> None:
         """Raises Lost if somebody wants what the product has just deleted."""
+        if self.frozen:
+            raise Lost(f"{process} deleted {address} although {self.frozen}")
         if address in self.wanted():
             self.changed()
             who = self.wanted().get(address)

@@ -1,0 +1,86 @@
+"""What people and accidents do to a Paimon table: while it lasts the product must leave everything alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sim.formats import paimon_bytes
+from tests.sim.world import Stored
+
+if TYPE_CHECKING:
+    from tests.sim.formats.paimon import PaimonModel
+
+_BAD_OPTIONS = (
+    ("snapshot.num-retained.max", "-1"),
+    ("snapshot.num-retained.min", "0"),
+    ("snapshot.time-retained", "for ever"),
+    ("chain-table.enabled", "true"),
+    ("metadata.iceberg.storage", "table-location"),
+)
+
+
+class Trouble:
+    """One at a time, and each can be undone."""
+
+    def __init__(self, model: PaimonModel) -> None:
+        self.model, self.world = model, model.world
+        self.taken: dict[str, Stored] = {}
+        """What is gone or spoilt, as it was."""
+        self.kept_option: tuple[str, str | None] | None = None
+
+    def steps(self) -> list[str]:
+        """While there is trouble, only its end and a little else happens."""
+        return ["mend", "mend", "stray"] if self.model.frozen else []
+
+    def revivals(self) -> list[str]:
+        found = ["bad_option"]
+        return [*found, "lose_snapshots", "cut"] if self.model.log.snapshots() else found
+
+    def _bad_option(self) -> None:
+        """Somebody sets an option that makes no sense, or that puts the table under other rules."""
+        log = self.model.log
+        name, value = self.world.random.choice(_BAD_OPTIONS)
+        self.kept_option = (name, log.options.get(name))
+        log.options[name] = value
+        log.write_schema()
+        self.model.frozen = f"{name} is {value}"
+
+    def _lose_snapshots(self) -> None:
+        """All snapshot files are gone, by accident. The rest is there."""
+        for root in self.model.log.snapshots():
+            self._take(root.address)
+        self.model.frozen = "its snapshots are lost"
+
+    def _cut(self) -> None:
+        """A list or manifest of the newest snapshot has lost its end, just where a block of it ends."""
+        latest = self.model.log.latest()
+        names = sorted(name for name in (latest.whole if latest else ()) if "/manifest/manifest-" in name)
+        name = self.world.random.choice(names)
+        kind = "list" if "/manifest-list-" in name else "manifest"
+        header = paimon_bytes.container(kind, ())
+        if self.model.log.written[name].data != header:
+            self._take(name)
+            self.world.put(name, header, "accident")
+            self.model.frozen = f"{name} was cut"
+
+    def _take(self, address: str) -> None:
+        self.taken[address] = self.model.log.written[address]
+        self.world.remove(address)
+
+    def _mend(self) -> None:
+        log = self.model.log
+        for address, stored in self.taken.items():
+            log.written[address] = self.world.put(address, stored.data, "operator", stored.modified_at)
+        self.taken.clear()
+        if self.kept_option is not None:
+            name, value = self.kept_option
+            log.options.pop(name, None)
+            if value is not None:
+                log.options[name] = value
+            log.write_schema()
+            self.kept_option = None
+        self.model.frozen = ""
+
+    def settle(self) -> None:
+        if self.model.frozen:
+            self._mend()
