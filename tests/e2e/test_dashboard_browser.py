@@ -65,7 +65,9 @@ def test_the_stop_button_ends_a_sweep_and_shows_what_is_paused(tmp_path: Path, b
         assert answered.value.status == 200
         expect(row.locator(".badge.paused")).to_be_visible()
         run = until(lambda: (found := api.get(f"/api/v1/runs/{run_id}"))["outcome"] and found, "the sweep goes on")
-        assert (run["outcome"], run["refused"]["code"]) == ("refused", "held")
+        # Two things end it, whichever comes first: this service's own word, or the hold that all replicas ask for.
+        assert run["outcome"] in ("failed", "refused")
+        assert "stopped" in run["reason"] or "is held" in run["reason"]
         assert left() > 0
         assert then - left() <= 1  # the request that was on its way
         holds = api.ask("POST", "/api/v1/resume", {"scope": "acme"}).document["paused"]
