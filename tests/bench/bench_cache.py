@@ -51,7 +51,7 @@ async def plan(lake: IcebergLake, metadata: str, folder: Path, spec: StorageSpec
 
         async def mark() -> Marked:
             now = await table.load()
-            return Marked(state=now, references=await table.references(now, ExpiryPlan(head=now.head)))
+            return Marked(state=now, references=await now.references(ExpiryPlan(head=now.head)))
 
         engine = open_inprocess(
             storage=storage,

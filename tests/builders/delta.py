@@ -390,8 +390,8 @@ async def look(writer: DeltaWriter, *, now: datetime = NOW, policy: CleanupPolic
     storage: Storage = MemoryStorage() if isinstance(writer.place, MemoryPlace) else LocalStorage()
     table = open_table(writer, storage, SetClock(now))
     state = await table.load()
-    expiry = table.plan_expiry(state, policy or CleanupPolicy(), now)
-    references = await table.references(state, expiry)
+    expiry = state.plan_expiry(policy or CleanupPolicy(), now)
+    references = await state.references(expiry)
     live, tolerated = set(references.retained), set(references.tolerated)
     for source in references.sources:
         for row in decode(source, await storage.read(source.location)).to_pylist():

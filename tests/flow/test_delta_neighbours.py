@@ -99,7 +99,7 @@ async def test_why_such_a_file_stays_can_be_explained(tmp_path):
     shared = Shared(tmp_path)
     table = await shared.open(shared.bench)
     file = next((shared.root / "data").glob("*.parquet"))
-    (why,) = await table.explain(await table.load(), Location.parse(str(file)))
+    (why,) = await (await table.load()).explain(Location.parse(str(file)))
     assert "Iceberg" in why
 
 

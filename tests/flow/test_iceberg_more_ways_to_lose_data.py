@@ -65,7 +65,7 @@ class NeverCommits(Wrapped):
     """A table whose expiry never comes to pass, for whatever reason, while everything else works."""
 
     async def commit_expiry(self, state, policy, now, fence):
-        return state, self._inner.plan_expiry(state, CleanupPolicy(max_snapshot_age=timedelta(days=9999)), now)
+        return state, state.plan_expiry(CleanupPolicy(max_snapshot_age=timedelta(days=9999)), now)
 
 
 async def test_an_expiry_that_was_planned_but_not_committed_frees_nothing(lake, bench):

@@ -140,7 +140,7 @@ async def test_a_commit_under_way_while_the_table_is_read_is_no_other_history(la
     opened = await ours.open((await table.open()).ref)
     before = await opened.load()
     table.append(2)
-    assert await opened.foreign_owner(before, [await opened.head()]) is None
+    assert await before.foreign_owner([await opened.head()]) is None
 
 
 async def test_files_that_a_moved_table_left_behind_keep_others_from_their_place(lake, tmp_path):

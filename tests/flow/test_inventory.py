@@ -13,7 +13,7 @@ from tests.builders.inventories import plain_file
 from tests.builders.small_lake import LONG_AGO, LocalLake
 
 from lakesweep.daemon.app import App
-from lakesweep.formats.iceberg.table import IcebergTable
+from lakesweep.formats.iceberg.view import IcebergView
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -252,7 +252,7 @@ async def test_a_log_of_another_format_that_is_newer_than_the_list_stops_the_tab
 async def test_own_commits_since_the_list_and_while_planning_do_not_stop_the_table(iceberg, monkeypatch):
     iceberg.write_list()
     iceberg.table.append(2)
-    mark, ids = IcebergTable.references, iter((3, 4))
+    mark, ids = IcebergView.references, iter((3, 4))
 
     async def mark_and_commit(*arguments, **named):
         found = await mark(*arguments, **named)
@@ -260,7 +260,7 @@ async def test_own_commits_since_the_list_and_while_planning_do_not_stop_the_tab
             iceberg.table.append(one)
         return found
 
-    monkeypatch.setattr(IcebergTable, "references", mark_and_commit)
+    monkeypatch.setattr(IcebergView, "references", mark_and_commit)
     run = await iceberg.run()
     assert run.outcome is Outcome.DONE, run.reason
     assert not iceberg.stray.exists()

@@ -21,6 +21,8 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import FormatName, TableRef, TenantId
+from lakesweep.ports.references import References
+from lakesweep.ports.table import TableView
 
 POLICY = CleanupPolicy(
     max_snapshot_age=timedelta(days=1), min_snapshots_to_keep=1, batch_size=2, max_concurrent_deletions=1
@@ -56,10 +58,23 @@ class Counted:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._inner, name)
-        return self._faults.wrap(self._inner, RuntimeError).__getattr__(name) if name in _ASKED else member
+        return self._faults.wrap(self._inner, RuntimeError).__getattr__(name) if name == "head" else member
 
+    async def load(self) -> TableView:
+        view = await self._faults.wrap(self._inner, RuntimeError).load()
+        kind, faults = type(view), self._faults
 
-_ASKED = ("head", "load", "references")
+        class CountedView(kind):  # type: ignore[misc, valid-type]
+            __slots__ = ()
+
+            async def references(self, *arguments: Any) -> References:
+                faults.hit("references", RuntimeError, after=False)
+                found = await kind.references(self, *arguments)
+                faults.hit("references", RuntimeError, after=True)
+                return found
+
+        object.__setattr__(view, "__class__", CountedView)
+        return view
 
 
 @dataclass(kw_only=True)

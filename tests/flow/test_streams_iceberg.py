@@ -191,7 +191,7 @@ async def test_a_commit_of_the_expiry_asks_again_what_streams_need(lake: Lake, b
     handle = await opened(table, bench)
     state = await handle.load()
     now = bench.clock.now()
-    assert [one.id for one in handle.plan_expiry(state, POLICY, now).expire] == [str(first)]
+    assert [one.id for one in state.plan_expiry(POLICY, now).expire] == [str(first)]
     table.rollback(first)
     table.append(3)
     _, committed = await handle.commit_expiry(state, POLICY, now, AlwaysOurs())

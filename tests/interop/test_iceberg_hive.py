@@ -133,7 +133,7 @@ async def test_a_metastore_that_proves_nothing_expires_nothing(table: LakeTable)
     ids = table.snapshot_ids()
     del table.lake.properties[CHECKS_EXPECTED]
     handle = await open_table(table)
-    plan = handle.plan_expiry(await handle.load(), POLICY, later(**OLD))
+    plan = (await handle.load()).plan_expiry(POLICY, later(**OLD))
     assert plan.skipped is not None
     assert "HIVE-26882" in plan.skipped
     assert not plan.expire

@@ -98,13 +98,13 @@ async def _foreign_owner(
     metadata: Sequence[str] = orphans.unreferenced_metadata
     if context.inventory:
         metadata = await foreign_metadata.unreferenced(ports.storage, marked.state, marked.references, metadata, beside)
-    found = await ports.table.foreign_owner(marked.state, metadata)
+    found = await marked.state.foreign_owner(metadata)
     if not found:
         return None
     begun = await interrupted_deletes.metadata_of(ports.state, ports.artifacts, ports.table.ref.label, orphans)
     if not begun:
         return found
-    return await ports.table.foreign_owner(marked.state, [path for path in metadata if path not in begun])
+    return await marked.state.foreign_owner([path for path in metadata if path not in begun])
 
 
 _SHARED_SINCE = "another table began to use files of this one while it was planned: the next cycle keeps them"

@@ -25,7 +25,7 @@ from lakesweep.ports.engine import Engine
 from lakesweep.ports.references import References
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.table import MatchBy, Table, TableState
+from lakesweep.ports.table import MatchBy, Table, TableState, TableView
 
 _HOLDERS_SHOWN = 20
 """A file that a thousand snapshots hold needs no thousand sentences."""
@@ -69,8 +69,8 @@ class Explainer:
             roots = ", ".join(root.raw for root in state.roots)
             raise Refused("outside_root", f"{location} is not inside {self.table.ref}'s roots ({roots})")
         now = self.clock.now()
-        expiry = self.table.plan_expiry(state, self.policy, now)
-        references = await self.table.references(state, expiry)
+        expiry = state.plan_expiry(self.policy, now)
+        references = await state.references(expiry)
         found = await self._holders(location, state, references)
         holders = found.held[:_HOLDERS_SHOWN]
         stored = await self._stat(location)
@@ -114,14 +114,14 @@ class Explainer:
         until = stored.modified_at + wait if judged is Verdict.YOUNG and stored.modified_at else None
         return self._answer(stored.location, judged, tuple(sentences), until)
 
-    async def _holders(self, location: Location, state: TableState, references: References) -> _Holders:
+    async def _holders(self, location: Location, state: TableView, references: References) -> _Holders:
         """What holds the file now, what only expiring snapshots hold, and what elsewhere has its name."""
         match_by = state.layout.match_by
         wanted = location.name if match_by is MatchBy.NAME else location.match_key
         found = _Holders()
         for paths, into in ((references.kept, found.held), (references.expired, found.expired)):
             if wanted in addresses.match_key_list(paths, match_by):
-                into.extend(await self.table.explain(state, location))
+                into.extend(await state.explain(location))
         if _guards_name(location, pa.array(references.kept, pa.string()), state):
             found.elsewhere = "a file that the table's metadata names"
         if wanted in addresses.match_key_list(references.released, match_by):
@@ -131,7 +131,7 @@ class Explainer:
             if wanted in addresses.match_keys(paths, match_by).to_pylist():
                 into = found.held if source.retained else found.expired
                 into.append(f"{source.kind} {source.location} names it")
-                into.extend(await self.table.explain(state, source.location))
+                into.extend(await state.explain(source.location))
             elif source.retained and _guards_name(location, paths, state):
                 found.elsewhere = f"a file that {source.kind} {source.location} names"
         return found

@@ -51,10 +51,10 @@ class Marking:
     async def _mark(self) -> Marked:
         table = self.table
         state = await table.load()
-        expiry = table.plan_expiry(state, self.policy, self.now)
+        expiry = state.plan_expiry(self.policy, self.now)
         pending = await self.state.pending_expiry(table.ref.label)
         before = await table.load_at(pending, state) if pending and pending != state.head else None
-        references = await table.references(state, expiry, before)
+        references = await state.references(expiry, before)
         # After the references: what another table took over from this one until now is among them.
         shared = await self.surroundings.shared_files(state)
         self.lent = tuple(LentFiles(table=other, files=len(some), first=some[0]) for other, some in shared.items())

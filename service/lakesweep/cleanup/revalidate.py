@@ -77,7 +77,7 @@ class Revalidator:
         planned = self._planned.state
         if state.minimum_age > planned.minimum_age or (state.stream and not planned.stream):
             raise Refused("table_changed", "the table keeps unreferenced files longer than when the plan was made")
-        references = await self._table.references(state, self._committed)
+        references = await state.references(self._committed)
         try:
             self._referenced |= await self._new_keys(references)
         except Unreadable as exc:

@@ -96,7 +96,7 @@ class Borrowed:
 
     async def _read(self, table: Table, begins: pa.Array) -> Uses:
         state = await table.load()
-        references = await table.references(state, ExpiryPlan(head=state.head))
+        references = await state.references(ExpiryPlan(head=state.head))
         named = pa.array(references.kept, pa.string())
         tolerated = pa.array([False] * len(references.retained) + [True] * len(references.tolerated), pa.bool_())
         direct = _outside(named, tolerated, state, begins)

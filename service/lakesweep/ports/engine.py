@@ -14,7 +14,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import TableRef
 from lakesweep.ports.references import References, ReferenceSource
-from lakesweep.ports.table import Layout, Shortlist, TableState
+from lakesweep.ports.table import Layout, Shortlist, TableState, TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class OrphanJob:
 class Marked:
     """What `mark` found after the listing: the state it was read from and the references."""
 
-    state: TableState
+    state: TableView
     references: References
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -65,7 +66,7 @@ class Shortlist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table as loaded at one moment. `native` is the format's own parsed metadata, opaque to the algorithm."""
+    """A table as loaded at one moment: what guards, engines and stores need of it. Values only."""
 
     ref: TableRef
     head: str
@@ -92,11 +93,42 @@ class TableState:
     """Given when the table is not to be listed as a whole."""
     history: tuple[str, ...] = ()
     """Raw addresses of the snapshots themselves, where each is an object that goes before its files."""
-    native: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableView(TableState, ABC):
+    """A loaded table that can be asked about itself. Each format has its own, with its parsed metadata typed."""
+
+    @abstractmethod
+    def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+        """Which snapshots go by the format's own rules. No I/O."""
+
+    @abstractmethod
+    async def references(self, expiring: ExpiryPlan, before: Self | None = None) -> References:
+        """What names files at this state. Snapshots that `expiring` lists give the expired side: read from this
+        state itself when they are still in it (a dry run), else from `before` (they were committed away)."""
+
+    @abstractmethod
+    async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
+        """Evidence that another table lives in these roots, found among unreferenced listed paths; None if none."""
+
+    @abstractmethod
+    async def explain(self, source: Location) -> tuple[str, ...]:
+        """Which snapshots and refs lead to a source or a directly named path, as sentences."""
+
+
+_View = TypeVar("_View", bound=TableView)
+
+
+def own_view(kind: type[_View], view: TableView) -> _View:
+    """A view as the format's own kind. A handle is only ever given views that a handle on the same table loaded."""
+    if not isinstance(view, kind):
+        raise TypeError(f"{view.ref} was loaded as {type(view).__name__}, not as {kind.__name__}")
+    return view
 
 
 class Table(Protocol):
-    """One table, opened. All decisions are pure functions of a TableState; only `load` and commits do I/O."""
+    """One table, opened: it is read, and it is changed. What was read answers for itself, see TableView."""
 
     ref: TableRef
     executable: bool
@@ -110,42 +142,25 @@ class Table(Protocol):
         """Where the table is, as far as this handle knows without asking anybody: also if it cannot be loaded."""
         ...
 
-    async def load(self) -> TableState:
+    async def load(self) -> TableView:
         """Read the table now. Raises Refused, Unreadable or CatalogUnavailable, never returns half a table."""
         ...
 
-    async def load_at(self, head: str, now_state: TableState) -> TableState | None:
+    async def load_at(self, head: str, now_view: TableView) -> TableView | None:
         """The table as it was at an earlier head, if that can still be read; None when it cannot."""
         ...
 
-    def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """Which snapshots go by the format's own rules. Pure."""
-        ...
-
     async def commit_expiry(
-        self, state: TableState, policy: CleanupPolicy, now: datetime, fence: Fence
-    ) -> tuple[TableState, ExpiryPlan]:
+        self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
+    ) -> tuple[TableView, ExpiryPlan]:
         """Commit what plan_expiry says, retried on conflict from fresh metadata.
 
-        Returns the state after the commit, and the plan that was really committed.
+        Returns the table after the commit, and the plan that was really committed.
         """
         ...
 
-    async def references(self, state: TableState, expiring: ExpiryPlan, before: TableState | None = None) -> References:
-        """What names files at `state`. Snapshots that `expiring` lists give the expired side: read from
-        `state` itself when they are still in it (a dry run), else from `before` (they were committed away)."""
-        ...
-
-    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
-        """Evidence that another table lives in these roots, found among unreferenced listed paths; None if none."""
-        ...
-
-    async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
+    async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """What must happen once the files are gone (hints, health checks)."""
-        ...
-
-    async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
-        """Which snapshots and refs lead to a source or a directly named path, as sentences."""
         ...
 
 

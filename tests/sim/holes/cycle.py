@@ -45,7 +45,7 @@ HOLES = (
             "    marked, expiry = marking.result()\n",
             "    marked, _ = marking.result()\n"
             "    now = ports.clock.now() + timedelta(days=1)\n"
-            "    expiry = ports.table.plan_expiry(marked.state, policy, now)\n",
+            "    expiry = marked.state.plan_expiry(policy, now)\n",
         ),
         beyond="the expiry is planned again with what the commit loads, by the time of the plan",
     ),

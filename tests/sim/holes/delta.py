@@ -9,6 +9,7 @@ _TAIL = "lakesweep.formats.delta.log_replay"
 _FILES = "lakesweep.formats.delta.files"
 _LOAD = "lakesweep.formats.delta.load"
 _TABLE = "lakesweep.formats.delta.table"
+_VIEW = "lakesweep.formats.delta.view"
 _RETENTION = "lakesweep.formats.delta.retention"
 _EXPIRE = "lakesweep.formats.delta.expire"
 _DECODE = "lakesweep.formats.delta.decode"
@@ -137,7 +138,7 @@ HOLES = (
         "delta-iceberg-beside",
         "What Iceberg metadata in the table's directory names goes.",
         _D,
-        body(_TABLE, "DeltaTable._named_by_iceberg", "return frozenset()"),
+        body(_VIEW, "DeltaView._named_by_iceberg", "return frozenset()"),
     ),
     hole(
         "delta-head-is-the-version",
@@ -224,8 +225,8 @@ HOLES = (
         "Old sidecars go although a checkpoint that stays names them.",
         _D,
         edit(
-            _TABLE,
-            "DeltaTable._free_sidecars",
+            _VIEW,
+            "DeltaView._free_sidecars",
             "for name, _ in head.sidecars:\n                old.pop(name, None)",
             "pass",
         ),
@@ -235,8 +236,8 @@ HOLES = (
         "Sidecars of a checkpoint that is being written go.",
         _D,
         edit(
-            _TABLE,
-            "DeltaTable._free_sidecars",
+            _VIEW,
+            "DeltaView._free_sidecars",
             "file.modified_ms is not None and file.modified_ms < cutoff_ms",
             "file.modified_ms is not None",
         ),
@@ -257,8 +258,8 @@ HOLES = (
         "Only the first part of a checkpoint is read.",
         _D,
         edit(
-            _TABLE,
-            "DeltaTable._sources",
+            _VIEW,
+            "DeltaView._sources",
             "for file in (opened.files if opened else ())",
             "for file in (opened.files[:1] if opened else ())",
         ),
@@ -303,7 +304,7 @@ HOLES = (
         "delta-nested-table",
         "Another Delta table's log below this table's root is not recognised.",
         _D,
-        body(_TABLE, "DeltaTable.foreign_owner", "return None"),
+        body(_VIEW, "DeltaView.foreign_owner", "return None"),
     ),
     hole(
         "delta-next-commit-unseen",
@@ -405,7 +406,7 @@ HOLES = (
         "delta-lite-believes-the-log",
         "A lite vacuum takes what a commit removed although a later one added it again.",
         _D,
-        edit(_TABLE, "DeltaTable.references", "*(live if self._lite else ()),", ""),
+        edit(_VIEW, "DeltaView.references", "*(live if table.lite else ()),", ""),
     ),
     hole(
         "delta-oddly-named-go",

@@ -10,6 +10,7 @@ _REFERENCES = "lakesweep.formats.iceberg.references"
 _DECODE = "lakesweep.formats.iceberg.decode"
 _EXPIRE = "lakesweep.formats.iceberg.expire"
 _TABLE = "lakesweep.formats.iceberg.table"
+_VIEW = "lakesweep.formats.iceberg.view"
 _LAYOUT = "lakesweep.formats.iceberg.layout"
 _FOREIGN = "lakesweep.formats.iceberg.foreign_tables"
 _LIFELINES = "lakesweep.formats.iceberg.stream_snapshots"
@@ -263,14 +264,14 @@ HOLES = (
         "iceberg-put-back-is-dead",
         "A snapshot that this run expired and somebody put back counts as expired.",
         _I,
-        edit(_TABLE, "IcebergTable.references", "_ids(expiring) - self._committed_away", "_ids(expiring)"),
+        edit(_VIEW, "IcebergView.references", "ids(expiring) - table.committed_away", "ids(expiring)"),
     ),
     hole(
         "iceberg-lost-answer-believed",
         "An expiry whose answer got lost counts as committed without a look at the table.",
         _I,
         body(_EXPIRE, "_happened", "return True"),
-        edit(_TABLE, "IcebergTable.references", "_ids(expiring) - self._committed_away", "_ids(expiring)"),
+        edit(_VIEW, "IcebergView.references", "ids(expiring) - table.committed_away", "ids(expiring)"),
     ),
     hole(
         "iceberg-lost-answer-is-a-failure",

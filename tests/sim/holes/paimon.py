@@ -11,6 +11,7 @@ _REFERENCES = "lakesweep.formats.paimon.references"
 _RETENTION = "lakesweep.formats.paimon.retention"
 _EXPIRY = "lakesweep.formats.paimon.expiry"
 _TABLE = "lakesweep.formats.paimon.table"
+_VIEW = "lakesweep.formats.paimon.view"
 _COMMIT = "lakesweep.formats.paimon.commit"
 _DROP = "lakesweep.formats.paimon.drop"
 _PARTITIONS = "lakesweep.formats.paimon.partitions"
@@ -238,7 +239,7 @@ HOLES = (
         edit(
             _TABLE,
             "PaimonTable.closed",
-            "back = self._given_up.take_back((role, one.name) for role in roles for one in listed[role])",
+            "back = self.given_up.take_back((role, one.name) for role in roles for one in listed[role])",
             "back = []",
         ),
     ),
@@ -258,7 +259,7 @@ HOLES = (
         "paimon-more-than-offered",
         "Snapshots are given up whose files nobody has looked at.",
         _P,
-        edit(_TABLE, "PaimonTable.commit_expiry", "if self._offered is not None:", "if False:"),
+        edit(_TABLE, "PaimonTable.commit_expiry", "if self.offered is not None:", "if False:"),
         beyond="what was not looked at is not among the plan's files, so giving it up only delays its files",
     ),
     hole(
@@ -468,7 +469,7 @@ HOLES = (
         "paimon-table-in-a-partition",
         "Another table whose home is a partition of this one is not recognised.",
         _P,
-        body(_TABLE, "PaimonTable.foreign_owner", "return None"),
+        body(_VIEW, "PaimonView.foreign_owner", "return None"),
     ),
     hole(
         "paimon-anything-in-the-directory",

@@ -54,7 +54,7 @@ async def test_such_a_commit_may_know_the_table_under_another_name(writer):
 async def test_why_such_a_file_stays_can_be_explained(writer):
     _hand_over(writer, DELTALAKE)
     opened = await look(writer)
-    (why,) = await opened.table.explain(opened.state, Location.parse(str(writer.place.path / "new.parquet")))
+    (why,) = await opened.state.explain(Location.parse(str(writer.place.path / "new.parquet")))
     assert "temporary name" in why
 
 

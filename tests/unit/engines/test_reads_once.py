@@ -58,7 +58,7 @@ async def plan(address, tmp_path, cache):
 
     async def mark():
         now = await table.load()
-        return Marked(state=now, references=await table.references(now, ExpiryPlan(head=now.head)))
+        return Marked(state=now, references=await now.references(ExpiryPlan(head=now.head)))
 
     engine = InProcessEngine(
         storage=storage,

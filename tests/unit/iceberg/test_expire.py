@@ -227,7 +227,7 @@ async def test_version_3_cannot_be_committed_by_a_client_so_its_expiry_is_skippe
     path = Path(state.head.removeprefix("file://"))
     path.write_text(path.read_text().replace('"format-version":2', '"format-version":3'))
     state = await handle.load()
-    plan = handle.plan_expiry(state, POLICY, later(**OLD))
+    plan = state.plan_expiry(POLICY, later(**OLD))
     assert plan.skipped is not None
     assert "version 3" in plan.skipped
     assert plan.empty
@@ -235,7 +235,7 @@ async def test_version_3_cannot_be_committed_by_a_client_so_its_expiry_is_skippe
     after, committed = await handle.commit_expiry(state, POLICY, later(**OLD), Fence())
     assert committed.empty
     assert after.head == state.head
-    references = await handle.references(state, plan)
+    references = await state.references(plan)
     assert references.expired == ()
 
 
@@ -257,7 +257,7 @@ async def test_fields_that_pyiceberg_would_drop_keep_it_from_writing(table: Lake
     handle = await table.open()
     path = Path((await handle.head()).removeprefix("file://"))
     path.write_text(path.read_text().replace(old, new))
-    plan = handle.plan_expiry(await handle.load(), POLICY, later(**OLD))
+    plan = (await handle.load()).plan_expiry(POLICY, later(**OLD))
     assert plan.empty
     assert plan.skipped is not None
     assert re.search(place, plan.skipped)

@@ -64,7 +64,7 @@ async def test_version_3_goes_through_a_server(rest: RestStub, table: LakeTable)
     handle = await table.open()
     path = Path((await handle.head()).removeprefix("file://"))
     path.write_text(path.read_text().replace('"format-version":2', '"format-version":3'))
-    plan = handle.plan_expiry(await handle.load(), POLICY, later(**OLD))
+    plan = (await handle.load()).plan_expiry(POLICY, later(**OLD))
     assert plan.skipped is None
     assert len(plan.expire) == 2
 
@@ -92,7 +92,7 @@ async def test_a_tag_that_the_server_dropped_is_a_loud_refusal_now_and_in_the_ne
     earlier = await handle.load_at(before.head, state)
     assert earlier is not None
     with pytest.raises(Refused, match="tag unseen"):
-        await handle.references(state, ExpiryPlan(head=state.head), earlier)
+        await state.references(ExpiryPlan(head=state.head), earlier)
 
 
 async def test_a_tag_that_was_prolonged_while_we_dropped_it_is_a_lost_one(rest: RestStub, table: LakeTable):
@@ -146,7 +146,7 @@ async def test_a_tag_that_had_outlived_its_age_is_not_lost(lake: Lake, table: La
     handle = await table.open()
     state = await handle.load()
     earlier = await handle.load_at(before.head, state)
-    found = await handle.references(state, ExpiryPlan(head=state.head), earlier)
+    found = await state.references(ExpiryPlan(head=state.head), earlier)
     assert any(str(ids[0]) in path for path in found.expired)
 
 

@@ -35,7 +35,7 @@ async def test_explain_names_snapshots_refs_and_roles():
     state = await handle.load()
 
     async def sentences(path: str) -> str:
-        return "; ".join(await handle.explain(state, Location.parse(path)))
+        return "; ".join(await state.explain(Location.parse(path)))
 
     manifest = await sentences(table.manifests[ids[0]][0].path)
     assert f"manifest of snapshot {ids[0]}" in manifest
@@ -60,6 +60,6 @@ async def test_a_manifest_of_many_snapshots_needs_no_sentence_for_each():
     place = Location.parse(table.location)
     handle = IcebergTable(REF, BareSource(location=place, storage=storage), storage, place)
     first = table.manifests[1001][0].path
-    found = await handle.explain(await handle.load(), Location.parse(first))
+    found = await (await handle.load()).explain(Location.parse(first))
     assert len(found) == 21
     assert "20 older snapshots" in found[-1]

@@ -96,7 +96,7 @@ async def test_a_process_that_only_reads_skips_the_expiry_of_a_client_side_catal
     source = CatalogSource(catalog=reading, identifier=("db", "t"))
     ref = (await lake.format().tables())[0]
     handle = IcebergTable(ref, source, LocalStorage(), Location.parse(str(tmp_path)))
-    plan = handle.plan_expiry(await handle.load(), CleanupPolicy(), later(days=60))
+    plan = (await handle.load()).plan_expiry(CleanupPolicy(), later(days=60))
     assert plan.empty
     assert "only reads" in (plan.skipped or "")
     with pytest.raises(PermissionError):

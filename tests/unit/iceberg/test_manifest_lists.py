@@ -158,4 +158,4 @@ async def test_pyiceberg_really_starts_totals_anew_behind_a_snapshot_without_a_s
     handle = await table.open()
     state = await handle.load()
     assert state.native.metadata.snapshots[-1].summary["total-data-files"] == "1"
-    assert len((await handle.references(state, ExpiryPlan(head=state.head))).sources) == 3
+    assert len((await state.references(ExpiryPlan(head=state.head))).sources) == 3

@@ -71,7 +71,7 @@ async def test_every_snapshot_counts_on_a_branch_or_not(version: int):  # testWa
     other = table.commit(table.path("data/branch.parquet"), at_ms=7, branch="audit", parent=ids[0])
     handle = open_table(store(table))
     state = await handle.load()
-    found = await handle.references(state, ExpiryPlan(head=state.head))
+    found = await state.references(ExpiryPlan(head=state.head))
     expected = set().union(*(table.live_paths(one) for one in [*ids, staged, other]))
     assert await named(found, retained=True) == expected
     assert found.expired == ()
@@ -85,7 +85,7 @@ async def test_each_manifest_is_read_once_however_many_snapshots_share_it():
     table, ids = history()
     handle = open_table(store(table))
     state = await handle.load()
-    found = await handle.references(state, expiring(state, ids[0]))
+    found = await state.references(expiring(state, ids[0]))
     addresses = [source.location for source in found.sources]
     assert len(addresses) == len(set(addresses))
     first = table.manifests[ids[0]][0].path
@@ -96,7 +96,7 @@ async def test_what_only_expiring_snapshots_name_is_on_the_expired_side():
     table, ids = history()
     handle = open_table(store(table))
     state = await handle.load()
-    found = await handle.references(state, expiring(state, *ids[:3]))
+    found = await state.references(expiring(state, *ids[:3]))
     assert await named(found, retained=True) == table.live_paths(ids[3])
     assert table.path("data/a.parquet") in await named(found, retained=False)
     lists = {one["snapshot-id"]: one["manifest-list"] for one in table.snapshots}
@@ -115,7 +115,7 @@ async def test_snapshots_that_were_committed_away_come_from_the_state_before():
     state = await handle.load()
     before = await handle.load_at(before_address, state)
     assert before is not None
-    found = await handle.references(state, ExpiryPlan(head=state.head), before)
+    found = await state.references(ExpiryPlan(head=state.head), before)
     assert table.path("data/a.parquet") in await named(found, retained=False)
     assert statistics in found.expired
     assert before_address in found.tolerated
@@ -129,7 +129,7 @@ async def test_statistics_go_with_their_snapshot_unless_a_live_one_shares_the_pa
     table.add_statistics(ids[1], path=kept)  # testExpireWithStatisticsFilesWithReuse
     handle = open_table(store(table))
     state = await handle.load()
-    found = await handle.references(state, expiring(state, ids[0], ids[1]))
+    found = await state.references(expiring(state, ids[0], ids[1]))
     assert kept in found.retained
     assert {gone, parts} <= set(found.expired)
     assert {gone, parts}.isdisjoint(found.retained)
@@ -140,7 +140,7 @@ async def test_the_metadata_log_and_the_version_hint_stay_but_need_not_exist():
     first = table.write()
     handle = open_table(store(table))
     state = await handle.load()
-    found = await handle.references(state, ExpiryPlan(head=state.head))
+    found = await state.references(ExpiryPlan(head=state.head))
     assert set(found.tolerated) == {first, table.path("metadata/version-hint.text")}
 
 
@@ -152,7 +152,7 @@ async def test_deletes_and_deletion_vectors_are_references():
     table.commit(data, at_ms=1, delete_entries=[vector, equality])
     handle = open_table(store(table))
     state = await handle.load()
-    found = await handle.references(state, ExpiryPlan(head=state.head))
+    found = await state.references(ExpiryPlan(head=state.head))
     assert await named(found, retained=True) == {data, vector.path, equality.path}
 
 
@@ -166,7 +166,7 @@ async def test_one_manifest_under_two_spellings_is_one_source():
     table.write(document)
     table.store()
     state = await handle.load()
-    found = await handle.references(state, expiring(state, ids[0]))
+    found = await state.references(expiring(state, ids[0]))
     assert len({source.location.match_key for source in found.sources}) == len(found.sources)
 
 
@@ -186,8 +186,8 @@ async def test_a_retained_list_that_cannot_be_read_stops_everything(damage: str)
     handle = open_table(table)
     state = await handle.load()
     with pytest.raises(Unreadable, match="snap-"):
-        await handle.references(state, ExpiryPlan(head=state.head))
-    found = await handle.references(state, expiring(state, ids[1]))
+        await state.references(ExpiryPlan(head=state.head))
+    found = await state.references(expiring(state, ids[1]))
     assert victim not in found.expired, "unreadable on the expired side only shrinks the work"
 
 
@@ -203,9 +203,9 @@ async def test_a_list_that_a_concurrent_commit_took_along_asks_for_a_new_load():
     del memory.bucket("lake").objects[Location.parse(victim).path]
     table.store()
     with pytest.raises(CommitConflict):
-        await handle.references(state, ExpiryPlan(head=state.head))
+        await state.references(ExpiryPlan(head=state.head))
     fresh = await handle.load()
-    assert (await handle.references(fresh, ExpiryPlan(head=fresh.head))).retained
+    assert (await fresh.references(ExpiryPlan(head=fresh.head))).retained
 
 
 async def test_a_store_that_does_not_answer_stops_everything():
@@ -220,7 +220,7 @@ async def test_a_store_that_does_not_answer_stops_everything():
 
     memory.bucket("lake").faults = fail
     with pytest.raises(Unreadable, match="slow down"):
-        await handle.references(state, ExpiryPlan(head=state.head))
+        await state.references(ExpiryPlan(head=state.head))
 
 
 async def test_asking_again_reads_only_new_lists():
@@ -230,12 +230,12 @@ async def test_asking_again_reads_only_new_lists():
     memory.bucket("lake").faults = lambda operation, address: reads.append(address) if operation == "read" else None
     handle = open_table(table)
     state = await handle.load()
-    await handle.references(state, ExpiryPlan(head=state.head))
+    await state.references(ExpiryPlan(head=state.head))
     new = table.commit(table.path("data/new.parquet"), at_ms=9)
     store(table)
     fresh = await handle.load()
     reads.clear()
-    await handle.references(fresh, ExpiryPlan(head=fresh.head))
+    await fresh.references(ExpiryPlan(head=fresh.head))
     assert [address for address in reads if "snap-" in address] == [table.snapshots[-1]["manifest-list"]]
     assert str(new) in reads[0]
 
@@ -251,7 +251,7 @@ async def test_lists_that_contradict_each_other_are_not_believed():
     handle = open_table(store(table))
     state = await handle.load()
     with pytest.raises(Unreadable, match="contradict"):
-        await handle.references(state, ExpiryPlan(head=state.head))
+        await state.references(ExpiryPlan(head=state.head))
 
 
 async def test_an_encrypted_or_unplaceable_manifest_stops_everything():
@@ -262,8 +262,8 @@ async def test_an_encrypted_or_unplaceable_manifest_stops_everything():
         handle = open_table(store(table))
         state = await handle.load()
         with pytest.raises(Unreadable):
-            await handle.references(state, ExpiryPlan(head=state.head))
-        found = await handle.references(state, expiring(state, ids[0]))
+            await state.references(ExpiryPlan(head=state.head))
+        found = await state.references(expiring(state, ids[0]))
         assert found.sources
 
 

@@ -83,7 +83,7 @@ async def test_a_class_made_from_a_known_one_is_not_known(tmp_path: Path):
     found = IcebergCatalog("prod", lake.properties, LocalStorage(), LocalWriter())
     assert await found.commit_style() is CommitStyle.UNKNOWN
     handle = await table.open()
-    plan = handle.plan_expiry(await handle.load(), POLICY, later(**OLD))
+    plan = (await handle.load()).plan_expiry(POLICY, later(**OLD))
     assert plan.skipped is not None
     assert "nothing is known" in plan.skipped
     await expire(handle)

@@ -49,7 +49,7 @@ async def drop_old(world: World, handle: PaimonTable | None = None) -> Any:
     due = (await handle._with_partitions()).partitions
     old = [partition for partition in due if partition.values == ("2020-01-01",)]
     reload = handle._with_partitions
-    went = await drop.drop_partitions(handle._committer(), handle._lists, reload, old, fence=Ours(), now=NOW)
+    went = await drop.drop_partitions(handle._committer(), handle.lists, reload, old, fence=Ours(), now=NOW)
     return latest(world) if went else None
 
 
@@ -70,8 +70,8 @@ async def live(world: World) -> set[str]:
     """Names of the latest snapshot's files: of all changes of a file the last one counts."""
     handle = world.handle()
     found: dict[Any, str] = {}
-    for meta in await handle._lists.manifests_of((await handle.load()).native.latest):
-        for entry in read_entries(await handle._lists.read_manifest(meta)):
+    for meta in await handle.lists.manifests_of((await handle.load()).native.latest):
+        for entry in read_entries(await handle.lists.read_manifest(meta)):
             if entry["_KIND"] == ADD:
                 found[merge.identity(entry)] = entry["_FILE"]["_FILE_NAME"]
             else:
@@ -244,7 +244,7 @@ async def test_a_lost_lease_commits_nothing(world: World) -> None:
     before = dict(world.bucket.objects)
     handle = world.handle()
     with pytest.raises(LeaseLost):
-        await drop.drop_partitions(handle._committer(), handle._lists, handle._native, [], fence=Lost(), now=NOW)
+        await drop.drop_partitions(handle._committer(), handle.lists, handle._native, [], fence=Lost(), now=NOW)
     assert world.bucket.objects == before
 
 
@@ -291,7 +291,7 @@ async def test_a_latest_snapshot_with_fields_we_do_not_know_is_not_committed_on(
     world.table.put_json("snapshot/snapshot-4", document | {"unheardOf": 1})
     handle = world.handle()
     state = await handle.load()
-    plan = handle.plan_expiry(state, CleanupPolicy(), NOW)
+    plan = state.plan_expiry(CleanupPolicy(), NOW)
     assert plan.partitions == ()
     assert "unheardOf" in (plan.skipped or "")
     assert await drop_old(world) is None
@@ -430,7 +430,7 @@ async def test_a_commit_merges_manifests_as_the_options_say(world: World) -> Non
     await drop_old(world)
     state = await world.handle().load()
     handle = world.handle()
-    metas = await handle._lists.manifests_of(state.native.latest)
+    metas = await handle.lists.manifests_of(state.native.latest)
     assert [meta.entries for meta in metas] == [8, 2]
 
 

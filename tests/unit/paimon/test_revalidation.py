@@ -10,6 +10,7 @@ import pytest
 from tests.unit.paimon.conftest import World
 from tests.unit.paimon.test_table import once
 
+from lakesweep.formats.paimon.view import PaimonView
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 
@@ -22,7 +23,9 @@ ONE_BY_ONE = CleanupPolicy(
 )
 
 
-async def test_a_file_that_one_late_tag_spells_as_deleted_and_a_later_one_needs_is_kept(world: World) -> None:
+async def test_a_file_that_one_late_tag_spells_as_deleted_and_a_later_one_needs_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A manifest that was read for the first tag names it as well for the second, and is not read twice."""
     table = world.table
     table.append("b")  # snapshot 1 needs the file that this is about
@@ -38,7 +41,7 @@ async def test_a_file_that_one_late_tag_spells_as_deleted_and_a_later_one_needs_
         table.needs[f"tag/tag-{number}"] = table.needs[f"snapshot/snapshot-{number}"]
 
     handle = world.handle()
-    commit, references = handle.commit_expiry, handle.references
+    commit, references = handle.commit_expiry, PaimonView.references
     late = iter([1])
 
     async def commit_then_tag(*arguments: Any) -> Any:
@@ -46,15 +49,15 @@ async def test_a_file_that_one_late_tag_spells_as_deleted_and_a_later_one_needs_
         tag(2)
         return answer
 
-    async def references_then_tag(state: Any, expiring: Any, before: Any = None) -> Any:
-        found = await references(state, expiring, before)
+    async def references_then_tag(view: Any, expiring: Any, before: Any = None) -> Any:
+        found = await references(view, expiring, before)
         if "tag/tag-2" in table.needs:
             for number in late:
                 tag(number)
         return found
 
     handle.commit_expiry = commit_then_tag  # type: ignore[method-assign]
-    handle.references = references_then_tag  # type: ignore[method-assign]
+    monkeypatch.setattr(PaimonView, "references", references_then_tag)
     run = await world.bench.run(handle, ONE_BY_ONE)
     assert run.outcome is Outcome.DONE, run.reason
     assert "tag/tag-1" in table.needs

@@ -526,13 +526,13 @@ async def test_an_id_that_is_used_again_after_a_rollback_is_another_snapshot(wor
     history(world)
     handle = world.handle()
     state = await handle.load()
-    plan = handle.plan_expiry(state, OLD, NOW)
+    plan = state.plan_expiry(OLD, NOW)
     assert "6" in [snapshot.id for snapshot in plan.expire]
     world.table.rollback(2)
     world.table.append("c")
     world.table.append("c")
     fresh = await handle.load()
-    references = await handle.references(fresh, plan)
+    references = await fresh.references(plan)
     assert world.table.address + "/snapshot/snapshot-6" in references.retained
     assert world.table.address + "/snapshot/snapshot-5" in references.expired
 
@@ -753,10 +753,10 @@ async def test_what_is_kept_can_be_explained(world: World) -> None:
     handle = world.handle()
     state = await handle.load()
     manifest = Location.parse(f"{world.table.address}/manifest/{world.table.lines['main'].metas[0]['_FILE_NAME']}")
-    assert {"snapshot 1 leads to it", "tag x leads to it"} <= set(await handle.explain(state, manifest))
+    assert {"snapshot 1 leads to it", "tag x leads to it"} <= set(await state.explain(manifest))
     snapshot = Location.parse(f"{world.table.address}/snapshot/snapshot-2")
-    assert await handle.explain(state, snapshot) == ("snapshot 2 leads to it",)
-    assert await handle.explain(state, Location.parse(f"{world.table.address}/manifest/unknown")) == ()
+    assert await state.explain(snapshot) == ("snapshot 2 leads to it",)
+    assert await state.explain(Location.parse(f"{world.table.address}/manifest/unknown")) == ()
 
 
 def spec(world: World, database: str | None = None) -> DatasetSpec:
@@ -828,8 +828,8 @@ async def test_nothing_is_expired_beyond_what_the_plan_let_go_of(world: World) -
     history(world)
     handle = world.handle()
     state = await handle.load()
-    plan = handle.plan_expiry(state, CleanupPolicy(max_snapshot_age=timedelta(0), min_snapshots_to_keep=5), NOW)
-    await handle.references(state, plan)
+    plan = state.plan_expiry(CleanupPolicy(max_snapshot_age=timedelta(0), min_snapshots_to_keep=5), NOW)
+    await state.references(plan)
     _, committed = await handle.commit_expiry(state, OLD, NOW, _Ours())
     assert [snapshot.id for snapshot in committed.expire] == [snapshot.id for snapshot in plan.expire] == ["1", "2"]
 
@@ -848,7 +848,7 @@ async def test_references_without_expiry_name_everything(world: World) -> None:
     history(world)
     handle = world.handle()
     state = await handle.load()
-    references = await handle.references(state, ExpiryPlan(head=state.head))
+    references = await state.references(ExpiryPlan(head=state.head))
     assert references.expired == ()
     assert all(source.retained for source in references.sources)
 

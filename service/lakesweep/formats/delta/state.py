@@ -1,4 +1,4 @@
-"""A Delta table as loaded at one moment. Values only; the algorithm sees them as `TableState.native`."""
+"""A Delta table as loaded at one moment. Values only; `DeltaView` is what the algorithm sees."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from lakesweep.formats.iceberg import ref_history
 from lakesweep.formats.iceberg.catalog import CommitStyle
 from lakesweep.formats.iceberg.metadata import RETENTION_PROPERTIES, Ref, StatisticsEntry, TableMetadata
 from lakesweep.formats.iceberg.metadata_source import CatalogSource
-from lakesweep.formats.iceberg.state import IcebergState
+from lakesweep.formats.iceberg.view import IcebergView
 from lakesweep.model.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -52,7 +52,6 @@ from lakesweep.model.errors import (
 )
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.run import Fence
-from lakesweep.ports.table import TableState
 
 RETRIES = 4
 """As Iceberg's own `commit.retry.num-retries`."""
@@ -93,16 +92,16 @@ class ExpiryCommit:
     """One table's way to commit. `load` reads it anew, `plan` is the pure decision, `read` one metadata file."""
 
     source: CatalogSource
-    load: Callable[[], Awaitable[TableState]]
-    plan: Callable[[TableState], ExpiryPlan]
+    load: Callable[[], Awaitable[IcebergView]]
+    plan: Callable[[IcebergView], ExpiryPlan]
     read: ref_history.ReadMetadata
     fence: Fence
 
-    async def run(self, state: TableState) -> tuple[TableState, ExpiryPlan]:
+    async def run(self, state: IcebergView) -> tuple[IcebergView, ExpiryPlan]:
         """The state after the commit and what was committed; an empty plan commits nothing."""
         planned = state.table_uuid
         trouble: LakesweepError | None = None
-        sent: tuple[TableState, ExpiryPlan] | None = None
+        sent: tuple[IcebergView, ExpiryPlan] | None = None
         for attempt in range(RETRIES + 1):
             if attempt:
                 await asyncio.sleep(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
@@ -125,14 +124,14 @@ class ExpiryCommit:
         raise trouble or CommitConflict("the expiry was committed, yet its snapshots are still in the table")
 
     async def _confirmed(
-        self, before: TableState, plan: ExpiryPlan, after: TableState
-    ) -> tuple[TableState, ExpiryPlan]:
-        await self._verify(_native(before).metadata, plan, _native(after).metadata)
+        self, before: IcebergView, plan: ExpiryPlan, after: IcebergView
+    ) -> tuple[IcebergView, ExpiryPlan]:
+        await self._verify(before.native.metadata, plan, after.native.metadata)
         return after, plan
 
-    async def _attempt(self, state: TableState, plan: ExpiryPlan) -> LakesweepError | None:
+    async def _attempt(self, state: IcebergView, plan: ExpiryPlan) -> LakesweepError | None:
         """None when the catalog says that it is done, else what to make of its answer."""
-        native, catalog = _native(state), self.source.catalog
+        native, catalog = state.native, self.source.catalog
         style = await catalog.commit_style()
         try:
             await catalog.commit(
@@ -236,12 +235,7 @@ def _described(statistics: tuple[StatisticsEntry, ...], snapshots: set[int]) -> 
     return sorted({entry.snapshot_id for entry in statistics} & snapshots)
 
 
-def _happened(plan: ExpiryPlan, after: TableState) -> bool:
-    metadata = _native(after).metadata
+def _happened(plan: ExpiryPlan, after: IcebergView) -> bool:
+    metadata = after.native.metadata
     left = {str(entry.id) for entry in metadata.snapshots} & {snapshot.id for snapshot in plan.expire}
     return not left and not {ref.name for ref in metadata.refs} & set(plan.drop_refs)
-
-
-def _native(state: TableState) -> IcebergState:
-    native: IcebergState = state.native
-    return native

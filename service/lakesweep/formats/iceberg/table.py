@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakesweep.formats import special_files
 from lakesweep.formats.iceberg import (
     expire,
-    explain,
-    foreign_tables,
     identity,
     layout,
     metadata,
     ref_history,
-    references,
-    retention,
-    state,
     unsupported,
 )
 from lakesweep.formats.iceberg.catalog import Pointer
@@ -27,17 +20,15 @@ from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.formats.iceberg.metadata_source import CatalogSource, Source
 from lakesweep.formats.iceberg.pending_manifests import PendingManifests
 from lakesweep.formats.iceberg.rivals import Rivals
-from lakesweep.formats.iceberg.state import IcebergState
+from lakesweep.formats.iceberg.view import IcebergState, IcebergView, build, ids
 from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
-from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
+from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
-from lakesweep.ports.references import References
 from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.table import TableState
+from lakesweep.ports.table import TableView, own_view
 
 _LOAD_ATTEMPTS = 3
 
@@ -49,15 +40,15 @@ class IcebergTable:
         self.ref = ref
         self.executable = source.executable
         self._source = source
-        self._storage = storage
+        self.storage = storage
         self._tenant_root = tenant_root
         self._place: Location | None = None
-        self._lists = ManifestLists(storage)
-        self._rivals = Rivals(storage, self._lists)
-        self._pending = PendingManifests(storage)
+        self.lists = ManifestLists(storage)
+        self.rivals = Rivals(storage, self.lists)
+        self.pending = PendingManifests(storage)
         self._no_expiry: tuple[int | None, str | None] = (None, None)
         """The answer, and the hash of the metadata file that it holds for: finding out means parsing all of it."""
-        self._committed_away: frozenset[int] = frozenset()
+        self.committed_away: frozenset[int] = frozenset()
         """Snapshots that this handle has expired. One that is in the table again was put back, and is live."""
 
     async def head(self) -> str:
@@ -68,7 +59,7 @@ class IcebergTable:
         """As its metadata says; if that cannot be read, the directory above the `metadata/` that the catalog names."""
         return self._place
 
-    async def load(self) -> TableState:
+    async def load(self) -> IcebergView:
         """The table as its catalog points at it now."""
         try:
             pointer, address, data = await self._current()
@@ -80,9 +71,9 @@ class IcebergTable:
         unsupported.refuse_outdated(parsed, pointer)
         if self._no_expiry[0] != hash(data):
             self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
-        pending = await self._pending.find(parsed, self._tenant_root)
+        pending = await self.pending.find(parsed, self._tenant_root)
         native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1], pending=pending)
-        return state.build(self.ref, native, self._tenant_root)
+        return build(self, native, self._tenant_root)
 
     async def places(self) -> tuple[str, tuple[Location, ...]]:
         """The head, and where files are kept at it, even of a table that may not be cleaned."""
@@ -93,83 +84,40 @@ class IcebergTable:
             return address, (Location.parse(address.rpartition("/metadata/")[0] or address),)
         return address, layout.places_of(known.location, known.properties, known.named)
 
-    async def load_at(self, head: str, now_state: TableState) -> TableState | None:
+    async def load_at(self, head: str, now_view: TableView) -> IcebergView | None:
         """An earlier metadata file of the same table, if it is still there."""
         earlier = await self._read(head)
-        if earlier is None or earlier.uuid != now_state.table_uuid:
+        if earlier is None or earlier.uuid != now_view.table_uuid:
             return None
-        native = replace(_native(now_state), metadata=earlier)
+        native = replace(own_view(IcebergView, now_view).native, metadata=earlier)
         try:
-            return state.build(self.ref, native, self._tenant_root)
+            return build(self, native, self._tenant_root)
         except Refused:
             return None
 
-    def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """Iceberg's own rules; nothing at all where the catalog could not commit it."""
-        native = _native(state)
-        plan = retention.plan(native.metadata, policy, now)
-        if native.no_expiry is None or plan.empty:
-            return plan
-        waiting = tuple(KeptSnapshot(id=snapshot.id, why="its expiry is skipped") for snapshot in plan.expire)
-        return ExpiryPlan(head=plan.head, keep=plan.keep + waiting, skipped=native.no_expiry)
-
     async def commit_expiry(
-        self, state: TableState, policy: CleanupPolicy, now: datetime, fence: Fence
-    ) -> tuple[TableState, ExpiryPlan]:
+        self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
+    ) -> tuple[IcebergView, ExpiryPlan]:
         """Through the catalog, retried from fresh metadata, verified afterwards."""
         if not isinstance(self._source, CatalogSource):
             raise Refused("plan_only", f"{self.ref} has no catalog to commit to")
         commit = expire.ExpiryCommit(
             source=self._source,
             load=self.load,
-            plan=lambda fresh: self.plan_expiry(fresh, policy, now),
+            plan=lambda fresh: fresh.plan_expiry(policy, now),
             read=self._read,
             fence=fence,
         )
-        after, committed = await commit.run(state)
-        self._committed_away |= _ids(committed)
+        after, committed = await commit.run(own_view(IcebergView, view))
+        self.committed_away |= ids(committed)
         return after, committed
-
-    async def references(self, state: TableState, expiring: ExpiryPlan, before: TableState | None = None) -> References:
-        """Raises CommitConflict when the table has moved on and took a manifest list along: load and ask again."""
-        current = _native(state).metadata
-        earlier = await self._verified(current, _native(before).metadata) if before else None
-        try:
-            found = await references.collect(self._lists, current, _ids(expiring) - self._committed_away, earlier)
-            found = replace(found, tolerated=(*found.tolerated, *await self._pending.named()))
-            return await self._rivals.keep(found, current, state.roots)
-        except NotFound as exc:
-            if await self.head() != state.head:
-                raise CommitConflict(f"{self.ref} was committed to while its manifest lists were read") from exc
-            raise Unreadable(exc.address, "a retained snapshot names it, but storage has no such object") from exc
-
-    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:
-        """Another table's metadata among the unreferenced files. A link would not be among them."""
-        beside_head = Location.parse(state.head.rpartition("/")[0])
-        await special_files.refuse(self._storage, *{beside_head, state.location.join("metadata")})
-        own = _native(state).metadata
-        # What rivals keep is referenced by now; it is judged all the same.
-        unreferenced = [*unreferenced, *(path for path in self._rivals.found if path not in set(unreferenced))]
-        whole = await self._rivals.listed(own) if len(unreferenced) >= METADATA_SHOWN else unreferenced
-        evidence = await foreign_tables.find(self._storage, own, unreferenced, state.roots)
-        self._rivals.leave_to_check(whole, own)
-        if evidence and await self.head() != state.head:
-            # It may be a commit that was under way when the table was read.
-            now = await self.load()
-            return await foreign_tables.find(self._storage, _native(now).metadata, unreferenced, now.roots)
-        return evidence
 
     async def has_newcomers(self) -> bool:
         """Has a metadata file come that nobody has looked at? Also one that no catalog of ours knows."""
-        return await self._rivals.have_come()
+        return await self.rivals.have_come()
 
-    async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
+    async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Nothing: the metadata was complete before the first file went."""
-
-    async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
-        """Which snapshots and refs lead to a manifest or to a file named directly."""
-        held = await explain.explain(self._lists, _native(state).metadata, source)
-        return (*held, *await self._pending.explain(source))
 
     async def _current(self) -> tuple[Pointer, str, bytes]:
         """The pointer, and the address and contents of the metadata file that it names."""
@@ -179,13 +127,13 @@ class IcebergTable:
             above, found, _ = address.rpartition("/metadata/")
             self._place = Location.parse(above) if found else None
             try:
-                return pointer, address, await self._storage.read(Location.parse(address))
+                return pointer, address, await self.storage.read(Location.parse(address))
             except NotFound as exc:
                 if await self.head() == address:
                     raise Unreadable(address, "the catalog points at it, but storage has no such object") from exc
         raise CommitConflict(f"{self.ref} is being committed to faster than it can be read")
 
-    async def _verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
+    async def verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
         """An earlier state frees files only if no ref was lost on the way from it; unknown frees nothing."""
         found = await ref_history.verify(current, earlier, earlier.refs, self._read)
         if found.lost:
@@ -194,7 +142,7 @@ class IcebergTable:
 
     async def _read(self, address: str) -> TableMetadata | None:
         try:
-            data = await self._storage.read(Location.parse(address))
+            data = await self.storage.read(Location.parse(address))
             return await asyncio.to_thread(metadata.parse, address, data)
         except LakesweepError:
             return None
@@ -205,12 +153,3 @@ def _address(text: str) -> str:
         return Location.parse(text).raw
     except ValueError as exc:
         raise Unreadable(text, f"the catalog's pointer is {exc}") from exc
-
-
-def _ids(plan: ExpiryPlan) -> frozenset[int]:
-    return frozenset(int(snapshot.id) for snapshot in plan.expire)
-
-
-def _native(state: TableState) -> IcebergState:
-    native: IcebergState = state.native
-    return native

@@ -1,4 +1,4 @@
-"""From a log to a TableState: options, roots, layout, and what is needed to decide. Reads manifests only where
+"""From a log to a PaimonView: options, roots, layout, and what is needed to decide. Reads manifests only where
 partitions expire."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,10 +19,12 @@ from lakesweep.formats.paimon.options import TableOptions, external_roots, read_
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.formats.paimon.view import PaimonView
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
-from lakesweep.model.table import TableRef
-from lakesweep.ports.table import TableState
+
+if TYPE_CHECKING:
+    from lakesweep.formats.paimon.table import PaimonTable
 
 _log = structlog.get_logger(__name__)
 
@@ -57,24 +60,24 @@ async def with_partitions(native: PaimonState, lists: ListReader, files: TableFi
     )
 
 
-async def table_state(
-    ref: TableRef, files: TableFiles, lists: ListReader, native: PaimonState, tenant_root: Location
-) -> TableState:
+async def table_view(table: PaimonTable, native: PaimonState) -> PaimonView:
     """What the algorithm sees of a table."""
+    place = table.location
     schemas = (*native.log.schemas, *native.log.other_schemas)
-    outside = external_places(schemas, files.location, tenant_root)
-    return TableState(
-        ref=ref,
+    outside = external_places(schemas, place, table.tenant_root)
+    return PaimonView(
+        ref=table.ref,
         head=native.log.head,
         table_uuid=native.log.table_id,
-        location=files.location,
-        roots=(files.location.as_directory(), *outside),
+        location=place,
+        roots=(place.as_directory(), *outside),
         snapshots=tuple(expiry.as_model(snapshot, native) for snapshot in native.snapshots),
-        layout=_layout(native.log, native.options, files.location, outside),
+        layout=_layout(native.log, native.options, place, outside),
         stream=_stream(native.log),
-        estimated_files=await _live_files(native, lists),
+        estimated_files=await _live_files(native, table.lists),
         history=tuple(snapshot.location.raw for snapshot in (*native.snapshots, *native.changelogs)),
         native=native,
+        table=table,
     )
 
 

@@ -14,7 +14,7 @@ from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaimonState:
-    """What `TableState.native` holds for a Paimon table."""
+    """What was read of a table, before anything is made of it."""
 
     log: Log
     options: TableOptions

@@ -13,23 +13,21 @@ import json
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import cast
 
 import structlog
 
 from lakesweep.cleanup.write_gate import GatedWriter
-from lakesweep.formats.paimon import directories, drop, expiry, load, newest, reader
+from lakesweep.formats.paimon import drop, expiry, load, newest, reader
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
-from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.released_snapshots import GivenUp
-from lakesweep.formats.paimon.requirements import retained_roots
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.formats.paimon.view import LOOKS, PaimonView
 from lakesweep.formats.unpublished_files import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
@@ -37,14 +35,11 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
-from lakesweep.ports.references import References
 from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage, Writer
-from lakesweep.ports.table import TableState
+from lakesweep.ports.table import TableView, own_view
 
 _log = structlog.get_logger(__name__)
-_LOOKS = 5
-"""How often a table that somebody else is expiring is looked at again."""
 
 
 @dataclass(kw_only=True)
@@ -64,69 +59,65 @@ class PaimonTable:
     def __post_init__(self) -> None:
         if self.writer is not None:
             self.writer = GatedWriter(self.writer, (self.location,))
-        self._files = TableFiles(storage=self.storage, location=self.location)
-        self._lists = ListReader(self._files)
-        self._references = ReferenceReader(self._files, self._lists)
-        self._given_up = GivenUp()
-        self._offered: frozenset[str] | None = None
+        self.files = TableFiles(storage=self.storage, location=self.location)
+        self.lists = ListReader(self.files)
+        self.reference_reader = ReferenceReader(self.files, self.lists)
+        self.given_up = GivenUp()
+        self.offered: frozenset[str] | None = None
         """What the last references let go of files for: nothing else may be given up."""
-        self._emptied: tuple[str, ...] = ()
+        self.emptied: tuple[str, ...] = ()
         self._known: dict[str, PaimonSnapshot] = {}
 
     async def head(self) -> str:
         """Identity of everything that protects files, from listings and the latest snapshot."""
         why = f"{self.location} was committed to while it was being read"
-        for _ in range(_LOOKS):
-            listing = await reader.list_log(self._files)
+        for _ in range(LOOKS):
+            listing = await reader.list_log(self.files)
             try:
-                head = await reader.head_of(self._files, listing, without=self._given_up.names)
+                head = await reader.head_of(self.files, listing, without=self.given_up.names)
             except NotFound as exc:
                 why = str(exc)  # the latest snapshot was rolled back between the listing and the read
             else:
-                if not await reader.has_gone_on(self._files, listing):
+                if not await reader.has_gone_on(self.files, listing):
                     return head
-        raise Indeterminate(f"{why}, {_LOOKS} times in a row: the table changes too fast")
+        raise Indeterminate(f"{why}, {LOOKS} times in a row: the table changes too fast")
 
     def place(self) -> Location:
         """As it was given or discovered."""
         return self.location
 
-    async def load(self) -> TableState:
+    async def load(self) -> PaimonView:
         """Read everything that protects files."""
         looks = 0
         while True:
             looks += 1
             try:
                 native = await self._with_partitions()
-                return await load.table_state(self.ref, self._files, self._lists, native, self.tenant_root)
+                return await load.table_view(self, native)
             except Vanished:
-                if looks == _LOOKS:
+                if looks == LOOKS:
                     raise
 
-    async def load_at(self, head: str, now_state: TableState) -> TableState | None:  # noqa: ARG002
+    async def load_at(self, head: str, now_view: TableView) -> PaimonView | None:  # noqa: ARG002
         """Nothing is ever committed away: a snapshot that was to expire is there until its file is deleted, and from
         then on what it alone named is an orphan like any other."""
         return None
 
-    def plan_expiry(self, state: TableState, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """Which snapshots, changelogs and partitions go."""
-        return expiry.plan_expiry(state.native, state.head, policy, now)
-
     async def commit_expiry(
-        self, state: TableState, policy: CleanupPolicy, now: datetime, fence: Fence
-    ) -> tuple[TableState, ExpiryPlan]:
+        self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
+    ) -> tuple[PaimonView, ExpiryPlan]:
         """Drop partitions, leave changelogs behind where they outlive snapshots, and give the snapshots up."""
-        dropped = await self._drop_partitions(state.native, now, fence)
+        dropped = await self._drop_partitions(own_view(PaimonView, view).native, now, fence)
         fresh = await self.load()
-        planned = expiry.plan_expiry(fresh.native, fresh.head, policy, now)
+        planned = fresh.plan_expiry(policy, now)
         going = expiry.resolve(fresh.native, planned)
-        if self._offered is not None:
-            going = [snapshot for snapshot in going if snapshot.key in self._offered]
+        if self.offered is not None:
+            going = [snapshot for snapshot in going if snapshot.key in self.offered]
         await fence.check()
         if fresh.native.options.decoupled:
             await self._leave_changelogs(fresh.native.log, [one for one in going if one.role is Role.SNAPSHOT])
         expired = tuple(expiry.as_model(snapshot, fresh.native) for snapshot in going)
-        self._given_up.add(going)
+        self.given_up.add(going)
         committed = replace(
             planned,
             expire=expired,
@@ -135,78 +126,39 @@ class PaimonTable:
         )
         return await self.load(), committed
 
-    async def references(
-        self,
-        state: TableState,
-        expiring: ExpiryPlan,
-        before: TableState | None = None,  # noqa: ARG002 - see load_at
-    ) -> References:
-        """What names files. If a snapshot goes while it is being read, the table is looked at again."""
-        looks = 0
-        while True:
-            looks += 1
-            native: PaimonState = state.native
-            going = self._given_up.still_going(expiry.resolve(native, expiring))
-            try:
-                found = await self._references.collect(native, going, decoupled=native.options.decoupled)
-                self._offered = frozenset(snapshot.key for snapshot in going)
-                self._emptied = self._emptied or await self._directories(native, going)
-            except Vanished:
-                fresh = await self.load()
-                if fresh.head == state.head or looks == _LOOKS:
-                    raise
-                state = fresh
-            else:
-                return found
-
-    async def foreign_owner(self, state: TableState, unreferenced: Sequence[str]) -> str | None:  # noqa: ARG002
-        """Places outside of Paimon's own directories are reserved, so another table inside is never touched, unless its
-        home is a partition or an external path: then its buckets are where ours would be."""
-        other = next(iter(unreferenced), None)
-        return other and f"{other} belongs to another table, among the files of this one: move one of them"
-
     async def closed(self) -> None:
         """The expired snapshots' own files are gone. One that is still there, whatever kept it, gets all of its files
         back; and other readers are told where history begins now."""
-        roles = self._given_up.roles
-        listed = {role: await self._files.names(role) for role in roles}
-        back = self._given_up.take_back((role, one.name) for role in roles for one in listed[role])
+        roles = self.given_up.roles
+        listed = {role: await self.files.names(role) for role in roles}
+        back = self.given_up.take_back((role, one.name) for role in roles for one in listed[role])
         if back:
             _log.warning("expired_snapshots_still_there", snapshots=[one.label for one in back])
         await self._tell_where_history_begins(roles)
 
-    async def after_sweep(self, state: TableState, expiring: ExpiryPlan) -> None:
+    async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Tell other readers where history begins now, and remove directories that nobody uses any more."""
         await self._tell_where_history_begins(expiry.roles_of(expiring))
-        if self._emptied:
-            await self.tidy.within(state.roots).remove_empty_directories(state.location, self._emptied)
-        await self._remove_old_empty_directories(state)
+        if self.emptied:
+            await self.tidy.within(view.roots).remove_empty_directories(view.location, self.emptied)
+        await self._remove_old_empty_directories(own_view(PaimonView, view))
 
     async def _tell_where_history_begins(self, roles: Iterable[Role]) -> None:
         for role in roles:
-            numbers = reader.numbers(await self._files.names(role), role)
+            numbers = reader.numbers(await self.files.names(role), role)
             if numbers:
                 await self._write_hint(role, "EARLIEST", numbers[0])
 
-    async def _remove_old_empty_directories(self, state: TableState) -> None:
+    async def _remove_old_empty_directories(self, view: PaimonView) -> None:
         """Partition and bucket directories that have been empty for long. One that was emptied just now stays for a
         while: a writer may have made it for the file it is about to write."""
-        layout = cast("PaimonLayout", state.layout)
         older_than = await self.storage.now() - GRACE_FLOOR
-        tidy = self.tidy.within(state.roots)
-        for root in state.roots:
+        tidy = self.tidy.within(view.roots)
+        for root in view.roots:
             found = await tidy.empty_directories(root, older_than)
-            ours = [path for path in found if layout.is_data_directory(path)]
+            ours = [path for path in found if view.layout.is_data_directory(path)]
             if ours:
                 await tidy.remove_empty_directories(root, ours)
-
-    async def explain(self, state: TableState, source: Location) -> tuple[str, ...]:
-        """Which snapshots, tags, branches and changelogs lead to a manifest or to a file that one names itself."""
-        native: PaimonState = state.native
-        roots = retained_roots(native, (), decoupled=native.options.decoupled)
-        return tuple(
-            [f"{root.snapshot.label} leads to it" for root in roots if await self._references.leads(root, source)]
-        )
 
     async def compact_manifests(self, now: datetime, fence: Fence) -> PaimonSnapshot | None:
         """Merge the latest snapshot's manifests in a commit of its own; None when there is nothing to merge."""
@@ -214,25 +166,25 @@ class PaimonTable:
 
     async def places(self) -> tuple[Location, ...]:
         """Every directory this table may keep files in, for whoever looks for overlaps."""
-        schemas = await reader.read_schemas(self._files)
+        schemas = await reader.read_schemas(self.files)
         return (self.location.as_directory(), *load.external_places(schemas, self.location, self.tenant_root))
 
     async def _native(self) -> PaimonState:
         try:
-            log = await reader.read_log(self._files, without=self._given_up.names, known=self._known)
+            log = await reader.read_log(self.files, without=self.given_up.names, known=self._known)
         except (Refused, Unreadable) as exc:
             await self._put_back(exc)
             raise
-        native = load.native_state(log, checked_at=self.checked.get(self.location.raw), given_up=self._given_up.keys)
-        self._given_up.check_not_needed(native)
+        native = load.native_state(log, checked_at=self.checked.get(self.location.raw), given_up=self.given_up.keys)
+        self.given_up.check_not_needed(native)
         return native
 
     async def _put_back(self, trouble: LakesweepError) -> None:
         """If a rollback to a snapshot was under way while this run closed it, none is left. What the hint names and we
         took away belongs there again."""
-        if not self._given_up.keys or reader.numbers(await self._files.names(Role.SNAPSHOT), Role.SNAPSHOT):
+        if not self.given_up.keys or reader.numbers(await self.files.names(Role.SNAPSHOT), Role.SNAPSHOT):
             return
-        wanted = self._given_up.snapshot(await newest.latest_hint(self._files))
+        wanted = self.given_up.snapshot(await newest.latest_hint(self.files))
         if wanted is None:
             return
         await self._writing().put(wanted.location, json.dumps(wanted.document, indent=2).encode(), create_only=True)
@@ -243,14 +195,7 @@ class PaimonTable:
 
     async def _with_partitions(self) -> PaimonState:
         native = await self._native()
-        return await load.with_partitions(native, self._lists, self._files)
-
-    async def _directories(self, native: PaimonState, going: Sequence[PaimonSnapshot]) -> tuple[str, ...]:
-        """What a sweep may leave empty, if the table wants empty directories removed."""
-        if not native.options.clean_empty_directories:
-            return ()
-        metas = await self._references.going_manifests(going)
-        return await directories.directories_of(self._files, self._lists, native, metas)
+        return await load.with_partitions(native, self.lists, self.files)
 
     async def _drop_partitions(self, native: PaimonState, now: datetime, fence: Fence) -> list[Partition]:
         """Commit the drops, batch by batch; the partitions that really went."""
@@ -260,7 +205,7 @@ class PaimonTable:
         for start in range(0, len(due), size):
             batch = due[start : start + size]
             dropped += await drop.drop_partitions(
-                self._committer(), self._lists, self._with_partitions, batch, fence=fence, now=now
+                self._committer(), self.lists, self._with_partitions, batch, fence=fence, now=now
             )
         if due:
             self.checked[self.location.raw] = now
@@ -271,8 +216,8 @@ class PaimonTable:
         snapshot that was rolled back."""
         left: dict[int, Location] = {}
         for snapshot in snapshots:
-            if await reader.still_stands(self._files, snapshot):
-                left[snapshot.id] = self._files.at(Role.CHANGELOG, f"changelog-{snapshot.id}")
+            if await reader.still_stands(self.files, snapshot):
+                left[snapshot.id] = self.files.at(Role.CHANGELOG, f"changelog-{snapshot.id}")
                 document = json.dumps(snapshot.document, indent=2).encode()
                 await self._writing().put(left[snapshot.id], document, create_only=False)
         await self._check_not_replaced(log, left.values())
@@ -281,8 +226,8 @@ class PaimonTable:
 
     async def _check_not_replaced(self, log: Log, written: Iterable[Location]) -> None:
         """What was written for a table must not stay for another one that is or will be created in its place."""
-        schemas = reader.numbers(await self._files.names("schema"), "schema")
-        if schemas and await reader.table_id(self._files, schemas[0]) == log.table_id:
+        schemas = reader.numbers(await self.files.names("schema"), "schema")
+        if schemas and await reader.table_id(self.files, schemas[0]) == log.table_id:
             return
         await self.tidy.within((self.location,)).discard([place.raw for place in written])
         raise Refused("table_changed", "the table was dropped while its snapshots were to expire")
@@ -292,12 +237,12 @@ class PaimonTable:
         if self.writer is None:
             return
         try:
-            await self.writer.put(self._files.at(directory, hint), str(number).encode(), create_only=False)
+            await self.writer.put(self.files.at(directory, hint), str(number).encode(), create_only=False)
         except StorageError as exc:
             _log.warning("hint_not_written", directory=directory, hint=hint, why=str(exc))
 
     def _committer(self) -> Committer:
-        return Committer(self._files, self._lists, self._writing(), self.tidy.within((self.location,)))
+        return Committer(self.files, self.lists, self._writing(), self.tidy.within((self.location,)))
 
     def _writing(self) -> Writer:
         if self.writer is None:
