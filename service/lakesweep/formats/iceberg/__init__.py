@@ -5,7 +5,7 @@ table.py           the Table port: START HERE; it only calls what follows
 source.py          where the pointer comes from: a catalog, or a bare location that proves nothing
 catalog.py         pyiceberg's catalogs; rest.py what it lacks; fileio.py lets it use our stores; catalog_errors.py
 metadata.py        metadata.json -> values; fields.py reads its JSON field by field; refusals.py what may not be cleaned
-state.py           values -> TableState; layout.py names and places
+view.py            values -> IcebergView, which plans and names references; layout.py names and places
 retention.py       values -> which snapshots go (pure)
 expire.py          the commit; rewrite.py what a client-side one would lose; history.py whether a ref was lost
 references.py      snapshots -> everything that names files; manifest_lists.py reads and remembers
