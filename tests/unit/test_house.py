@@ -63,3 +63,13 @@ def test_the_modules_in_the_pictures_exist():
     named = set(re.findall(r"service/lakesweep/[\w/*]+\.py", "".join(pages)))
     assert len(named) > 50
     assert {name for name in named if not list(ROOT.glob(name))} == set()
+
+
+def test_nothing_asks_for_a_scheme_by_name_outside_storage():
+    """`Location` answers such questions: whoever compares schemes would have to learn of each new storage."""
+    asks = re.compile(r"""scheme\s*(==|!=)\s*["']|scheme in [({\[]|startswith\(\(?["'](file|s3|gs|abfss?|hdfs):""")
+    service = ROOT / "service" / "lakesweep"
+    answers = {service / "model" / "location.py", *(service / "storage").rglob("*.py")}
+    files = sorted(set(service.rglob("*.py")) - answers)
+    assert len(files) > 100
+    assert [str(file.relative_to(ROOT)) for file in files if asks.search(file.read_text())] == []

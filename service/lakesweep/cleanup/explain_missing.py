@@ -11,12 +11,22 @@ from lakesweep.model.location import Location
 
 async def explain(missing: Sequence[str], roots: Iterable[Location]) -> str:
     """A sentence to add to a refusal, naming the link; empty where there is none."""
-    if not missing or not missing[0].startswith("file:"):
+    path = _local_path(missing[0]) if missing else None
+    if path is None:
         return ""
-    link = await asyncio.to_thread(_first_link, Path(Location.parse(missing[0]).path), [one.path for one in roots])
+    link = await asyncio.to_thread(_first_link, path, [one.path for one in roots])
     if link is None:
         return ""
     return f" ({link} is a symbolic link, and a listing follows none: move the files to where the table names them)"
+
+
+def _local_path(text: str) -> Path | None:
+    """Also None for a bare name: formats that match by name know no more of a file."""
+    try:
+        place = Location.parse(text)
+    except ValueError:
+        return None
+    return Path(place.path) if place.is_local else None
 
 
 def _first_link(path: Path, roots: Iterable[str]) -> Path | None:

@@ -220,7 +220,7 @@ class Adapters:
     def artifacts(self) -> Artifacts:
         """Where plans and ledgers are kept: a directory, or a working directory with copies in an object store."""
         place = self._settings.artifacts
-        if place.scheme == "file":
+        if place.is_local:
             return Artifacts(Path(place.path))
         working = self._settings.service.data_dir / "artifacts"
         return Artifacts(

@@ -61,7 +61,7 @@ def as_location(target: str) -> Location | None:
 
 def real(location: Location) -> Location:
     """Where a local path leads, through all links; other stores have none. For comparing only, never to delete by."""
-    return Location("file", "", os.path.realpath(location.path)) if location.scheme == "file" else location
+    return Location("file", "", os.path.realpath(location.path)) if location.is_local else location
 
 
 def root_location(text: str) -> Location:

@@ -58,7 +58,7 @@ class GatedTidy:
 
     async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:
         """Directories below `root` that hold no file and were not touched since; object stores have none."""
-        if root.scheme != "file" or not self._is_ours(root):
+        if not root.is_local or not self._is_ours(root):
             return ()
         found = await asyncio.to_thread(empty_directories, root.path.rstrip("/"), older_than, self._age_by)
         return [Location("file", "", path).raw for path in found]

@@ -52,22 +52,27 @@ class Location:
         return cls(scheme, authority, path)
 
     @property
+    def is_local(self) -> bool:
+        """Is it a path of this machine's file system, rather than a key in a bucket?"""
+        return self.scheme == "file"
+
+    @property
     def raw(self) -> str:
         """The full address. `parse(x.raw) == x`."""
-        if self.scheme == "file":
+        if self.is_local:
             return f"file://{self.path}"
         return f"{self.scheme}://{self.authority}/{self.path}"
 
     @property
     def store(self) -> str:
         """What every address in the same store begins with, as `raw` spells it; and what begins so is in it."""
-        return "file:///" if self.scheme == "file" else f"{self.scheme}://{self.authority}/"
+        return "file:///" if self.is_local else f"{self.scheme}://{self.authority}/"
 
     @property
     def match_key(self) -> str:
         """What addresses are compared by. See `cleanup.addresses` for the same on Arrow columns."""
         path = _SLASHES.sub("/", self.path)
-        if self.scheme == "file":
+        if self.is_local:
             return f"file://{path}"
         return f"{self.scheme}://{self.authority}/{path.lstrip('/')}"
 
@@ -80,12 +85,12 @@ class Location:
         """A place below this one."""
         base = self.path.rstrip("/")
         tail = "/".join(part.strip("/") for part in parts)
-        return Location(self.scheme, self.authority, f"{base}/{tail}" if base or self.scheme == "file" else tail)
+        return Location(self.scheme, self.authority, f"{base}/{tail}" if base or self.is_local else tail)
 
     def as_directory(self) -> Location:
         """The same place with exactly one trailing slash, so that `t1/` never lists `t10/`."""
         path = self.path.rstrip("/")
-        return Location(self.scheme, self.authority, f"{path}/" if path or self.scheme == "file" else "")
+        return Location(self.scheme, self.authority, f"{path}/" if path or self.is_local else "")
 
     def contains(self, other: Location) -> bool:
         """Segment-wise: is `other` strictly below this place? Dot segments are never inside anything."""

@@ -207,7 +207,7 @@ def _columns(kind: Kind, schema: str) -> tuple[str, ...]:
 
 def _key(manifest: Location, key: str) -> str:
     """Keys count from the top of the bucket, which a local folder does not have."""
-    if manifest.scheme == "file":
+    if manifest.is_local:
         raise Unreadable(manifest.raw, "an S3 Inventory can only be read in the bucket that it was delivered to")
     return key
 

@@ -23,7 +23,7 @@ from lakesweep.model.errors import Indeterminate, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import LISTING_SCHEMA
 from lakesweep.ports.table import MatchBy
-from lakesweep.storage.s3.list_parser import decoded_keys
+from lakesweep.storage.s3.keys import decoded_keys
 
 _CSV_BLOCK_BYTES = 1024 * 1024
 _TIME = LISTING_SCHEMA.field("modified_at").type

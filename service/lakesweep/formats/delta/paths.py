@@ -78,7 +78,7 @@ def _parse(text: str) -> Location | None:
 
 def _key(path: str, root: Location) -> str:
     """An absolute path without a scheme is in the table's own store."""
-    return path if root.scheme == "file" else path.lstrip("/")
+    return path if root.is_local else path.lstrip("/")
 
 
 def _place(location: Location | None, text: str, root: Location) -> Place:
@@ -103,7 +103,7 @@ def _elsewhere(location: Location | None, text: str, root: Location) -> str | No
     if location is None or location.authority in (".", ".."):
         return None
     path = posixpath.normpath("/" + location.path.lstrip("/"))
-    found = Location(location.scheme, location.authority, path if location.scheme == "file" else path[1:])
+    found = Location(location.scheme, location.authority, path if location.is_local else path[1:])
     return None if found.match_key.startswith(_below(root)) else found.raw
 
 

@@ -21,9 +21,8 @@ from lakesweep.aio import gather_bounded
 from lakesweep.formats import special_files
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
-from lakesweep.formats.iceberg import decode
-from lakesweep.formats.iceberg.decode import ManifestRow
-from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, plain_text
+from lakesweep.formats.iceberg import beside as iceberg
+from lakesweep.formats.iceberg.beside import ManifestRow
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
@@ -95,7 +94,7 @@ class IcebergNeighbour:
         versions = {
             path: _version(path[len(directory.raw) :])
             for path in found
-            if "/" not in path[len(directory.raw) :] and path.endswith(METADATA_SUFFIXES)
+            if "/" not in path[len(directory.raw) :] and path.endswith(iceberg.METADATA_SUFFIXES)
         }
         counted = sorted({one for one in versions.values() if one is not None}, reverse=True)
         newest = {one for style in (1, 2) for one in [one for one in counted if one[0] == style][:_NEWEST]}
@@ -106,7 +105,7 @@ class IcebergNeighbour:
     async def _metadata(self, place: Location) -> dict[str, Any]:
         try:
             data = await self._storage.read(place)
-            document = parse_json(plain_text(data))
+            document = parse_json(iceberg.plain_text(data))
         except NotFound:
             self._met_gone = True
             return {}
@@ -120,7 +119,7 @@ class IcebergNeighbour:
         """The manifests of one list; none if the file is gone."""
         address, counts = of_snapshot
         found = await self._read(address)
-        return await asyncio.to_thread(decode.decode_list, found[0].raw, found[1], counts) if found else ()
+        return await asyncio.to_thread(iceberg.decode_list, found[0].raw, found[1], counts) if found else ()
 
     async def _data_files_in(self, manifest: ManifestRow) -> frozenset[str]:
         """The live files of one manifest; none if the manifest is gone."""
@@ -131,12 +130,12 @@ class IcebergNeighbour:
         source = ReferenceSource(
             location=place,
             format=FormatName.ICEBERG,
-            kind=decode.MANIFEST,
+            kind=iceberg.MANIFEST,
             retained=True,
             size_bytes=manifest.length,
             entries=manifest.entries,
         )
-        files = await asyncio.to_thread(decode.decode, source, data)
+        files = await asyncio.to_thread(iceberg.decode, source, data)
         return self._addresses(files.column("path").to_pylist())
 
     def _addresses(self, spelled: Iterable[str]) -> frozenset[str]:

@@ -10,14 +10,13 @@ Keys are decoded exactly once: XML entities always, percent signs only if the pa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.storage.s3.keys import decoded_keys, mend, unquote_strictly
 
 _END = b"</ListBucketResult>"
 _ERROR = re.compile(rb"\s*(<\?xml[^>]*\?>\s*)?<Error[\s>]")
@@ -26,8 +25,7 @@ _ENTITY = re.compile(r"&(?:#(\d+)|#x([0-9a-fA-F]+)|(amp|lt|gt|quot|apos));")
 _COLUMNS = ("Key", "Size", "LastModified", "ETag")
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _FREQUENT_ENTITIES = (("&quot;", '"'), ("&#34;", '"'))
-_FREQUENT_ESCAPES = (("%3D", "="), ("%2F", "/"), ("%3A", ":"))
-"""What most etags and most encoded keys hold, replaced in bulk. No right side can become part of another escape."""
+"""What most etags hold, replaced in bulk. No right side can become part of another escape."""
 
 
 class DamagedPage(ValueError):
@@ -158,7 +156,7 @@ def _common_prefixes(body: bytes, *, url_encoded: bool) -> tuple[str, ...]:
     if len(found) != expected:
         raise DamagedPage(f"{expected} common prefixes, {len(found)} of them readable")
     texts = [_resolve_entities(text.decode()) for text in found]
-    return tuple(_unquote(text.replace("+", " ")) for text in texts) if url_encoded else tuple(texts)
+    return tuple(unquote_strictly(text.replace("+", " ")) for text in texts) if url_encoded else tuple(texts)
 
 
 def _next_token(body: bytes) -> str | None:
@@ -181,43 +179,11 @@ def _text(body: bytes, name: bytes) -> str | None:
 
 
 def _without_entities(texts: pa.StringArray) -> pa.StringArray:
-    return _mend(texts, "&", _FREQUENT_ENTITIES, _resolve_entities)
-
-
-def decoded_keys(texts: pa.StringArray) -> pa.StringArray:
-    """Keys as S3 encodes them, in list pages and in inventories: like the fields of a form."""
-    if _holds(texts, "+"):
-        texts = pc.replace_substring(texts, "+", " ")
-    return _mend(texts, "%", _FREQUENT_ESCAPES, _unquote)
-
-
-def _mend(
-    texts: pa.StringArray, sign: str, frequent: tuple[tuple[str, str], ...], decode: Callable[[str], str]
-) -> pa.StringArray:
-    """Replace the frequent escapes in bulk, then decode one by one the texts that still hold the sign."""
-    if not _holds(texts, sign):
-        return texts
-    for escape, character in frequent:
-        if _holds(texts, escape):
-            texts = pc.replace_substring(texts, escape, character)
-    if not _holds(texts, sign):
-        return texts
-    left = pc.match_substring(texts, sign)
-    return pc.replace_with_mask(texts, left, pa.array(map(decode, texts.filter(left).to_pylist()), pa.string()))
-
-
-def _holds(texts: pa.StringArray, part: str) -> bool:
-    """Does any text hold the part? One search over the column's memory."""
-    memory = texts.buffers()[2]
-    return memory is not None and part.encode() in memory.to_pybytes()
+    return mend(texts, "&", _FREQUENT_ENTITIES, _resolve_entities)
 
 
 def _resolve_entities(text: str) -> str:
     return _ENTITY.sub(_character, text)
-
-
-def _unquote(text: str) -> str:
-    return unquote(text, errors="strict")
 
 
 def _character(entity: re.Match[str]) -> str:

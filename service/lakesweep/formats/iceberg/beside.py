@@ -1,0 +1,11 @@
+"""What another format may ask of Iceberg metadata that lies beside its own: the only module here that one imports.
+
+Delta needs it: UniForm keeps Iceberg metadata in a Delta table's directory, and what it names stays.
+"""
+
+from __future__ import annotations
+
+from lakesweep.formats.iceberg.decode import MANIFEST, ManifestRow, decode, decode_list
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, plain_text
+
+__all__ = ["MANIFEST", "METADATA_SUFFIXES", "ManifestRow", "decode", "decode_list", "plain_text"]

@@ -1,0 +1,45 @@
+"""How S3 spells keys, in list pages and in inventories: encoded like the fields of a form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FREQUENT_ESCAPES = (("%3D", "="), ("%2F", "/"), ("%3A", ":"))
+"""What most encoded keys hold, replaced in bulk. No right side can become part of another escape."""
+
+
+def decoded_keys(texts: pa.StringArray) -> pa.StringArray:
+    """Keys as they are, from keys as S3 encodes them."""
+    if _holds(texts, "+"):
+        texts = pc.replace_substring(texts, "+", " ")
+    return mend(texts, "%", _FREQUENT_ESCAPES, unquote_strictly)
+
+
+def mend(
+    texts: pa.StringArray, sign: str, frequent: tuple[tuple[str, str], ...], decode: Callable[[str], str]
+) -> pa.StringArray:
+    """Replace the frequent escapes in bulk, then decode one by one the texts that still hold the sign."""
+    if not _holds(texts, sign):
+        return texts
+    for escape, character in frequent:
+        if _holds(texts, escape):
+            texts = pc.replace_substring(texts, escape, character)
+    if not _holds(texts, sign):
+        return texts
+    left = pc.match_substring(texts, sign)
+    return pc.replace_with_mask(texts, left, pa.array(map(decode, texts.filter(left).to_pylist()), pa.string()))
+
+
+def _holds(texts: pa.StringArray, part: str) -> bool:
+    """Does any text hold the part? One search over the column's memory."""
+    memory = texts.buffers()[2]
+    return memory is not None and part.encode() in memory.to_pybytes()
+
+
+def unquote_strictly(text: str) -> str:
+    """One text; bytes that are no UTF-8 raise."""
+    return unquote(text, errors="strict")
