@@ -252,13 +252,13 @@ HOLES = (
         edit(
             "lakesweep.cleanup.mark",
             "Marking._mark",
-            "(*references.tolerated, *shared)",
+            "(*references.tolerated, *paths)",
             "references.tolerated",
         ),
         edit(
             "lakesweep.cleanup.check",
             "check_again",
-            "if not set(shared) <= set(marked.references.tolerated):",
+            "if not {path for paths in shared.values() for path in paths} <= set(marked.references.tolerated):",
             "if False:",
         ),
     ),
@@ -269,7 +269,7 @@ HOLES = (
         edit(
             "lakesweep.cleanup.check",
             "check_again",
-            "if not set(shared) <= set(marked.references.tolerated):",
+            "if not {path for paths in shared.values() for path in paths} <= set(marked.references.tolerated):",
             "if False:",
         ),
     ),
