@@ -26,6 +26,7 @@ STORIES = 2000
 WANTED = 0.95
 """Of those that are not said to be beyond the simulator."""
 PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
+_NO_PROGRAM = ("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ImportError", "SyntaxError")
 _BEGIN, _END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
 
 
@@ -45,7 +46,12 @@ class Hunted:
 
     @property
     def found(self) -> bool:
-        return self.seed is not None and not self.innocent
+        return self.seed is not None and not self.innocent and not self.broken
+
+    @property
+    def broken(self) -> bool:
+        """What the mutant wrote is no sensible program, so that anything would notice."""
+        return (self.failure or "").startswith(_NO_PROGRAM)
 
 
 def tell(story: str, seed: int) -> str | None:
@@ -192,8 +198,9 @@ def main() -> int:
     hunted: list[Hunted] = []
     for one in hunt_all(wanted, options.stories, options.workers):
         hunted.append(one)
-        where = f"{one.story or ''} {one.seed or ''} {one.failure or catalogue[one.name].beyond or ''}"
-        told = "found" if one.found else "FAILS WITHOUT IT" if one.innocent else "NOT FOUND"
+        story = "" if one.seed is None else f"{one.story} {one.seed}: "
+        where = f"{story}{one.failure or catalogue[one.name].beyond or ''}"
+        told = "found" if one.found else "BROKEN" if one.broken else "NO PROOF" if one.innocent else "NOT FOUND"
         print(f"{told:<10} {one.name:<45} {one.stories:>5} stories {one.seconds:>6.1f} s  {where[:110]}", flush=True)
     print(summary(hunted))
     if options.docs:

@@ -259,6 +259,9 @@ class Story(Adversary):
             if name == "writer" and rng.random() < 0.6:
                 on, at = "", rng.randrange(self._last_calls)
             found.append(Step(name, rng.getrandbits(32), at, on, rng.random() < 0.35))
+        cuts = random.Random(f"cut {step.seed}")  # of its own, so that the stories of older seeds stay what they were
+        if cuts.random() < 0.2:
+            found.append(Step("fault cut", cuts.getrandbits(32), cuts.choice([0, 1, 2, 3, 5, 8, 13, 21, 34]), "read"))
         return found
 
     # ---- the adversary

@@ -25,7 +25,8 @@ class Killed(BaseException):
 class Fault(Exception):
     """A call that goes wrong. Raised by an adversary; ports turn it into what their real ones raise.
 
-    `kind` is `unavailable`, `timeout`, `throttled`, `denied`, or `partial`: of a delete, only a part is done."""
+    `kind` is `unavailable`, `timeout`, `throttled`, `denied`, `partial` (of a delete, only a part is done) or `cut` (of
+    a read, only the beginning comes)."""
 
     def __init__(self, kind: str = "unavailable") -> None:
         super().__init__(kind)
