@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from lakesweep.model.errors import Interrupted
 
-STOPPED = "stopped from outside; the next cycle goes on"
+STOPPED = "stopped; the next cycle continues"
 CONCURRENT_READS = 16
 """Small reads in flight for one table."""
 T = TypeVar("T")

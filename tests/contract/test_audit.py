@@ -97,7 +97,7 @@ async def test_a_missing_changed_or_cut_segment_is_named(shelf):
     await shelf.writer.put(place, data[:-10], create_only=False)
     (found,) = await shelf.findings(REF.label)
     assert found.faults == [
-        "segment 5: its seal does not match: it was changed or cut",
+        "segment 5: its checksum does not match: it was modified or truncated",
         "segment 6: it does not follow the segment before it",
     ]
 

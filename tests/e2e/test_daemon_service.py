@@ -185,7 +185,7 @@ def test_sigterm_lets_the_running_batch_end_and_begins_no_other(world):
     left = [len(world.lake.orphans_left(table)) for table in ("acme/d/one", "acme/d/two")]
     assert sorted(left) == [2, 3]
     stopped = world.query("SELECT document FROM lakesweep_runs")
-    assert json.loads(stopped[0][0])["reason"] == "stopped from outside; the next cycle goes on"
+    assert json.loads(stopped[0][0])["reason"] == "stopped; the next cycle continues"
     assert world.query("SELECT DISTINCT expires_at FROM lakesweep_leases") == [("1970-01-01 00:00:00.000000",)]
 
 

@@ -290,7 +290,7 @@ async def test_a_run_that_was_cut_off_is_closed_with_its_journal_and_the_table_i
     assert (run.outcome, run.deletion.deleted.files) == (Outcome.DONE, 2)
     closed = await stand.app.state.get_run(cut["run_id"])
     assert (closed["outcome"], closed["deleted"]["count"], closed["orphans"]["count"]) == ("failed", 2, 6)
-    assert closed["reason"].startswith("interrupted: its process ended after 1 batches; 1 more (2 files)")
+    assert closed["reason"].startswith("interrupted: its process died after 1 batches; 1 more (2 files)")
     states = [entry.state for entry in await stand.app.state.journal(cut["run_id"])]
     assert states == [BatchState.DONE, BatchState.INTENT]
     assert await stand.app.state.open_runs(TABLE) == []
@@ -340,7 +340,7 @@ async def test_a_stop_while_planning_ends_at_once_and_changes_nothing(stand):
     stop.set()
     run = await stand.run(stop=stop)
     assert (run.outcome, run.plan) == (Outcome.FAILED, None)
-    assert run.reason == "stopped from outside; the next cycle goes on"
+    assert run.reason == "stopped; the next cycle continues"
     assert len(stand.lake.orphans_left(TABLE)) == 6
 
 

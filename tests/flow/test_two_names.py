@@ -35,7 +35,7 @@ async def test_a_data_path_that_is_the_tables_own_directory_loses_nothing(lake, 
         run = await clean(bench, table)
         assert len(table.rows()) == 2
     assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "overlap")
-    assert "one directory under two names" in run.refusal.reason
+    assert "the same directory under two names" in run.refusal.reason
     assert orphan.exists()
 
 

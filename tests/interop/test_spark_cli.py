@@ -131,7 +131,7 @@ def test_executors_without_pyarrow_are_told_so(fails, tmp_path):
     (packages / "product.pth").write_text(str(Path(product.__file__).parents[1]))
     reason = fails(*ON_SPARK, f'engine.spark.conf."spark.pyspark.python" = "{python}"')
     assert reason == (
-        "the Spark executors lack the Python package pyarrow: install lakesweep, in this version, where they run"
+        "the Spark executors do not have the Python package pyarrow: install this version of lakesweep there"
     )
 
 

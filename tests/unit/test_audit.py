@@ -308,6 +308,6 @@ def test_an_interrupted_run_is_a_remark_and_no_fault():
     (found,) = asyncio.run(interrupted())
     assert (found.table, found.segments, found.runs, found.faults) == (REF.label, 1, 1, [])
     assert found.remarks == [
-        "run r1: it has no end: it was interrupted or is still under way",
+        "run r1: it has no end record: it was interrupted or is still running",
         "run r1: batch 0 has no outcome: its files may be gone or not",
     ]

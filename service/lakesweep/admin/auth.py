@@ -96,8 +96,8 @@ async def check_listen(listen: str, store: TokenStore) -> None:
     """Refuse to be open to the network: SettingsError unless the address is loopback or there are tokens."""
     if not is_loopback(listen) and not await store.list_tokens():
         raise SettingsError(
-            f"admin.listen = {listen!r} can be reached from other machines, and there is no token yet: "
-            "make one with `lakesweep token new`, or listen on 127.0.0.1"
+            f"admin.listen = {listen!r} is reachable from other machines, and there is no token yet: "
+            "create one with `lakesweep token new`, or listen on 127.0.0.1"
         )
 
 

@@ -34,7 +34,7 @@ class ApprovalRequest(Asked):
     """What is approved."""
 
     digest: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Of the plan that was looked at. If it is given, no other plan is approved."
+        None, description="Digest of the plan that was reviewed. If given, only that plan is approved."
     )
 
 
@@ -44,7 +44,7 @@ class ScopeRequest(Asked):
     scope: Name | None = Field(
         None, description="`*`, a tenant, a dataset or a table. Without it: everything that the token is for."
     )
-    reason: Annotated[str, Field(max_length=1000)] | None = Field(None, description="Why, for others to read.")
+    reason: Annotated[str, Field(max_length=1000)] | None = Field(None, description="The reason, shown to others.")
 
 
 class Runs(TypedDict):

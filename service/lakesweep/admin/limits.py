@@ -127,13 +127,13 @@ class Guarded:
     def _take(self, client: str) -> None:
         wait = self._rates.take(client)
         if wait:
-            raise _TooMuch(429, "too many requests of this client", wait)
+            raise _TooMuch(429, "too many requests from this client", wait)
 
     async def _arrived(self, body: _Body, principal: Principal | None) -> Receive:
         """The body, whole. A slow one keeps no place that others need."""
         sender = principal.name if principal else ""
         if self._arriving[sender] >= self._limits.bodies_at_once:
-            raise _TooMuch(429, "too many requests of this client are still arriving", 1)
+            raise _TooMuch(429, "this client has too many requests in progress", 1)
         self._arriving[sender] += 1
         try:
             messages = await body.whole()
@@ -222,7 +222,7 @@ class _Replayed:
 
 
 def _too_large(limits: Limits) -> str:
-    return f"a body may have {limits.body_bytes} bytes"
+    return f"the request body may have at most {limits.body_bytes} bytes"
 
 
 def _with_security_headers(send: Send) -> Send:

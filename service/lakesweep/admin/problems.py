@@ -82,13 +82,13 @@ async def _unauthorized(_: Request, __: Exception) -> Response:
 
 
 async def _not_local(_: Request, __: Exception) -> Response:
-    return response(403, "without tokens this API answers this machine only: make one with `lakesweep token new`")
+    return response(403, "without tokens this API answers only local requests: create one with `lakesweep token new`")
 
 
 async def _ours(request: Request, exc: Exception) -> Response:
     if isinstance(exc, UnknownTable | UnknownRun):
         # The same words whether it does not exist or belongs to another tenant.
-        return response(404, "there is no such table or run")
+        return response(404, "no such table or run")
     if isinstance(exc, NotYet):
         return response(503, str(exc), code=RefusalCode.NOT_DISCOVERED, headers={"Retry-After": str(exc.seconds)})
     if isinstance(exc, Refused) and exc.code == RefusalCode.TOO_MANY_REQUESTS:
@@ -98,13 +98,13 @@ async def _ours(request: Request, exc: Exception) -> Response:
     if isinstance(exc, SettingsError):
         return response(409, str(exc), code="settings")
     log.warning("request_failed", path=request.url.path, reason=str(exc))
-    return response(503, "something that this needs does not answer; the service's log says what")
+    return response(503, "a dependency does not respond; see the service's log")
 
 
 async def _invalid(_: Request, exc: Exception) -> Response:
     faults = exc.errors() if isinstance(exc, RequestValidationError) else ()
     told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:10])
-    return response(422, told or "the request cannot be read")
+    return response(422, told or "the request is malformed")
 
 
 async def _http(request: Request, exc: Exception) -> Response:
@@ -132,4 +132,4 @@ def _spells(template: list[str], asked: list[str]) -> bool:
 
 async def _unexpected(request: Request, exc: Exception) -> Response:
     log.error("request_crashed", path=request.url.path, exc_info=exc)
-    return response(500, "an unexpected error; the service's log says more")
+    return response(500, "unexpected error; see the service's log")

@@ -56,14 +56,14 @@ Backend = Annotated[AdminBackend, Depends(_backend)]
 Reader = Annotated[Principal, Depends(reader)]
 Operator = Annotated[Principal, Depends(operator)]
 RunId = Annotated[documents.RunId, Path()]
-PageSize = Annotated[int, Query(ge=1, le=200, description="At most so many.")]
+PageSize = Annotated[int, Query(ge=1, le=200, description="Maximum number to return.")]
 
 
 @router.get("/tables", response_model=documents.Tables)
 async def tables(
     backend: Backend,
     principal: Reader,
-    after: Annotated[str | None, Query(max_length=1000, description="Only those behind this name.")] = None,
+    after: Annotated[str | None, Query(max_length=1000, description="Only tables after this name.")] = None,
     limit: PageSize = 100,
 ) -> JSONResponse:
     """The known tables by name, with the last run of each."""
@@ -75,7 +75,7 @@ async def tables(
 
 @router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))
 async def start_run(backend: Backend, principal: Operator, wanted: documents.RunRequest) -> JSONResponse:
-    """Begin a run of one table. `execute` stands over the global dry_run, never over a tenant's or table's own."""
+    """Begin a run of one table. `execute` overrides the global dry_run, never over a tenant's or table's own."""
     if not principal.sees(tenant_of(wanted.target)):
         raise UnknownTable(wanted.target)
     run_id = await backend.start_run(wanted.target, execute=wanted.execute, who=principal.name)
@@ -109,8 +109,8 @@ async def plan(
     backend: Backend,
     principal: Reader,
     run_id: RunId,
-    offset: Annotated[int, Query(ge=0, le=10**12, description="Leave out so many files.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000, description="At most so many files.")] = 100,
+    offset: Annotated[int, Query(ge=0, le=10**12, description="Number of files to skip.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of files to return.")] = 100,
 ) -> JSONResponse:
     """The files that a run planned to delete, in the order in which they go."""
     await _seen(backend, principal, run_id)

@@ -79,7 +79,7 @@ class Segment(Link):
         """Read a segment back, or raise Broken."""
         body, seal = _parted(data)
         if not body or seal != _seal(digest(body), _claimed(seal)):
-            raise Broken("its seal does not match: it was changed or cut")
+            raise Broken("its checksum does not match: it was modified or truncated")
         try:
             head, *records = map(json.loads, body.splitlines())
             if head["version"] != VERSION:

@@ -129,7 +129,7 @@ class ChainWriter:
         place = chain.segment_place(self.artifacts, self.table, number).raw
         log.error("audit_segment_rejected", address=place, reason="not written by this installation")
         if passed_over >= _MOST_PASSED_OVER:
-            raise StorageError(place, f"{passed_over} segments that this installation did not write are in its way")
+            raise StorageError(place, f"{passed_over} segments not written by this installation block it")
         return passed_over + 1
 
     async def _take(self, number: int, data: bytes) -> bytes | None:
@@ -166,4 +166,4 @@ class ChainWriter:
         return End(number=number, digest=chain.digest(newest))
 
 
-_LAW = "nothing is deleted without its record"
+_LAW = "nothing is deleted without an audit record"

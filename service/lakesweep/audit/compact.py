@@ -126,7 +126,7 @@ class Packer:
             await self.writer.put(place, data, create_only=True)
         stored = await asyncio.to_thread(unpack, await self.storage.read(place))
         if stored != batch:
-            raise AuditFailed(f"{place}: the pack does not hold what it should; its segments stay")
+            raise AuditFailed(f"{place}: the packed file does not match its segments; the segments were kept")
         await self.remove([chain.segment_place(self.artifacts, table, number).raw for number in batch])
         return Packed(
             segments=done.segments + len(batch),

@@ -270,6 +270,6 @@ class _Run:
 
     def remarks(self) -> Iterator[str]:
         if not self._ended:
-            yield "it has no end: it was interrupted or is still under way"
+            yield "it has no end record: it was interrupted or is still running"
         for batch in self._open:
             yield f"batch {batch} has no outcome: its files may be gone or not"

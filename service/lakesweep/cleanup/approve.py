@@ -50,7 +50,7 @@ class Approvals:
         refused = run["refused"]
         if header is None or refused is None or not consequences(refused["code"]).approvable:
             why = f"it was refused for another reason ({refused['code']})" if refused else "it was not refused"
-            raise Refused("not_waiting", f"run {run_id} does not wait for an approval: {why}")
+            raise Refused("not_waiting", f"run {run_id} is not waiting for approval: {why}")
         if digest is not None and digest != header.digest:
             raise Refused("other_plan", f"the plan of run {run_id} has the digest {header.digest}, not {digest}")
         problem = await self._problem(header)
@@ -92,7 +92,7 @@ class Approvals:
                 found = await asyncio.to_thread(plan_file.digest, rows_path)
         except (Unreadable, StorageError, OSError) as exc:
             return str(exc)
-        return None if found == header.digest else "its rows are not those of the plan that was made"
+        return None if found == header.digest else "its rows do not match the plan that was saved"
 
 
 def _covered(new_rows: str, approved_rows: str, digest: str) -> Tally:

@@ -38,7 +38,7 @@ def check_clock(policy: CleanupPolicy, now: datetime, store_now: datetime) -> Re
     return Refusal(
         code="clock_skew",
         reason=f"this machine's clock and the store's differ by {_span(skew)}, more than "
-        f"max_clock_skew_minutes allows ({_span(policy.max_clock_skew)}): set the clock right first",
+        f"max_clock_skew_minutes allows ({_span(policy.max_clock_skew)}): correct the clock first",
     )
 
 
@@ -61,8 +61,8 @@ def check_neighbours(
         return check_overlap(state, neighbours.places, identities)
     return Refusal(
         code="neighbours_unknown",
-        reason="where the other tables of this dataset are could not be read, so they may share its place: "
-        f"{neighbours.problem}",
+        reason="the locations of the other tables of this dataset could not be read, so they may overlap with this "
+        f"one: {neighbours.problem}",
     )
 
 
@@ -79,7 +79,7 @@ def check_overlap(
                 if mine.overlaps(theirs) or _are_one(mine, theirs, identities):
                     return Refusal(
                         code="overlap",
-                        reason=f"{state.ref} ({mine}) and {other} ({theirs}) share a place in storage: "
+                        reason=f"{state.ref} ({mine}) and {other} ({theirs}) overlap in storage: "
                         "move one of them, files there may belong to either",
                     )
     return _check_own_roots(state, identities)
@@ -93,8 +93,8 @@ def _check_own_roots(state: TableState, identities: Identities) -> Refusal | Non
             if _are_one(one, other, identities):
                 return Refusal(
                     code="overlap",
-                    reason=f"{other} and {one} are one directory under two names (a link or a mount): spell the "
-                    f"places of {state.ref} in one way, or its live files look like orphans under the other name",
+                    reason=f"{other} and {one} are the same directory under two names (a link or a mount): use "
+                    f"one name for {state.ref}, or its live files look like orphans under the other name",
                 )
     return None
 
@@ -113,7 +113,8 @@ def check_stayed(listed: TableState, marked: TableState) -> Refusal | None:
     else:
         return None
     return Refusal(
-        code="table_changed", reason=f"the table {what} while it was being listed: the next cycle sees it whole"
+        code="table_changed",
+        reason=f"the table {what} while it was being listed: the next cycle will see a consistent state",
     )
 
 
@@ -156,8 +157,8 @@ def _check_view(plan: OrphanPlan, state: TableState) -> Refusal | None:
     if listed and plan.references and plan.matched == 0:
         return Refusal(
             code="nothing_matches",
-            reason=f"none of {listed} listed objects matches any of {plan.references} references: the table's "
-            "metadata spells its addresses in another way than storage does",
+            reason=f"none of {listed} listed objects matches any of {plan.references} references: the "
+            "addresses in the table's metadata do not match those in storage",
         )
     return None
 
@@ -167,14 +168,14 @@ def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
         return Refusal(
             code="missing_clash",
             reason=f"a live file that storage does not show has the same name as an object about to go "
-            f"({plan.missing_clash[0]}): the table is seen under a wrong address",
+            f"({plan.missing_clash[0]}): the table's address is probably wrong",
         )
     if plan.missing_count and policy.on_missing is OnMissing.REFUSE:
         shown = plan.missing[0] if plan.missing else "?"
         return Refusal(
             code="missing_live_files",
-            reason=f"live files are not in storage: {plan.missing_count} of them, first {shown}; the table is damaged "
-            'or we see it wrongly: look first, then set on_missing = "report" to clean all the same',
+            reason=f"live files are missing from storage: {plan.missing_count} of them, first {shown}; the table is "
+            'damaged or its location is wrong: find out which, then set on_missing = "report" to clean it anyway',
         )
     return None
 
@@ -200,9 +201,9 @@ def _check_place(plan: OrphanPlan, approved: Tally, new_place: str | None) -> Re
         return None
     return Refusal(
         code=RefusalCode.CEILING_NEW_PLACE.value,
-        reason=f"the table's place is new to it ({new_place}), so {unreferenced} files there that nothing refers to "
-        "may be somebody else's: look at the saved plan; if they are the table's, `lakesweep approve RUN` lets them "
-        "go once and makes the place its own",
+        reason=f"the table has not been cleaned at this location before ({new_place}), so {unreferenced} "
+        "unreferenced files there may belong to something else: look at the saved plan; if they are the table's, "
+        "`lakesweep approve RUN` allows the plan once and records the location as the table's own",
     )
 
 
@@ -217,7 +218,7 @@ def _above(which: str, found: str, allowed: str) -> Refusal:
     return Refusal(
         code=RefusalCode(f"ceiling_{which}").value,
         reason=f"the plan would delete {found}, above {allowed}: look at the saved plan; if it is right, "
-        "`lakesweep approve RUN` lets it go once, or raise the ceiling for this table",
+        "`lakesweep approve RUN` allows it once, or raise the ceiling for this table",
     )
 
 

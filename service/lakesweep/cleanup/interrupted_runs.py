@@ -50,13 +50,13 @@ def _deletion(journal: list[BatchRecord]) -> DeletionReport:
 
 def _what(document: run_document.Run, journal: list[BatchRecord], *, planned: bool) -> str:
     if not planned:
-        what = f"its process ended while {document['phase']}, before there was a plan"
+        what = f"its process died while {document['phase']}, before there was a plan"
     elif not journal:
-        what = "its process ended after the plan was made and before the first file was deleted"
+        what = "its process died after the plan was made and before the first file was deleted"
     else:
         unknown = [batch for batch in journal if batch.state is BatchState.INTENT]
-        what = f"its process ended after {len(journal) - len(unknown)} batches"
+        what = f"its process died after {len(journal) - len(unknown)} batches"
         if unknown:
             files = sum(batch.count for batch in unknown)
-            what += f"; {len(unknown)} more ({files} files) were begun and may be deleted or not"
-    return f"{what}; the table is planned anew"
+            what += f"; {len(unknown)} more ({files} files) were started and may or may not be deleted"
+    return f"{what}; the table is planned again"

@@ -89,7 +89,7 @@ class Ledger:
             try:
                 split = await asyncio.to_thread(self._split, plan, None, observed, started_at, seen_at)
             except (OSError, pa.ArrowException) as exc:
-                raise EngineFailed(f"what was seen unreferenced cannot be written down: {exc}") from exc
+                raise EngineFailed(f"the ledger of unreferenced files cannot be written: {exc}") from exc
         self._observed = observed
         return split
 

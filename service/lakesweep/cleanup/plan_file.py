@@ -86,7 +86,7 @@ class PlanWriter:
             self._partial.unlink(missing_ok=True)
 
     def _check_order(self, rows: pa.RecordBatch) -> None:
-        """Strictly ascending: a path that was listed twice means that the listing cannot be trusted."""
+        """Strictly ascending: a path that was listed twice means that the listing is inconsistent."""
         table = pa.Table.from_batches([self._last, rows] if self._last is not None else [rows])
         stage, path = table.column("stage"), table.column("path")
         below, above = slice(0, table.num_rows - 1), slice(1, None)
@@ -96,7 +96,7 @@ class PlanWriter:
         )
         if pc.any(wrong).as_py():
             first = path[above].filter(wrong)[0].as_py()
-            raise Indeterminate(f"{first} is in the plan twice or out of order: the listing cannot be trusted")
+            raise Indeterminate(f"{first} is in the plan twice or out of order: the listing is inconsistent")
 
 
 def read_page(plan_file: PlanSource, start: int, size: int) -> list[Candidate]:
@@ -167,7 +167,7 @@ def read_checked(rows_path: str, digest: str) -> Iterator[pa.RecordBatch]:
     file has its name by now."""
     with _opened(rows_path) as plan:
         if _digest(plan) != digest:
-            raise Unreadable(rows_path, "its rows are not those of the plan that was made")
+            raise Unreadable(rows_path, "its rows do not match the plan that was saved")
         yield from _rows(plan)
 
 

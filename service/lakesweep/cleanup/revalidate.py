@@ -60,7 +60,7 @@ class Revalidator:
         if await self._stands_still():
             return self._referenced
         raise CommitConflict(
-            f"{self._table.ref} is committed to faster than its new references can be read; the next cycle goes on"
+            f"{self._table.ref} receives commits faster than its new references can be read; the next cycle tries again"
         )
 
     async def _stands_still(self) -> bool:
@@ -83,7 +83,7 @@ class Revalidator:
         except Unreadable as exc:
             if await self._table.head() == state.head:
                 raise
-            raise CommitConflict(f"{self._table.ref} was committed to while its new references were read") from exc
+            raise CommitConflict(f"{self._table.ref} received a commit while its new references were read") from exc
         self._read |= _retained_sources(references)
         self._head = state.head
 

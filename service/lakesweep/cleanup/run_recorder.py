@@ -62,7 +62,7 @@ class RunRecorder:
         try:
             await self.ledger.settle(self.run, self._ports.clock.now())
         except LakesweepError as exc:
-            self.run = _unless_failed(self.run, f"what was seen unreferenced could not be written down: {exc}")
+            self.run = _unless_failed(self.run, f"the ledger of unreferenced files could not be written: {exc}")
 
     async def finish(self) -> CleanupRun:
         """Record the outcome."""

@@ -163,7 +163,9 @@ class Sweep:
         conditions = self.word.about({path: etag for path, etag in etags if etag})
         answers = await self.deleter.delete(asked, conditions) if asked else []
         if [one.path for one in answers] != asked:
-            raise ValueError(f"{len(asked)} objects were to be deleted and the answers are not about them, one by one")
+            raise ValueError(
+                f"{len(asked)} objects were to be deleted, but the deleter's answers do not match them one by one"
+            )
         if not gone:
             return answers
         told = iter(answers)

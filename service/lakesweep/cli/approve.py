@@ -24,7 +24,7 @@ def approve(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Let a plan be executed that is above its ceilings.
+    """Approve a plan that exceeds its ceilings.
 
     The table is planned anew and everything is checked again; the files of the approved plan no longer count
     against the ceilings, for orphan_cleanup.approval_hours from now.

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from lakesweep.audit.inspect import Findings, Inspector
     from lakesweep.cli.session import Session
 
-app = typer.Typer(
-    name="audit", help="Check and show the record of what was done.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(name="audit", help="Verify and show the audit trail.", no_args_is_help=True, rich_markup_mode=None)
 
 Table = Annotated[
     str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
@@ -32,7 +30,7 @@ Table = Annotated[
 def verify(
     table: Table = None, as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False
 ) -> None:
-    """Check that the record is as it was written.
+    """Check that the audit trail was not modified.
 
     Nothing was changed, removed or put in another's place: every segment is read and held against the one before
     it, and the newest against what the state store remembers.

@@ -49,7 +49,7 @@ def gravest(codes: Iterable[ExitCode]) -> ExitCode:
 def sentence(error: BaseException) -> str:
     """An error in the words that a person reads: several faults on a line each, an unexpected one with its type."""
     if isinstance(error, SettingsError) and len(error.faults) > 1:
-        return "\n".join([f"{len(error.faults)} faults in the settings:", *(f"  - {fault}" for fault in error.faults)])
+        return "\n".join([f"{len(error.faults)} errors in the settings:", *(f"  - {fault}" for fault in error.faults)])
     if isinstance(error, LakesweepError):
         return str(error)
     return f"unexpected {type(error).__name__}: {error} (--debug shows where)"

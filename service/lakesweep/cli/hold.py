@@ -23,12 +23,12 @@ def pause(
     scope: Scope,
     *,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Told wherever the hold is shown.")
+        str | None, typer.Option("--reason", metavar="TEXT", help="Shown wherever the hold is listed.")
     ] = None,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Execute nothing on some tables until they are resumed.
+    """Pause tables until they are resumed.
 
     Holds for the service and for the command line, on all replicas. Plans still work; a run that deletes ends before
     its next request.
@@ -58,7 +58,7 @@ def stop(
     *,
     everything: Annotated[bool, typer.Option("--all", help="Stop everything.")] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Told wherever the hold is shown.")
+        str | None, typer.Option("--reason", metavar="TEXT", help="Shown wherever the hold is listed.")
     ] = None,
     config: options.Config = None,
     debug: options.Debug = False,
@@ -90,7 +90,7 @@ def stop(
 
 
 def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug = False) -> None:
-    """Let paused tables be worked on again.
+    """Resume paused tables.
 
     SCOPE is exactly what `lakesweep pause` was given, or what the refusal of a run names. `@clock` says that this
     machine's clock is right as it is, after a refusal with `clock_skew`.
@@ -105,12 +105,12 @@ def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug 
         state = opened.app.state
         if scope == clock.CLOCK_SCOPE:
             await clock.believe(state)
-            screen.output().print(screen.text("the clocks are believed as they are now"))
+            screen.output().print(screen.text("the current clock is accepted as correct"))
             return ExitCode.DONE
         if not await hold_commands.resume(opened.app, scope, by=this_user().who, admin=True):
             held = ", ".join(repr(hold.scope) for hold in await state.holds())
             raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))
-        screen.output().print(screen.text(f"{scope}: the hold is lifted"))
+        screen.output().print(screen.text(f"{scope}: resumed"))
         return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))

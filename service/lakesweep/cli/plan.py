@@ -30,7 +30,7 @@ def plan(
             "--files",
             min=0,
             metavar="N",
-            help="Show so many of the files that would go, of each table; --json has all.",
+            help="Show up to N of the files to delete, per table; --json has all.",
         ),
     ] = 10,
     as_json: options.Json = False,

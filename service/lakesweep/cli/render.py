@@ -205,7 +205,7 @@ def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:
     expiring = _expired(run, run.expiry.expire if run.expiry else (), run.expiry.partitions if run.expiry else ())
     console.print(screen.text(f"  would expire {expiring} and delete {_tally(run.plan.candidates)}"))
     hint = (
-        "  the tenant's, dataset's or table's own dry_run = true stands over --execute"
+        "  the tenant's, dataset's or table's own dry_run = true overrides --execute"
         if execute
         else "  run it again with --execute to do it"
     )

@@ -25,7 +25,7 @@ def run(
         bool,
         typer.Option(
             "--execute",
-            help="Really expire and delete. Stands over dry_run = true in [orphan_cleanup]; a tenant's, dataset's or "
+            help="Really expire and delete. Overrides dry_run = true in [orphan_cleanup]; a tenant's, dataset's or "
             "table's own dry_run = true still wins.",
         ),
     ] = False,

@@ -18,7 +18,7 @@ def runs(
     table: Annotated[
         str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
     as_json: options.Json = False,
     config: options.Config = None,
     debug: options.Debug = False,

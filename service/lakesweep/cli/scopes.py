@@ -84,7 +84,7 @@ def _named(settings: Settings, target: str) -> Iterator[Scope]:
 
 def _no_match(settings: Settings, target: str) -> str:
     if target == "":
-        return "an empty target names no table; everything configured is '*'"
+        return "an empty target matches no table; use '*' for everything configured"
     known = ", ".join(scope.label for scope in configured(settings) if scope.table is None)
     if not known:
         return f"nothing configured matches {target!r}: name a settings file with --config or LAKESWEEP_CONFIG"

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
 
 _RETENTION = {
-    FormatName.ICEBERG: "the retention of a branch or tag and the table's history.expire.* properties stand over "
+    FormatName.ICEBERG: "the retention of a branch or tag and the table's history.expire.* properties override "
     "max_snapshot_age_hours and min_snapshots_to_keep",
-    FormatName.PAIMON: "the table's own retention options, such as snapshot.time-retained, stand over "
+    FormatName.PAIMON: "the table's own retention options, such as snapshot.time-retained, override "
     "max_snapshot_age_hours and min_snapshots_to_keep; while both have their defaults, at least ten snapshots stay",
     FormatName.DELTA: "delta.logRetentionDuration takes the place of max_snapshot_age_hours, and unreferenced files "
     "wait for the longer of grace_period_hours and delta.deletedFileRetentionDuration",
@@ -40,7 +40,7 @@ def settings(
         ),
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Show defaults too; --json always has them.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show default values too; --json always includes them.")] = False,
     as_json: options.Json = False,
     config: options.Config = None,
     debug: options.Debug = False,
@@ -102,7 +102,7 @@ def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
     cleanup = cleanup_for(held, *scope.names)
     when = f"at {cleanup.cron} (UTC)" if cleanup.cron else f"every {_words(cleanup.cleanup_interval_hours)} h"
     if not cleanup.enabled:
-        service = "the service leaves it alone: enabled = false"
+        service = "the service skips it: enabled = false"
     elif cleanup.dry_run:
         service = f"the service plans it {when} and deletes nothing: dry_run = true"
     else:
@@ -133,7 +133,7 @@ def _show_foot(console: Console, found: Sequence[Scope], *, every: bool) -> None
             note = f"{name}: a table's own metadata is not read here; {words}"
             console.print(screen.text(note, "dim"), soft_wrap=True)
     if not every:
-        console.print(screen.text("what is not shown has its default: --all shows it", "dim"))
+        console.print(screen.text("settings with default values are hidden: --all shows them", "dim"))
 
 
 def _words(value: Any) -> str:

@@ -24,7 +24,7 @@ class Targets:
     ) -> None:
         if not names and not session.settings.tenants:
             raise SettingsError(
-                "nothing to work on: give a location as TARGET, or configure tenants and name the file with --config"
+                "nothing to do: give a location as TARGET, or configure tenants and name the file with --config"
             )
         self._app = session.app
         self._names: Sequence[str | None] = names or [None]

@@ -17,9 +17,7 @@ from lakesweep.model.errors import SettingsError
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
 
-app = typer.Typer(
-    name="token", help="Make, list and revoke the tokens of the API.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(name="token", help="Create, list and revoke API tokens.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command()
@@ -37,14 +35,14 @@ def new(
     days: Annotated[
         float | None,
         typer.Option(
-            "--days", min=0.001, max=36500, metavar="N", help="Ends after so many days.", show_default="never"
+            "--days", min=0.001, max=36500, metavar="N", help="Expires after this many days.", show_default="never"
         ),
     ] = None,
     as_json: options.Json = False,
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Make a token and print it.
+    """Create a token and print it.
 
     It is shown this once: only its SHA-256 is kept. Send it as `Authorization: Bearer TOKEN`. From the first token on
     the API answers nobody without one.
@@ -73,7 +71,7 @@ def new(
 
 @app.command("list")
 def list_(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
-    """List all tokens ever made, those that ended too.
+    """List all tokens, expired and revoked ones included.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be used.
     """
@@ -109,7 +107,7 @@ def revoke(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """End a token now.
+    """Revoke a token.
 
     Exit codes: 0 revoked, 2 no such token, 4 the state store cannot be used.
     """

@@ -111,7 +111,9 @@ class ClockWatch:
                 )
         seen = await self._seen(epoch)
         if seen is not None and seen - now > allowed:
-            return _refusal(f"this machine's clock is {_span(seen - now)} behind the last time the state store saw")
+            return _refusal(
+                f"this machine's clock is {_span(seen - now)} behind the last time recorded in the state store"
+            )
         await self._note(now, uptime, epoch, anchor, seen)
         return None
 
@@ -144,8 +146,8 @@ async def believe(state: StateStore) -> None:
 def _refusal(what: str) -> Refusal:
     return Refusal(
         code="clock_skew",
-        reason=f"{what}, more than max_clock_skew_minutes allows, so the ages of files mean nothing: set the clock "
-        f"right; if it is right now, `lakesweep resume {CLOCK_SCOPE}` says so",
+        reason=f"{what}, more than max_clock_skew_minutes allows, so file ages cannot be trusted: correct the "
+        f"clock; if it is correct now, run `lakesweep resume {CLOCK_SCOPE}`",
     )
 
 

@@ -35,7 +35,7 @@ class Discovery:
         if location:
             return [await self._bare(location, format, None if root is None else targets.root_location(root))]
         if format is not None or root is not None:
-            raise SettingsError("--format and --root are for a location: of a configured table the settings say both")
+            raise SettingsError("--format and --root apply only to bare locations")
         pattern = "*" if target is None else target
         works: list[Work] = []
         for tenant, dataset in self.datasets():
@@ -47,8 +47,8 @@ class Discovery:
 
     def _no_match(self, target: str | None) -> str:
         if target == "":
-            return "an empty target names no table; every configured table is '*'"
-        told = f"no configured table matches {target!r}, and it is no location: " if target else ""
+            return "an empty target matches no table; use '*' for every configured table"
+        told = f"no configured table matches {target!r}, and it is not a location: " if target else ""
         if not self.datasets():
             return f"{told}no dataset is configured; name a settings file with --config or LAKESWEEP_CONFIG"
         pattern = target or "*"

@@ -37,7 +37,7 @@ class Checkup:
 
     async def ready(self) -> Health:
         """Can it work now?"""
-        stopping = "it is being stopped" if self.shutdown.requested.is_set() else OK
+        stopping = "it is shutting down" if self.shutdown.requested.is_set() else OK
         needed = {"state": await self._state(), "scheduler": self._scheduler(), "stopping": stopping}
         settings = (
             OK if self.reloader.problem is None else "the new settings are invalid; still using the previous ones"
@@ -57,9 +57,9 @@ class Checkup:
 
     def _scheduler(self) -> str:
         if self.scheduler.last_beat is None:
-            return "it has not begun"
+            return "it has not started"
         age = asyncio.get_running_loop().time() - self.scheduler.last_beat
-        return OK if age < STUCK_SECONDS else f"it has not looked around for {age:.0f} s"
+        return OK if age < STUCK_SECONDS else f"the scheduler has been idle for {age:.0f} s"
 
     def _progress(self) -> str:
         """Every place is taken and nothing has answered for an hour: only a restart helps."""

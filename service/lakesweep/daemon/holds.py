@@ -58,7 +58,7 @@ def _check_known(settings: Settings, scope: str) -> None:
     known = [(tenant.id, dataset.id) for tenant in settings.tenants for dataset in tenant.datasets]
     bare = fnmatchcase(BARE_TENANT, scope.partition("/")[0])
     if not bare and not any(targets.may_match(scope, *names) for names in known):
-        raise UnknownTable(f"nothing to hold back: no tenant or dataset is configured that {scope!r} names")
+        raise UnknownTable(f"nothing to pause: no configured tenant or dataset matches {scope!r} names")
 
 
 async def refuse_held(state: StateStore, label: str, *other_names: str) -> None:

@@ -66,7 +66,7 @@ class HeldLease:
     def check_time(self) -> None:
         """By our own clock alone: a process that was stopped, or slept with its machine, finds out before it sends."""
         if self._lost is None and time.clock_gettime(STEADY) >= self._ends.awake_or_not:
-            self._lost = LeaseLost(f"the lease on {self._lease.table} ended while this process stood still")
+            self._lost = LeaseLost(f"the lease on {self._lease.table} expired while this process was suspended")
         if self._lost:
             raise self._lost
 
@@ -79,7 +79,7 @@ class HeldLease:
         except TimeoutError:
             if self._deadline is None or not self._deadline.expired():
                 raise
-            late = LeaseLost(f"the lease on {self._lease.table} could not be renewed in time")
+            late = LeaseLost(f"the lease on {self._lease.table} was not renewed in time")
             self._lost = self._lost or late
             raise self._lost from None
         finally:

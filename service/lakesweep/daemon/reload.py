@@ -104,7 +104,7 @@ class Reloader:
             return Settings.model_validate(merged)
         except ValidationError as exc:
             faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in exc.errors()]
-            raise SettingsError(["after a restart these settings would do, until then:", *faults]) from exc
+            raise SettingsError(["these changes need a restart:", *faults]) from exc
 
 
 def _signature(file: Path | None) -> Signature | None:

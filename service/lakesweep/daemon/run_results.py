@@ -36,7 +36,7 @@ def not_started(run_id: str, table: TableRef, exc: LakesweepError, now: datetime
 def unexpected(exc: Exception) -> LakesweepError:
     """A bug of ours as the sentence that people read; the log has the rest."""
     log.error("unexpected_error", exc_info=exc)
-    return LakesweepError(f"unexpected {type(exc).__name__}: {exc}; this is a fault in Lakesweep: please report it")
+    return LakesweepError(f"unexpected {type(exc).__name__}: {exc}; this is a bug in Lakesweep: please report it")
 
 
 def tell(run: CleanupRun) -> None:

@@ -117,12 +117,10 @@ class Scheduler:
                 raise NotYet(f"{table} may exist: the tables of its dataset are not known yet", RETRY_SECONDS)
             raise UnknownTable(f"no table {table} is known")
         if table in self.running or any(waiting.entry.label == table for waiting in self._requests):
-            raise Refused("busy", f"{table} is being worked on already")
+            raise Refused("busy", f"{table} is already being worked on")
         tenant = entry.work.ref.tenant
         if sum(waiting.entry.work.ref.tenant == tenant for waiting in self._requests) >= MAX_REQUESTS:
-            raise Refused(
-                "too_many_requests", f"{MAX_REQUESTS} runs of {tenant} wait for their turn already; try later"
-            )
+            raise Refused("too_many_requests", f"{MAX_REQUESTS} runs of {tenant} are already queued; try again later")
         turn = self._turn(entry, requested=True, execute=execute, trigger=trigger)
         self._requests.append(turn)
         self._wake.set()
@@ -225,7 +223,9 @@ class Scheduler:
             return True
         if self.roster.not_looked_yet(turn.entry.work.ref):
             return False
-        gone = UnknownTable(f"{turn.entry.label} is not known under the settings that hold since it was asked for")
+        gone = UnknownTable(
+            f"{turn.entry.label} is not known under the current settings, which changed after it was requested"
+        )
         turn.entry = replace(turn.entry, app=self.app, work=replace(turn.entry.work, table=None, problem=gone))
         return True
 

@@ -164,7 +164,7 @@ class Listing:
         if self.inventory is not None and count <= self.asked:
             raise Refused(
                 "inventory_elsewhere",
-                f"{self.inventory} lists no object of this table: it covers another place, or is older than the table",
+                f"{self.inventory} lists no object of this table: it covers another location or is older than it",
             )
 
 

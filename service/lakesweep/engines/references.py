@@ -78,8 +78,7 @@ class ReferencePhase:
         if self._digests is not None:
             await self._in_thread(self._digests.forget)
         raise EngineFailed(
-            "a source of references does not name what it named when it was read before: somebody has changed it in "
-            "place. What was remembered of this table is forgotten; the next run reads all of it again"
+            "a manifest was modified in place; its cache entry was dropped and the next run reads everything again"
         )
 
     async def _named_directly(self, spill: Spill) -> pa.Array:

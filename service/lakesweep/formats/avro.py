@@ -56,7 +56,7 @@ class Container:
 
     @property
     def rows(self) -> int:
-        """How many rows the block headers promise."""
+        """How many rows the block headers claim."""
         return sum(block.rows for block in self.blocks)
 
 
@@ -68,7 +68,7 @@ def walk(data: bytes) -> Container:
     sync = data[position : position + _SYNC_BYTES]
     position += _SYNC_BYTES
     if len(sync) != _SYNC_BYTES or "avro.schema" not in metadata:
-        raise ContainerError("the header is cut off")
+        raise ContainerError("the header is truncated")
     if len(metadata["avro.schema"]) > _LARGEST_SCHEMA:
         raise ContainerError("its schema is too large")
     blocks = tuple(_avro.step(data, position, sync))
@@ -102,10 +102,10 @@ def decode_rows(blocks: Sequence[bytes], schema: Any, promised: int, wanted: Any
     """
     check_no_empty_items(schema)
     if promised > _ROWS_AT_LEAST + sum(map(len, blocks)) // _BYTES_PER_ROW:
-        raise ContainerError(f"the block headers promise {promised} rows, too many to be rows of metadata")
+        raise ContainerError(f"the block headers claim {promised} rows, too many to be rows of metadata")
     framed = b"".join([_long(promised) if promised else b"", *blocks, _long(0)])
     if promised > len(framed):  # a row without any bytes is none, and there is no end to them
-        raise ContainerError(f"the block headers promise {promised} rows, more than there are bytes")
+        raise ContainerError(f"the block headers claim {promised} rows, more than there are bytes")
     stream = io.BytesIO(framed)
     written = {"type": "array", "items": schema}
     read = None if wanted is None else {"type": "array", "items": wanted}
@@ -114,7 +114,7 @@ def decode_rows(blocks: Sequence[bytes], schema: Any, promised: int, wanted: Any
     except Exception as exc:  # fastavro raises whatever a broken byte leads it to
         raise ContainerError(f"its rows cannot be decoded ({type(exc).__name__}: {exc})") from exc
     if len(records) != promised or stream.tell() != len(framed):
-        raise ContainerError(f"there are bytes left behind the {promised} rows that the block headers promise")
+        raise ContainerError(f"there are bytes left after the {promised} rows that the block headers claim")
     return records
 
 
@@ -144,7 +144,7 @@ def read_columns(data: bytes, columns: Mapping[str, Sequence[str]]) -> pa.Table:
         found = {name: pa.array(values(records, path)) for name, path in present.items()}
     table = pa.table({name: found[name] if name in found else pa.nulls(container.rows) for name in columns})
     if table.num_rows != container.rows:
-        raise ContainerError(f"{table.num_rows} rows decoded, the block headers promise {container.rows}")
+        raise ContainerError(f"{table.num_rows} rows decoded, the block headers claim {container.rows}")
     return table
 
 
@@ -258,7 +258,7 @@ def _read_metadata(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
 def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     size, position = read_long(data, position)
     if size < 0 or position + size > len(data):
-        raise ContainerError("the header is cut off")
+        raise ContainerError("the header is truncated")
     return data[position : position + size], position + size
 
 

@@ -150,7 +150,7 @@ class _Worker:
         kind, length = LENGTH.unpack(self._receive(LENGTH.size))
         if kind not in (*kinds, ERROR) or length > self._room:
             self.usable = False
-            raise ValueError("it has led its decoder astray")
+            raise ValueError("its decoder failed in an unexpected way")
         payload = self._receive(length)
         if kind == ERROR:
             self._busy = False

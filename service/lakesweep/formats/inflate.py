@@ -87,7 +87,7 @@ def _finished(unzip: Any, data: bytes, at_most: int) -> bytes:
     if len(plain) > at_most:
         raise TooMuch(at_most)
     if not unzip.eof:
-        raise Damaged("the compressed data is cut off")
+        raise Damaged("the compressed data is truncated")
     return plain
 
 
@@ -125,7 +125,7 @@ def _stepwise(unpack: Any, data: bytes, at_most: int) -> bytes:
     if len(plain) > at_most:
         raise TooMuch(at_most)
     if not unpack.eof:
-        raise Damaged("the compressed data is cut off")
+        raise Damaged("the compressed data is truncated")
     return plain
 
 

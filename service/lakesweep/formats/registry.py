@@ -125,8 +125,8 @@ async def _detect(location: Location, storage: Storage) -> FormatName:
     if await _holds(storage, location.join("metadata"), METADATA_SUFFIXES):
         return FormatName.ICEBERG
     raise SettingsError(
-        f"{location} is no table: nothing is stored there in _delta_log/, in schema/ and snapshot/, or as "
-        "metadata/*.metadata.json; many tables in one place are a dataset of the settings"
+        f"{location} is not a table: nothing is stored there in _delta_log/, in schema/ and snapshot/, or as "
+        "metadata/*.metadata.json; to clean many tables in one directory, configure a dataset"
     )
 
 

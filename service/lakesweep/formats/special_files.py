@@ -18,5 +18,5 @@ async def refuse(storage: Storage, *places: Location) -> None:
         if found:
             raise Indeterminate(
                 f"{found[0]} is a link or another kind of file that listings leave out (there are {len(found)} in "
-                f"{place}), so the table cannot be seen whole: put the real files in their place"
+                f"{place}), so the listing is incomplete: replace it with the real files"
             )

@@ -92,7 +92,7 @@ class Consequences:
 
 _NOTHING_SPECIAL = Consequences()
 _ABOVE_A_CEILING = Consequences(
-    approvable=True, advice="`lakesweep plan --json` shows every file; `lakesweep approve RUN` lets this plan go."
+    approvable=True, advice="`lakesweep plan --json` shows every file; `lakesweep approve RUN` allows this plan."
 )
 _SEEN_WRONGLY = Consequences(
     advice="Compare the address in the catalog with the one in storage: scheme, bucket and path."
@@ -102,7 +102,7 @@ _DAMAGED = Consequences(advice="Read the table with another engine before anythi
 _KNOWN = {
     RefusalCode.INDETERMINATE: Consequences(
         advice="Nothing of this table is deleted while something that must be kept cannot be read. "
-        "Mend or restore the named object, or wait if the store was out of reach, and plan again."
+        "Repair or restore the named object, or wait if the store was unreachable, then plan again."
     ),
     RefusalCode.PLAN_ONLY: Consequences(
         advice="Configure the table's catalog in the settings and run it as tenant/dataset/table."
@@ -115,10 +115,10 @@ _KNOWN = {
     RefusalCode.EMPTY_LIVE_SET: _DAMAGED,
     RefusalCode.SHORT_LIVE_SET: _DAMAGED,
     RefusalCode.NEIGHBOURS_UNKNOWN: Consequences(
-        tried_again_soon=True, advice="The next cycle asks again; nothing has to be done unless this goes on."
+        tried_again_soon=True, advice="The next cycle tries again; nothing needs to be done unless this continues."
     ),
     RefusalCode.FOREIGN_TABLE: Consequences(
-        advice="Give each table a place of its own, and configure the catalog that is really used."
+        advice="Give each table its own location, and configure the catalog that is really in use."
     ),
     RefusalCode.TABLE_CHANGED: Consequences(tried_again_soon=True, advice="Plan it again."),
     RefusalCode.CEILING_FILES: _ABOVE_A_CEILING,

@@ -78,7 +78,7 @@ class Failed(TypedDict):
 
 
 class Missing(TypedDict):
-    """Live files that storage does not show."""
+    """Live files missing from storage."""
 
     count: Count
     files: list[str]

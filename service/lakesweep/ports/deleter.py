@@ -35,7 +35,7 @@ class Deleted:
     """Of one that FAILED."""
 
 
-ANOTHER_OBJECT = "the store holds another object under this name than the one that was judged"
+ANOTHER_OBJECT = "the store has a different object under this name than the one that was planned"
 
 
 def not_sent(path: str, why: str) -> Deleted:

@@ -1,7 +1,7 @@
 """What holds for one table after the cascade global < tenant < dataset < table. Pure.
 
 The most specific value wins, but for dry_run the safer one: true at any level is true. `--execute` on the command
-line is the operator's word and stands over the global dry_run alone.
+line is the operator's word and overrides the global dry_run alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def policy_for(
     if not (dry_run or effective.revalidate_before_delete):
         raise SettingsError(
             "orphan_cleanup.revalidate_before_delete = false is allowed only in a dry run: references are always "
-            "checked again before a real delete, so take the key out of the settings to execute"
+            "checked again before a real delete, so remove the key from the settings to execute"
         )
     return CleanupPolicy(
         dry_run=dry_run,

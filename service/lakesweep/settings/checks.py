@@ -50,7 +50,7 @@ def faults(settings: Settings) -> Iterator[Fault]:
 
 def _tenant_faults(key: Key, tenant: TenantSettings, inherited: OrphanCleanupSettings) -> Iterator[Fault]:
     if tenant.id == BARE_TENANT:
-        message = "is taken: tables that are given by their location only are called location/FORMAT/ADDRESS"
+        message = "is reserved: bare locations are labelled location/FORMAT/ADDRESS"
         yield Fault(key=(*key, "id"), value=tenant.id, message=message)
     effective = overlay(inherited, tenant.orphan_cleanup)
     yield from _cleanup_faults((*key, "orphan_cleanup"), effective, tenant.orphan_cleanup)

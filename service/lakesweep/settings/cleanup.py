@@ -34,7 +34,7 @@ class OrphanCleanupSettings(Group):
     """Whether the service works on its own schedule. `plan` and `run` on the command line work either way."""
     dry_run: bool = True
     """Find and report, change nothing. True at any level (here, tenant, dataset, table) wins; only `run --execute`
-    on the command line stands over the one given here."""
+    on the command line overrides the one given here."""
     grace_period_hours: Hours = 24.0
     """Hours an unreferenced file is kept after its last change: longer than the slowest writer takes from its
     first file to its commit. Below 24 only with `allow_short_grace`."""

@@ -25,7 +25,7 @@ _ALLOWED = {
     "int_from_float": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_type": "must be a whole number",
-    "string_type": "must be a text in quotes",
+    "string_type": "must be a string in quotes",
     "string_too_short": "must not be empty",
     "tuple_type": "must be an array of tables, written [[…]]",
     "model_type": "must be a table",

@@ -23,16 +23,16 @@ _HEAD = """# Settings
 <!-- Made by `make docs` from the schema. Change the text under the fields in service/lakesweep/settings. -->
 
 One TOML file, named with `--config FILE` after any command or in the variable `LAKESWEEP_CONFIG`. What is not given
-has its default; what the environment gives stands over the file. [dist.toml](../dist.toml) shows the same keys as a
-file to copy from. A key that is not known is an error, and all faults of a file are told at once.
+has its default; environment variables override the file. [dist.toml](../dist.toml) shows the same keys as a
+file to copy from. A key that is not known is an error, and all errors of a file are reported at once.
 
 A setting's variable is `LAKESWEEP_`, then its sections and its name, joined by two underscores. A whole section or
 array is given as JSON: `LAKESWEEP_TENANTS='[{"id": "acme", "root": "s3://lake/acme"}]'`.
 
-**Levels.** A setting with several levels can be given again for a tenant, a dataset or a table, and the narrowest one
-holds: global < tenant < dataset < table. For `dry_run` the safer one holds: true at any level is true. Settings with
-the level global exist once. `lakesweep settings TARGET` [shows](cli.md#which-settings-hold) what holds for a table and
-which level gave it.
+**Levels.** A setting with several levels can be given again for a tenant, a dataset or a table, and the most
+specific one applies: global < tenant < dataset < table. For `dry_run` the safer one applies: true at any level is true.
+Settings with the level global exist once. `lakesweep settings TARGET` [shows](cli.md#which-settings-hold) what applies
+to a table and which level gave it.
 """
 
 _LEVELS = (("tenant", TenantSettings), ("dataset", DatasetSettings), ("table", TableSettings))

@@ -63,7 +63,7 @@ class _File:
     def _transaction(self, work: Work[T], until: float) -> T:
         if time.monotonic() > until:
             # While somebody else holds the file, those who queue here must not wait one after the other.
-            raise TimeoutError(f"no turn in {BUSY_SECONDS:.0f} s")
+            raise TimeoutError(f"no write lock within {BUSY_SECONDS:.0f} s")
         with self._engine.begin() as connection:
             here = cast("AsyncConnection", _Here(connection))  # as much of one as the store uses
             steps = work(here)
@@ -73,7 +73,7 @@ class _File:
                 result: T = end.value
                 return result
             steps.close()
-            raise RuntimeError("a transaction on SQLite waits for something else than its database")
+            raise RuntimeError("a SQLite transaction waits for something other than its database")
 
 
 class _Here:

@@ -44,21 +44,25 @@ class Metrics:
         self.orphans_identified = counter("orphans_identified_total", "Files found deletable, by runs of every kind.")
         self.snapshots_expired = counter("snapshots_expired_total", "Snapshots expired by a commit.")
         self.files_deleted = counter("files_deleted_total", "Files really deleted.")
-        self.bytes_freed = counter("bytes_freed_total", "Bytes of the files really deleted.")
-        self.deletion_failures = counter("deletion_failures_total", "Files the store would not delete.", "reason")
+        self.bytes_freed = counter("bytes_freed_total", "Bytes of deleted files.")
+        self.deletion_failures = counter("deletion_failures_total", "Files that could not be deleted.", "reason")
         self.dry_run_files = counter("dry_run_files_total", "Files that dry runs would have deleted.")
         self.dry_run_bytes = counter("dry_run_bytes_total", "Bytes of the files that dry runs would have deleted.")
         self.tables_skipped = counter("tables_skipped_total", "Runs that cleaned nothing, by reason.", "reason")
-        self.last_cleanup = gauge("last_cleanup_timestamp_seconds", "When a cleanup last ended well, Unix time.")
-        self.missing_live_files = gauge("missing_live_files", "Live files that storage does not show.")
+        self.last_cleanup = gauge("last_cleanup_timestamp_seconds", "Unix time of the last successful cleanup.")
+        self.missing_live_files = gauge("missing_live_files", "Live files missing from storage.")
         self.reclaimable_bytes = gauge("reclaimable_bytes", "Bytes of orphans that are still stored.")
         self.cleanup_duration = Histogram(
-            "lakesweep_cleanup_duration_seconds", "Time of one run.", names, buckets=_DURATIONS, registry=self.registry
+            "lakesweep_cleanup_duration_seconds",
+            "Duration of one run in seconds.",
+            names,
+            buckets=_DURATIONS,
+            registry=self.registry,
         )
         self.batch_size = Histogram(
             "lakesweep_batch_size", "Files per deletion batch.", names, buckets=_BATCH_SIZES, registry=self.registry
         )
-        self.panics = counter("unexpected_errors_total", "Runs that ended in a bug of Lakesweep itself.")
+        self.panics = counter("unexpected_errors_total", "Runs that hit an unexpected error in Lakesweep.")
         self._declare_service()
         Info("lakesweep_build", "Which Lakesweep this is.", registry=self.registry).info({"version": __version__})
 
@@ -69,8 +73,8 @@ class Metrics:
             return Gauge(f"lakesweep_{name}", text, labels, registry=self.registry)
 
         self.tables_known = gauge("tables_known", "Tables found by the last look at catalogs and warehouses.", "tenant")
-        self.tables_due = gauge("tables_due", "Tables that wait for their turn.", "tenant")
-        self.tables_running = gauge("tables_running", "Tables that are being worked on by this process.", "tenant")
+        self.tables_due = gauge("tables_due", "Tables waiting to run.", "tenant")
+        self.tables_running = gauge("tables_running", "Tables this process is working on.", "tenant")
         self.scheduler_step = gauge("scheduler_step_timestamp_seconds", "When the scheduler last looked, Unix time.")
         self.settings_differ = gauge(
             "settings_differ", "Whether another replica runs with other settings, 1 or 0. Normal during a roll-out."
@@ -85,7 +89,7 @@ class Metrics:
         )
         self.loop_lag = Histogram(
             "lakesweep_event_loop_lag_seconds",
-            "How late the event loop woke a task that slept.",
+            "Delay of the event loop in seconds.",
             buckets=_LAGS,
             registry=self.registry,
         )

@@ -204,12 +204,12 @@ async def test_a_bug_is_a_problem_that_tells_nothing(service):
 
 async def test_settings_that_forbid_a_run_are_told(service):
     async def forbidden(*_, **__):
-        raise SettingsError("take the key out of the settings")
+        raise SettingsError("remove the key from the settings")
 
     service.start_run = forbidden
     async with service.client() as client:
         told = problem(await client.post("/api/v1/runs", json={"target": ORDERS.label}), 409)
-    assert (told.code, told.detail) == ("settings", "take the key out of the settings")
+    assert (told.code, told.detail) == ("settings", "remove the key from the settings")
 
 
 async def test_a_table_that_is_not_discovered_yet_is_asked_for_again(service):

@@ -56,7 +56,7 @@ def test_the_gravest_wins(codes):
 
 
 def test_several_faults_are_told_one_a_line():
-    assert exit_codes.sentence(SettingsError(["a", "b"])) == "2 faults in the settings:\n  - a\n  - b"
+    assert exit_codes.sentence(SettingsError(["a", "b"])) == "2 errors in the settings:\n  - a\n  - b"
     assert exit_codes.sentence(SettingsError("a")) == "a"
 
 

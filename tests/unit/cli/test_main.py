@@ -75,7 +75,7 @@ def test_wrong_settings_exit_2_and_tell_all_faults(command, capsys, tmp_path):
     written = capsys.readouterr()
     assert written.out == ""
     assert written.err.splitlines() == [
-        "lakesweep: 2 faults in the settings:",
+        "lakesweep: 2 errors in the settings:",
         f"  - {config}: orphan_cleanup.batch_size = 0: must be greater than or equal to 1",
         f"  - {config}: orphan_cleanup.dryrun: unknown key, did you mean 'dry_run'?",
     ]

@@ -174,7 +174,7 @@ def test_a_dry_run_says_what_it_would_do_and_how_to_do_it():
 
 def test_a_dry_run_against_the_operator_s_word_says_who_said_so():
     text = plain(render.show_run, examples.planned(), execute=True)
-    assert "own dry_run = true stands over --execute" in text
+    assert "own dry_run = true overrides --execute" in text
 
 
 def test_what_could_not_be_deleted_is_named():

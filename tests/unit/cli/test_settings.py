@@ -125,7 +125,7 @@ def test_what_the_settings_come_to_is_one_sentence(target, sentence, call):
 
 def test_a_careful_beginning_is_told_as_what_it_is(call, config):
     config.write_text('[[tenants]]\nid = "a"\nroot = "s3://a"\n')
-    assert "the service leaves it alone: enabled = false; `run --execute` cleans it" in call()[1]
+    assert "the service skips it: enabled = false; `run --execute` cleans it" in call()[1]
     config.write_text(f"[orphan_cleanup]\nrevalidate_before_delete = false\n{config.read_text()}")
     assert "`run --execute` is refused: orphan_cleanup.revalidate_before_delete = false" in call()[1]
 
@@ -185,7 +185,7 @@ def test_a_target_that_names_nothing_exits_2_and_the_others_are_shown(call):
     assert (code, tables(out)) == (2, ["acme/bronze/t"])
     assert errors.splitlines() == [
         "lakesweep: nothing configured matches 'nobody/x/y'; there is acme/prod/*, acme/bronze/*, globex/*/*",
-        "lakesweep: an empty target names no table; everything configured is '*'",
+        "lakesweep: an empty target matches no table; use '*' for everything configured",
         "lakesweep: s3://lake/acme/x is a location: name its table as tenant/dataset/table",
     ]
 

@@ -36,7 +36,7 @@ def call(lake, tmp_path, capsys):
 def test_an_empty_target_names_no_table_instead_of_every_table(command, lake, call):
     code, _, told = call(*command, "")
     assert code == 2
-    assert "an empty target names no table" in told
+    assert "an empty target matches no table" in told
     assert len(lake.orphans_left("acme/d/one")) == 3
 
 
@@ -45,7 +45,7 @@ def test_an_empty_target_names_no_table_instead_of_every_table(command, lake, ca
 def test_what_is_for_locations_only_is_never_ignored(target, given, lake, call):
     code, _, told = call("plan", *target, *given)
     assert code == 2
-    assert "--format and --root are for a location" in told
+    assert "--format and --root apply only to bare locations" in told
 
 
 def test_an_empty_root_is_not_the_working_directory(lake, call):
@@ -57,7 +57,7 @@ def test_an_empty_root_is_not_the_working_directory(lake, call):
 
 def test_an_unknown_table_is_told_with_where_it_was_looked_for(call):
     assert call("plan", "acme/d/onne")[2] == (
-        "lakesweep: no configured table matches 'acme/d/onne', and it is no location: looked in acme/d; "
+        "lakesweep: no configured table matches 'acme/d/onne', and it is not a location: looked in acme/d; "
         "`lakesweep tables` lists what is there\n"
     )
     assert "configured datasets: acme/d" in call("plan", "acme/e/one")[2]
@@ -67,8 +67,11 @@ def test_an_unknown_table_is_told_with_where_it_was_looked_for(call):
     ("arguments", "told"),
     [
         (["tables"], "no dataset is configured; name a settings file"),
-        (["plan", "orders"], "no configured table matches 'orders', and it is no location: no dataset is configured"),
-        (["plan"], "nothing to work on"),
+        (
+            ["plan", "orders"],
+            "no configured table matches 'orders', and it is not a location: no dataset is configured",
+        ),
+        (["plan"], "nothing to do"),
         (["explain", "/lake/x.parquet"], "give the table as --target"),
     ],
 )

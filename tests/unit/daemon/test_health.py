@@ -33,7 +33,7 @@ async def step(service):
 async def test_a_scheduler_that_has_not_begun_is_not_well(service):
     found = await service.checkup.alive()
     assert not found.well
-    assert found.checks["scheduler"] == "it has not begun"
+    assert found.checks["scheduler"] == "it has not started"
 
 
 async def test_a_working_service_is_alive_and_ready_and_tells_its_last_cycle(service):

@@ -39,7 +39,7 @@ async def test_a_machine_that_slept_longer_than_the_lease_finds_out_before_it_se
     async with lease(state, TABLE, "me", timedelta(minutes=1)) as held:
         held.check_time()
         slept = 61.0
-        with pytest.raises(LeaseLost, match="stood still"):
+        with pytest.raises(LeaseLost, match="was suspended"):
             held.check_time()
         with pytest.raises(LeaseLost):  # and what is lost stays lost
             await held.check()

@@ -264,7 +264,7 @@ async def test_a_source_that_was_changed_in_place_is_found_out_by_what_seems_to_
     del bucket("b").objects["t/1.data"]
     live = lake.put("s3://b/t/2.data")
     lake.put("s3://metadata/source-0", data=json.dumps([live]).encode())
-    with pytest.raises(EngineFailed, match="changed it in place"):
+    with pytest.raises(EngineFailed, match="was modified in place"):
         await plan()
     made, rows, in_full = await plan()
     assert (made.missing, made.matched, rows, in_full) == ((), 1, [], ["source-0"])
@@ -276,7 +276,7 @@ async def test_a_source_that_names_another_file_beside_the_missing_one_is_found_
     del bucket("b").objects["t/1.data"]
     other = lake.put("s3://b/t/3.data")
     lake.put("s3://metadata/source-0", data=json.dumps(["s3://b/t/1.data", other]).encode())
-    with pytest.raises(EngineFailed, match="changed it in place"):
+    with pytest.raises(EngineFailed, match="was modified in place"):
         await plan()
     made, rows, _ = await plan()
     assert (made.missing, rows) == (("s3://b/t/1.data",), ["s3://b/t/2.data"])

@@ -210,7 +210,7 @@ def other_bytes():
     manifest, file = data_file(csv_file([row("s3://b/t/a.data")]))
     good = bucket("inventory").objects[Location.parse(file).path].data
     put(file, good[:-1] + bytes([good[-1] ^ 1]))
-    return manifest, file, "its MD5 checksum is not the one"
+    return manifest, file, "its MD5 checksum does not match"
 
 
 def cut():
@@ -268,7 +268,7 @@ def no_address():
 def times_as_numbers():
     table = pa.table({"path": ["s3://b/t/a"], "size": [1], "last_modified": [1]})
     put("s3://inventory/l.parquet", inventories.written(table), MADE)
-    return "s3://inventory/l.parquet", "s3://inventory/l.parquet", "written as int64, not as a time"
+    return "s3://inventory/l.parquet", "s3://inventory/l.parquet", "stored as int64, not as a time"
 
 
 def unknown_format():
@@ -289,7 +289,7 @@ def deep_manifest():
 
 def no_manifest():
     manifest = put(f"{HOME}/x/manifest.json", b"{}")
-    return manifest, manifest, "no manifest of S3 Inventory"
+    return manifest, manifest, "not an S3 Inventory manifest"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_plan_that_takes_the_name_of_one_that_was_checked_is_not_read_for_it(t
     monkeypatch.setattr(plan_file, "_digest", exchanged_once_checked)
     (rows,) = plan_file.read_checked(str(path), digest)
     assert rows.to_pylist() == [row(1)]
-    with pytest.raises(Unreadable, match="not those"):
+    with pytest.raises(Unreadable, match="do not match"):
         list(plan_file.read_checked(str(path), digest))
 
 

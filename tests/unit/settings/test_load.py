@@ -93,7 +93,7 @@ def test_a_wrong_value_is_not_told_again_as_missing(write):
     path = write(
         '[[tenants]]\nid = "a"\nroot = "s3://b"\n[[tenants.datasets]]\nid = "d"\nformat = "delta"\nlocation = 5\n'
     )
-    assert faults(path) == [f"{path}: tenants[a].datasets[d].location = 5: must be a text in quotes"]
+    assert faults(path) == [f"{path}: tenants[a].datasets[d].location = 5: must be a string in quotes"]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ async def test_a_transaction_that_waits_for_anything_else_is_refused_and_undone(
         await connection.execute(sa.insert(due_times), {"table": "t", "next_due": NOON, "failures": 0})
         await asyncio.sleep(0)
 
-    with pytest.raises(RuntimeError, match="waits for something else"):
+    with pytest.raises(RuntimeError, match="waits for something other"):
         await store.database.run(waits)
     assert await store.get_due("t") is None
 
@@ -109,7 +109,7 @@ async def test_those_who_queue_behind_a_locked_file_do_not_wait_one_after_the_ot
         other.execute("BEGIN IMMEDIATE")
         said = await asyncio.gather(*(store.set_due(due) for due in dues), return_exceptions=True)
     assert [type(one) for one in said] == [StateError] * 5
-    assert ["no turn" in str(one) for one in said] == [False, True, True, True, True]
+    assert ["no write lock" in str(one) for one in said] == [False, True, True, True, True]
     await store.set_due(dues[0])
     assert await store.due_times() == [dues[0]]
 

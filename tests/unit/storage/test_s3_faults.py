@@ -86,9 +86,9 @@ async def test_a_refusal_is_denied_and_says_which_permission_is_missing(stub, st
 @pytest.mark.parametrize(
     ("status", "code", "advice"),
     [
-        (400, "ExpiredToken", "the credentials in use are wrong or out of date"),
-        (403, "SignatureDoesNotMatch", "the credentials in use are wrong or out of date"),
-        (403, "RequestTimeTooSkewed", "set this machine's clock right"),
+        (400, "ExpiredToken", "the credentials are wrong or expired"),
+        (403, "SignatureDoesNotMatch", "the credentials are wrong or expired"),
+        (403, "RequestTimeTooSkewed", "correct this machine's clock"),
     ],
 )
 async def test_keys_and_clocks_that_the_store_does_not_take_are_no_matter_of_permissions(
@@ -176,7 +176,7 @@ async def test_a_proxy_that_answers_in_its_own_words_is_understood_by_its_status
 @pytest.mark.parametrize("operation", [name for name in ASKED if name != "stat"])
 async def test_a_404_that_is_not_in_the_stores_words_does_not_make_an_object_absent(stub, storage, operation, text):
     stub.fault = always(lambda: web.Response(status=404, text=text))
-    with pytest.raises(Unavailable, match="no answer of an object store"):
+    with pytest.raises(Unavailable, match="not an answer of an object store"):
         await ASKED[operation](storage)
 
 

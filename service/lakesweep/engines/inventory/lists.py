@@ -90,7 +90,7 @@ def _check_age(found: FileList, inventory: Inventory) -> None:
             f"{made}, longer ago than the grace period: have it made more often or set a longer grace_period_hours",
         )
     if found.created_at > inventory.not_after:
-        raise Refused("inventory_too_new", f"{made}, which is yet to come: its age cannot be judged")
+        raise Refused("inventory_too_new", f"{made}, which is in the future: its age cannot be determined")
 
 
 async def _at(storage: Storage, address: Location) -> FileList:
@@ -133,7 +133,7 @@ def _hidden(path: str, folder: Location) -> bool:
 def _plain(address: Location, files: tuple[DataFile, ...], oldest: datetime | None) -> FileList:
     """Nothing says when the list was made but the time of its oldest file."""
     if oldest is None:
-        raise Unreadable(address.raw, "storage does not say when it was written, so nobody knows its age")
+        raise Unreadable(address.raw, "storage does not report when it was written, so its age is unknown")
     return FileList(address=address.raw, created_at=oldest, kind=Kind.PLAIN_PARQUET, files=files)
 
 
@@ -165,7 +165,7 @@ async def _s3_inventory(storage: Storage, manifest: Location) -> FileList:
     try:
         return _parsed(manifest, parse_json(data))
     except (ValueError, KeyError, TypeError, OverflowError) as exc:
-        raise Unreadable(manifest.raw, f"it is no manifest of S3 Inventory: {type(exc).__name__} {exc}") from exc
+        raise Unreadable(manifest.raw, f"it is not an S3 Inventory manifest: {type(exc).__name__} {exc}") from exc
 
 
 async def _check_manifest(storage: Storage, manifest: Location, data: bytes) -> None:

@@ -54,7 +54,7 @@ def _check_bytes(file: DataFile, data: bytes) -> None:
     if file.size_bytes is not None and len(data) != file.size_bytes:
         raise Unreadable(file.location.raw, f"it has {len(data)} bytes, the inventory says {file.size_bytes}")
     if file.md5 is not None and md5(data) != file.md5:
-        raise Unreadable(file.location.raw, "its MD5 checksum is not the one that the inventory says")
+        raise Unreadable(file.location.raw, "its MD5 checksum does not match the inventory")
 
 
 def _raw(source: FileList, file: DataFile, data: bytes) -> Iterator[pa.RecordBatch]:
@@ -154,7 +154,7 @@ def _times(values: pa.Array) -> pa.Array:
     if pa.types.is_string(values.type):
         values = values.cast(pa.timestamp("us", tz="UTC"))
     if not pa.types.is_timestamp(values.type):
-        raise ValueError(f"the time of change is written as {values.type}, not as a time")
+        raise ValueError(f"the modification time is stored as {values.type}, not as a time")
     if values.type.tz is None:
         values = values.cast(pa.timestamp(values.type.unit, tz="UTC"))
     return pc.ceil_temporal(values, unit="millisecond").cast(_TIME)

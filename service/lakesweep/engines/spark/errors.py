@@ -56,7 +56,7 @@ def understood(text: str) -> LakesweepError:
     if module := _NO_MODULE.search(text):
         name = module.group(1).partition(".")[0]
         return EngineFailed(
-            f"the Spark executors lack the Python package {name}: install lakesweep, in this version, where they run"
+            f"the Spark executors do not have the Python package {name}: install this version of lakesweep there"
         )
     if version := _PYTHONS.search(text) or _TOO_OLD.search(text):
         return EngineFailed(f"the Spark executors run another Python environment than this one: {version.group(1)}")

@@ -11,7 +11,7 @@ Read in this order:
     layout            what an unreferenced object is, by name and place (pure)
     removed           what commits below the checkpoint have removed lately: it stays
     lite              a vacuum by the log alone
-    unpublished       commits that may still come into the log: what they name stays
+    unpublished       commits that may still be added to the log: what they name stays
     iceberg           Iceberg metadata beside the log: what it names stays
     load, table       the reading, and the port
     format            which tables a location holds

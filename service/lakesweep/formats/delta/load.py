@@ -32,8 +32,8 @@ from lakesweep.ports.storage import Storage
 _ATTEMPTS = 3
 """A writer or another cleaner may change the log while it is being read: then it is listed again."""
 _EMPTY = (
-    "it is empty, so its writer was cut off, and no reader can open this version either: restore it from a backup; or, "
-    "if it is the newest commit and its writer is gone, remove it"
+    "it is empty, so its writer was interrupted, and no reader can open this version either: restore it from a "
+    "backup; or, if it is the newest commit and its writer is gone, remove it"
 )
 
 
@@ -302,7 +302,8 @@ class LogReader:
             data = await self._storage.read(Location.parse(file.path))
         except NotFound as exc:
             raise Unreadable(
-                file.path, "it was deleted while the log was read: another tool cleans it, the next run sees it whole"
+                file.path,
+                "it was deleted while the log was read: another tool cleans it; the next run tries again",
             ) from exc
         if len(data) != file.size_bytes:
             raise Unreadable(file.path, f"{len(data)} bytes instead of {file.size_bytes}")

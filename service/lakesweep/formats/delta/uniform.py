@@ -59,7 +59,7 @@ class IcebergNeighbour:
             found = await self._named_by(newest)
             if not self._met_gone or await self.newest() == newest:
                 return found
-        raise Unreadable(self._root.join(DIRECTORY).raw, "Iceberg commits take files away faster than they can be read")
+        raise Unreadable(self._root.join(DIRECTORY).raw, "Iceberg commits remove files faster than they can be read")
 
     async def _named_by(self, newest: list[Location]) -> frozenset[str]:
         lists: dict[str, dict[str, str]] = {}

@@ -63,7 +63,7 @@ class Describer:
         else:
             bad = type(exc).__name__ in _BAD_URL_NAMES
         if bad:
-            return SettingsError(f"the properties of {self} do not fit: {self.sentence(exc)}")
+            return SettingsError(f"the properties of {self} are invalid: {self.sentence(exc)}")
         return self.unavailable("connect", exc)
 
 

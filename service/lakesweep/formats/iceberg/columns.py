@@ -25,7 +25,7 @@ class FieldMissing(ValueError):
 def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
     """One row per record, one column per wanted field id; null where the file's schema lacks an optional one.
 
-    Raises avro.ContainerError or FieldMissing. The number of rows is exactly what the block headers promise.
+    Raises avro.ContainerError or FieldMissing. The number of rows is exactly what the block headers claim.
     """
     container = avro.walk(data)
     schema = _plain(container.metadata["avro.schema"], tuple(wanted.items()))
@@ -55,7 +55,7 @@ def _typed(found: Mapping[str, pa.Array], rows: int, wanted: Mapping[int, pa.Fie
             continue
         column = found[field.name]
         if len(column) != rows:
-            raise avro.ContainerError(f"{len(column)} rows decoded, the block headers promise {rows}")
+            raise avro.ContainerError(f"{len(column)} rows decoded, the block headers claim {rows}")
         if column.null_count and not field.nullable:
             raise avro.ContainerError(f"{column.null_count} rows have no {field.name}")
         if not is_alike(column.type, field.type):

@@ -37,7 +37,7 @@ class Stager:
     ) -> StagedTable:
         """What to write, and where; or an error before anything is written."""
         if current_table is None:
-            raise NoSuchTableError("the table is gone, and a cleaner creates none")
+            raise NoSuchTableError("the table no longer exists")
         before = current_table.metadata
         for requirement in requirements:
             requirement.validate(before)

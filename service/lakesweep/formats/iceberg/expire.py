@@ -107,7 +107,7 @@ class ExpiryCommit:
                 await asyncio.sleep(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
             state = await self.load()
             if planned is not None and state.table_uuid != planned:
-                raise Refused("table_changed", "another table has this name since the plan was made")
+                raise Refused("table_changed", "the table was replaced by another one since the plan was made")
             if sent is not None and _happened(sent[1], state):
                 # An answer was lost, and only now can it be seen that the commit arrived.
                 return await self._confirmed(*sent, state)
@@ -121,7 +121,7 @@ class ExpiryCommit:
             sent, after = (state, plan), await self.load()
             if _happened(plan, after):
                 return await self._confirmed(state, plan, after)
-        raise trouble or CommitConflict("the expiry was committed, yet its snapshots are still in the table")
+        raise trouble or CommitConflict("the expiry was committed, but its snapshots are still in the table")
 
     async def _confirmed(
         self, before: IcebergView, plan: ExpiryPlan, after: IcebergView
@@ -150,7 +150,7 @@ class ExpiryCommit:
         except _FINAL as exc:
             raise CatalogUnavailable(f"{catalog} refused the expiry: {catalog.explain(exc)}") from exc
         except Exception as exc:  # noqa: BLE001 - time-outs, 5xx, broken answers: only a look at the table can tell
-            return CommitUnknown(f"{catalog} gave no clear answer to the expiry: {catalog.explain(exc)}")
+            return CommitUnknown(f"{catalog} gave no clear answer to the expiry commit: {catalog.explain(exc)}")
         return None
 
     async def _verify(self, before: TableMetadata, plan: ExpiryPlan, after: TableMetadata) -> None:

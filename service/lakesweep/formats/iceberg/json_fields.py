@@ -29,7 +29,7 @@ class JsonFields:
         """A string, or None where it is absent."""
         value = self._value.get(name)
         if value is not None and not isinstance(value, str):
-            raise self.fault(name, "is not a text")
+            raise self.fault(name, "is not a string")
         return value
 
     def integer(self, name: str) -> int:
@@ -55,7 +55,7 @@ class JsonFields:
         """The strings of a list; an absent list is empty."""
         values = self.items(name)
         if not all(isinstance(value, str) and value for value in values):
-            raise self.fault(name, "holds something that is not a text")
+            raise self.fault(name, "holds something that is not a string")
         return tuple(values)
 
     def items(self, name: str) -> list[Any]:

@@ -120,11 +120,13 @@ def is_own_expiry(link: Link) -> bool:
     return link.parent is not None and marks.is_ours(link.location.name, link.parent)
 
 
-_GOES_ON = "others follow from it that are not part of this table's past"
+_GOES_ON = "other metadata files continue from it that are not part of this table's history"
 _NO_PAST = "it does not follow from what the catalog says is current and is not part of its past"
 FOLLOWS = "it follows from what the catalog says is current"
 LOST_A_RACE = "it follows from a state of this table that was replaced at about the same time"
-NO_RIVAL = "it follows from a state of this table that was replaced at quite another time, so it lost no race"
+NO_RIVAL = (
+    "it follows from a state of this table that was replaced at quite another time, so it did not lose a commit race"
+)
 
 
 def _another(line: Line, link: Link, links: Mapping[str, Link]) -> str | None:

@@ -131,7 +131,7 @@ class IcebergTable:
             except NotFound as exc:
                 if await self.head() == address:
                     raise Unreadable(address, "the catalog points at it, but storage has no such object") from exc
-        raise CommitConflict(f"{self.ref} is being committed to faster than it can be read")
+        raise CommitConflict(f"{self.ref} receives commits faster than it can be read")
 
     async def verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
         """An earlier state frees files only if no ref was lost on the way from it; unknown frees nothing."""

@@ -66,7 +66,7 @@ class IcebergView(TableView):
             return await table.rivals.keep(found, current, self.roots)
         except NotFound as exc:
             if await table.head() != self.head:
-                raise CommitConflict(f"{self.ref} was committed to while its manifest lists were read") from exc
+                raise CommitConflict(f"{self.ref} received a commit while its manifest lists were read") from exc
             raise Unreadable(exc.address, "a retained snapshot names it, but storage has no such object") from exc
 
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:

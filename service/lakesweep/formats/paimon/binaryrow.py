@@ -51,7 +51,7 @@ def decode_row(data: bytes, types: Sequence[FieldType]) -> tuple[Value, ...]:
     row = data[4:]
     fixed = _null_bytes(len(types))
     if len(row) < fixed + _SLOT * len(types):
-        raise ValueError("the row is cut off")
+        raise ValueError("the row is truncated")
     return tuple(
         None if _is_null(row, index) else _decode_field(row, fixed + _SLOT * index, type_)
         for index, type_ in enumerate(types)

@@ -144,7 +144,7 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
     schemas = await _schemas(files, "schema", listing["schema"])
     if not schemas:
         raise Refused(
-            "no_schema", f"{files.location} has no schema files: it is no Paimon table, or a REST catalog manages it"
+            "no_schema", f"{files.location} has no schema files: it is not a Paimon table, or a REST catalog manages it"
         )
     schema.check_ours(schemas[-1].options)
     branches = _branches(listing["branch"])

@@ -70,7 +70,7 @@ class PaimonTable:
 
     async def head(self) -> str:
         """Identity of everything that protects files, from listings and the latest snapshot."""
-        why = f"{self.location} was committed to while it was being read"
+        why = f"{self.location} received a commit while it was being read"
         for _ in range(LOOKS):
             listing = await reader.list_log(self.files)
             try:

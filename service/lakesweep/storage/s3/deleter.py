@@ -280,7 +280,9 @@ class S3Deleter:
 
     def _not_the_stores(self, address: str) -> Unavailable:
         """What stands before a store may say 200 to everything: that does not show that a key is gone."""
-        return Unavailable(address, f"{self._connection.endpoint} answers what no object store says to a delete")
+        return Unavailable(
+            address, f"{self._connection.endpoint} gave an answer to a delete that no object store gives"
+        )
 
 
 def _places(paths: Sequence[str]) -> list[tuple[str, str]]:

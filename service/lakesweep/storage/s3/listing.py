@@ -193,7 +193,7 @@ class Listing:
         if part.first:
             met = pc.index(pc.is_in(page.keys, pa.array(part.first, pa.string())), True).as_py()
             if met < 0:
-                raise OutOfOrder(self._address, "the border between two parts of the listing is gone")
+                raise OutOfOrder(self._address, "the boundary between two listing shards has disappeared")
             page = page.tail(met)
         until = pa.array(part.until, pa.string()) if part.until else None
         bound, limit = (part.until[0], part.until[-1]) if part.until else (None, None)
@@ -223,7 +223,7 @@ class Listing:
         if not len(page.keys):
             return
         if shard.limit is not None and page.keys[-1].as_py() > shard.limit:
-            raise OutOfOrder(self._address, "the border between two parts of the listing was not met")
+            raise OutOfOrder(self._address, "the boundary between two listing shards was not reached")
         shard.pages += 1
         in_order = shard.last_key < page.keys[0].as_py() and page.is_ascending()
         shard.last_key = page.keys[-1].as_py()
@@ -233,7 +233,7 @@ class Listing:
         if self.splits:
             raise OutOfOrder(
                 self._address,
-                "the store does not list in key order, so parts of the listing may overlap: "
+                "the store does not list in key order, so listing shards may overlap: "
                 "set storage.s3.listing_concurrency = 1",
             )
 
