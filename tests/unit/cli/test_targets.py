@@ -133,7 +133,7 @@ def test_a_plan_above_a_ceiling_names_the_run_to_approve(lake, call):
     code, shown, _ = call("run", "acme/d/one", "--execute")
     assert code == 3
     (run,) = json.loads(call("runs", "--json")[1])["runs"]
-    assert f"`lakesweep approve {run['run_id']}` lets this plan go" in shown
+    assert f"`lakesweep approve {run['run_id']}` allows this plan" in shown
     assert call("approve", run["run_id"])[0] == 0
 
 
