@@ -18,17 +18,18 @@ import structlog
 
 from lakesweep.audit import chain
 from lakesweep.audit.chain import Broken, Link, Segment
-from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError, Unavailable
+from lakesweep.model.errors import AlreadyThere, AuditFailed, StorageError
 from lakesweep.model.location import Location
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import AuditHeader, StateStore
 from lakesweep.ports.storage import Storage, Writer
+from lakesweep.retry import Backoff
 
 log = structlog.get_logger()
 
-_ATTEMPTS = 3
+ATTEMPTS = 3
 """Tries of one write. A batch waits meanwhile, so a store that is away is soon reported."""
-_PAUSE_SECONDS = 0.5
+_FIRST_PAUSE_SECONDS = 1.0
 _MOST_PASSED_OVER = 1000
 """Planted segments in a row that are passed over. More are a flood, and a person has to look."""
 
@@ -135,20 +136,13 @@ class ChainWriter:
     async def _take(self, number: int, data: bytes) -> bytes | None:
         """Create a segment; what stands in its place instead, if it is another's."""
         place = chain.segment_place(self.artifacts, self.table, number)
-        failures = 0
-        while True:
-            try:
-                await self.writer.put(place, data, create_only=True)
-            except AlreadyThere:
-                found = await self.storage.read(place)
-                return None if found == data else found
-            except Unavailable:
-                failures += 1
-                if failures >= _ATTEMPTS:
-                    raise
-                await self.sleep(_PAUSE_SECONDS * failures)
-            else:
-                return None
+        tries = Backoff(ATTEMPTS, self.sleep, first=_FIRST_PAUSE_SECONDS)
+        try:
+            await tries.call(lambda: self.writer.put(place, data, create_only=True))
+        except AlreadyThere:  # perhaps our own, written by a try whose answer was lost
+            found = await self.storage.read(place)
+            return None if found == data else found
+        return None
 
     async def _find_end(self) -> End:
         """Where the chain ends as far as the state store knows, or, if it knows nothing, the store itself."""

@@ -17,6 +17,7 @@ from cronsim import CronSim
 from lakesweep.model import refusal
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.ports.state import DueTime
+from lakesweep.retry import doubled
 
 INTERRUPTED = "interrupted"
 """The last outcome of a table whose run ended with its process."""
@@ -27,7 +28,6 @@ FIRST_RETRY = timedelta(minutes=1)
 """After the first failure; doubled by each further one, never above the interval."""
 FIRST_RETRY_SHARE = 0.25
 """Of the interval, where that is less than FIRST_RETRY: a retry comes sooner than the next cycle would."""
-_DOUBLINGS_AT_MOST = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,4 +123,4 @@ def _failed(run: CleanupRun) -> bool:
 def _backoff(schedule: Schedule, failures: int, now: datetime) -> timedelta:
     wait = schedule.wait(now)
     first = min(FIRST_RETRY, wait * FIRST_RETRY_SHARE)
-    return min(wait, first * 2.0 ** min(failures - 1, _DOUBLINGS_AT_MOST))
+    return doubled(failures, first, wait)

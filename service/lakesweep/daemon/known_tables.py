@@ -21,6 +21,7 @@ from lakesweep.daemon.targets import Work
 from lakesweep.daemon.tenant_threads import working_for
 from lakesweep.model.errors import CatalogUnavailable
 from lakesweep.model.table import TableRef, TenantId
+from lakesweep.retry import doubled
 from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.cleanup import OrphanCleanupSettings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
@@ -130,7 +131,7 @@ class KnownTables:
             self._datasets[key].next_look = now + self._interval
         else:
             failures = self._datasets[key].failures = self._datasets[key].failures + 1
-            self._datasets[key].next_look = now + min(self._interval, FIRST_RETRY * 2.0 ** min(failures - 1, 20))
+            self._datasets[key].next_look = now + doubled(failures, FIRST_RETRY, self._interval)
             self.problems[_name(key)] = str(problem)
             app.metrics.count_skip(works[0].ref, "discovery_failed")
             log.warning("discovery_failed", tenant=tenant.id, dataset=dataset.id, reason=str(problem))

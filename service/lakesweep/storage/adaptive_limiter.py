@@ -8,25 +8,17 @@ just who was told, so that a store in trouble is not asked by one worker after t
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+from lakesweep.retry import Backoff, Sleep
 
 _GROW_AFTER = 5
 """Calm requests before the next step up."""
 _PAGE_STEP = 100
 SMALLEST_PAGE = 25
-_FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 5.0
-
-Sleep = Callable[[float], Awaitable[None]]
-
-
-def pause(failures: int) -> float:
-    """Seconds to wait after so many failures: exponential with full jitter, so that many clients do not come back
-    together."""
-    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
-    return random.uniform(0, longest)  # noqa: S311  # jitter, not a secret
+LONGEST_PAUSE_SECONDS = 5.0
+"""Of a worker that deletes: others wait for what it holds."""
 
 
 class Pace:
@@ -59,7 +51,7 @@ class Gate:
 
     def __init__(self, pace: Pace, sleep: Sleep = asyncio.sleep) -> None:
         self.pace = pace
-        self._sleep = sleep
+        self._backoff = Backoff(1, sleep, longest=LONGEST_PAUSE_SECONDS)
         self._shut = False
         self._troubles = 0
         """Steps down since the last calm request."""
@@ -99,7 +91,7 @@ class Gate:
         self._most_inside = 0
         self._shut = True
         try:
-            await self._sleep(pause(self._troubles))
+            await self._backoff.pause(self._troubles)
         finally:
             async with self._changed:
                 self._shut = False

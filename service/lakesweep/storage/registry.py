@@ -19,6 +19,7 @@ from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Conditions, Deleted, Deleter
 from lakesweep.ports.storage import Part, Storage, Writer
+from lakesweep.retry import Backoff
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.kinds import KINDS, StoreKind
 from lakesweep.storage.spec import StorageSpec
@@ -26,7 +27,7 @@ from lakesweep.storage.wrappers.confine import ConfinedStorage, ConfinedWriter
 from lakesweep.storage.wrappers.deadline import DeadlineStorage
 from lakesweep.storage.wrappers.limit import LimitedStorage
 from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
-from lakesweep.storage.wrappers.retry import Backoff, RetryingStorage, RetryingWriter
+from lakesweep.storage.wrappers.retry import RetryingStorage, RetryingWriter
 
 
 class Backend(Protocol):

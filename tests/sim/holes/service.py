@@ -241,7 +241,7 @@ HOLES = (
         edit(
             "lakesweep.daemon.due_times",
             "_backoff",
-            "return min(wait, first * 2.0 ** min(failures - 1, _DOUBLINGS_AT_MOST))",
+            "return doubled(failures, first, wait)",
             "return timedelta(days=3650)",
         ),
         edit(

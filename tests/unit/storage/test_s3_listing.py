@@ -17,7 +17,6 @@ from lakesweep.model.errors import OutOfOrder, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part
 from lakesweep.settings.schema import Settings
-from lakesweep.storage.s3.errors import BrokenOff
 from lakesweep.storage.s3.list_parser import Page
 from lakesweep.storage.s3.listing import Listing
 
@@ -203,17 +202,6 @@ async def test_a_store_that_goes_round_in_circles_is_an_error():
     listing = Listing(stuck, "s3://b/", whole("t/"), concurrency=1, may_split=True)
     with pytest.raises(StorageError, match="repeats its continuation token"):
         [page async for page in listing.pages()]
-
-
-async def test_an_answer_that_breaks_off_is_asked_for_again():
-    store = Store([f"t/{at:04d}" for at in range(300)], page_size=10)
-
-    def fail(count, _):
-        if count % 3 == 0:
-            raise BrokenOff("s3://b/t", "on purpose")
-
-    store.fault = fail
-    assert len((await listed(store, "t/", concurrency=1))[0]) == 300
 
 
 async def test_a_consumer_that_waits_holds_the_shards_back():

@@ -13,6 +13,7 @@ from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.storage import Storage, Writer
+from lakesweep.retry import Backoff
 from lakesweep.storage import memory, registry
 from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
@@ -24,7 +25,7 @@ from lakesweep.storage.spec import StorageSpec
 from lakesweep.storage.wrappers.deadline import DeadlineStorage
 from lakesweep.storage.wrappers.limit import LimitedStorage
 from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
-from lakesweep.storage.wrappers.retry import Backoff, RetryingStorage, RetryingWriter
+from lakesweep.storage.wrappers.retry import RetryingStorage, RetryingWriter
 
 SIDES = {
     Storage: [

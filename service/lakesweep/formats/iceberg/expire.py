@@ -9,8 +9,6 @@ and an expiry without effect is never committed.
 
 from __future__ import annotations
 
-import asyncio
-import random
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -52,10 +50,10 @@ from lakesweep.model.errors import (
 )
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.run import Fence
+from lakesweep.retry import Backoff
 
 RETRIES = 4
 """As Iceberg's own `commit.retry.num-retries`."""
-_FIRST_WAIT_SECONDS = 0.1
 
 _FINAL = (BadRequestError, ForbiddenError, UnauthorizedError, TooManyRequestsError)
 """The catalog heard us and said no: nothing was committed."""
@@ -102,9 +100,10 @@ class ExpiryCommit:
         planned = state.table_uuid
         trouble: LakesweepError | None = None
         sent: tuple[IcebergView, ExpiryPlan] | None = None
-        for attempt in range(RETRIES + 1):
+        tries = Backoff(RETRIES + 1)
+        for attempt in range(tries.attempts):
             if attempt:
-                await asyncio.sleep(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+                await tries.pause(attempt)
             state = await self.load()
             if planned is not None and state.table_uuid != planned:
                 raise Refused("table_changed", "the table was replaced by another one since the plan was made")

@@ -7,7 +7,6 @@ snapshots before it expire. A partition is found by its bytes in the manifests a
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -21,11 +20,11 @@ from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.model.errors import CommitConflict, Indeterminate
 from lakesweep.ports.run import Fence
+from lakesweep.retry import Backoff
 
 T = TypeVar("T")
 Reload = Callable[[], Awaitable[PaimonState]]
 _FIRST_WAIT_SECONDS = 0.01
-_LONGEST_WAIT_SECONDS = 10.0
 
 
 def commit_options(state: PaimonState) -> CommitOptions:
@@ -80,7 +79,7 @@ async def _retried(
     attempt: Callable[[PaimonState, PaimonSnapshot], Awaitable[T | None]], reload: Reload, fence: Fence
 ) -> T | None:
     """Each time from a fresh look at the table: what was live a moment ago may not be."""
-    wait, tries = _FIRST_WAIT_SECONDS, 0
+    failures = 0
     while True:
         state = await reload()
         if state.latest is None:
@@ -89,13 +88,13 @@ async def _retried(
         try:
             return await attempt(state, state.latest)
         except CommitConflict:
-            tries += 1
-            if tries > state.options.manifest.max_retries:
+            failures += 1
+            tries = Backoff(1 + state.options.manifest.max_retries, first=_FIRST_WAIT_SECONDS)
+            if failures >= tries.attempts:
                 raise
         except (ValueError, KeyError, TypeError) as exc:  # manifests that are damaged, or of a kind we cannot write
             raise Indeterminate(f"nothing can be committed on top of {state.latest.label}: {exc}") from exc
-        await asyncio.sleep(wait * (1 + 0.2 * random.random()))  # noqa: S311 - spreads racing committers, no secret
-        wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+        await tries.pause(failures)
 
 
 async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozenset[bytes]) -> Changes:

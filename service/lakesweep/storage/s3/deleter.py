@@ -23,7 +23,8 @@ from lakesweep import aio
 from lakesweep.model.errors import FailureKind, NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus
-from lakesweep.storage.adaptive_limiter import Gate, Sleep, delete_gate, pause
+from lakesweep.retry import Backoff, Sleep
+from lakesweep.storage.adaptive_limiter import LONGEST_PAUSE_SECONDS, Gate, delete_gate
 from lakesweep.storage.s3.client import IS_DELETE_RESULT, S3Connection, before_sending
 from lakesweep.storage.s3.errors import THROTTLING, Throttled, error_code, is_passing, kind_of, translating
 from lakesweep.storage.s3.options import S3Options
@@ -133,10 +134,9 @@ class S3Deleter:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._connection = S3Connection(options, attempts=1)
-        self._attempts = options.attempts
+        self._backoff = Backoff(options.attempts, sleep, longest=LONGEST_PAUSE_SECONDS)
         self._workers = options.delete_concurrency
         self._places = asyncio.Semaphore(options.delete_concurrency)
-        self._sleep = sleep
         self._gate = gate or delete_gate(options.delete_concurrency, sleep)
         self.pace = self._gate.pace
         self._quiet = True
@@ -188,7 +188,7 @@ class S3Deleter:
             fates.update(answer.fates)
             for key, given_up in answer.again.items():
                 tries[key] += 1
-                if tries[key] < self._attempts:
+                if tries[key] < self._backoff.attempts:
                     waiting.append(key)
                 else:
                     fates[key] = given_up
@@ -200,7 +200,7 @@ class S3Deleter:
             if answer.throttled:
                 await self._gate.throttled(began)
             else:
-                await self._sleep(pause(failures))
+                await self._backoff.pause(failures)
 
     async def _ask(self, bucket: _Bucket, keys: list[str]) -> _Answer:
         """One page; keys that XML cannot carry go by themselves."""

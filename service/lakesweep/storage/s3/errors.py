@@ -43,10 +43,6 @@ _NO_CREDENTIALS = (
 )
 
 
-class BrokenOff(Unavailable):
-    """The answer began and did not end. Asking again is all there is to do; the client does not by itself."""
-
-
 class Throttled(Unavailable):
     """The store asks for less."""
 
@@ -82,7 +78,7 @@ def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
     except (boto.ProfileNotFound, boto.ConfigNotFound, boto.ConfigParseError, boto.InvalidConfigError) as exc:
         raise SettingsError(f"storage.s3: {exc}") from exc
     except (boto.IncompleteReadError, boto.ResponseStreamingError, aiohttp.ClientPayloadError) as exc:
-        raise BrokenOff(address, f"the answer of {endpoint} broke off: {exc}") from exc
+        raise Unavailable(address, f"the answer of {endpoint} broke off: {exc}") from exc
     except (boto.HTTPClientError, boto.ConnectionError, aiohttp.ClientError, TimeoutError, OSError) as exc:
         raise Unavailable(address, f"{endpoint} does not answer: {exc}") from exc
     except boto.BotoCoreError as exc:

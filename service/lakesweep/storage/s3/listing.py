@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 from lakesweep import aio
 from lakesweep.model.errors import OutOfOrder, StorageError
 from lakesweep.ports.storage import Part
-from lakesweep.storage.s3.errors import BrokenOff
 from lakesweep.storage.s3.key_ranges import midpoint
 from lakesweep.storage.s3.list_parser import Page
 
@@ -37,7 +36,6 @@ FetchPage = Callable[[dict[str, str]], Awaitable[Page]]
 _CHILDREN_PER_PLACE = 4
 """More children than this per possible request, and listing them one by one costs more than it gains."""
 _DEEPEST_FAN_OUT = 6
-_TRIES_PER_PAGE = 3
 _PAGES_PER_SPLIT = 3
 """A split reads up to a page twice, so in the long run a shard must have given this many pages before its next."""
 
@@ -48,23 +46,13 @@ async def common_prefixes(fetch: FetchPage, address: str, prefix: str) -> list[s
     token: str | None = None
     while True:
         parameters = {"Prefix": prefix, "Delimiter": "/"}
-        page = await persistently(fetch, parameters if token is None else {**parameters, "ContinuationToken": token})
+        page = await fetch(parameters if token is None else {**parameters, "ContinuationToken": token})
         found += page.prefixes
         if page.next_token is None:
             return found
         if page.next_token == token:
             raise StorageError(address, f"the store repeats its continuation token {token!r}")
         token = page.next_token
-
-
-async def persistently(fetch: FetchPage, parameters: dict[str, str]) -> Page:
-    """A page that broke off is asked for again."""
-    for _ in range(_TRIES_PER_PAGE - 1):
-        try:
-            return await fetch(parameters)
-        except BrokenOff:
-            continue
-    return await fetch(parameters)
 
 
 class _Shard:
@@ -158,7 +146,7 @@ class Listing:
         return self._open < self._concurrency
 
     async def _get(self, **parameters: str) -> Page:
-        return await persistently(self._fetch, parameters)
+        return await self._fetch(parameters)
 
     async def _put(self, page: Page) -> None:
         if len(page.keys):

@@ -21,7 +21,7 @@ from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part
 from lakesweep.storage.s3.key_ranges import midpoint
 from lakesweep.storage.s3.list_parser import Page
-from lakesweep.storage.s3.listing import FetchPage, persistently
+from lakesweep.storage.s3.listing import FetchPage
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -117,7 +117,7 @@ class Division:
         ]
 
     async def _get(self, **parameters: str) -> Page:
-        return await persistently(self._fetch, parameters)
+        return await self._fetch(parameters)
 
 
 def _points(prefix: str, ranges: Sequence[_Range], most: int, *, within_kind: bool) -> dict[int, str]:

@@ -6,12 +6,9 @@ back as AlreadyThere although the write was ours) and listings that have already
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,37 +16,7 @@ from lakesweep.model.errors import Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part, Storage, Writer
-
-_FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 10.0
-
-Sleep = Callable[[float], Awaitable[None]]
-Answer = TypeVar("Answer")
-
-
-class Backoff:
-    """How often and how late to try again: exponential, with full jitter so that clients do not return together."""
-
-    def __init__(self, attempts: int, sleep: Sleep = asyncio.sleep) -> None:
-        self.attempts = attempts
-        self._sleep = sleep
-
-    async def pause(self, failures: int) -> None:
-        """Wait after the given number of failures."""
-        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
-        await self._sleep(random.uniform(0, longest))  # noqa: S311  # jitter, not a secret
-
-    async def call(self, operation: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The operation's answer, tried again while the store is unavailable and attempts are left."""
-        failures = 0
-        while True:
-            try:
-                return await operation()
-            except Unavailable:
-                failures += 1
-                if failures >= self.attempts:
-                    raise
-            await self.pause(failures)
+from lakesweep.retry import Backoff
 
 
 class RetryingStorage:
