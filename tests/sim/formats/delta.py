@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from tests.sim.formats.delta_log import LOG, Added, Checkpoint, DeltaLog
+from tests.sim.formats.delta_log import LOG, Added, Checkpoint, DeltaLog, Making
 from tests.sim.formats.delta_others import Others
+from tests.sim.formats.delta_trouble import Trouble
 from tests.sim.formats.place import Place
 from tests.sim.formats.watching import WatchingModel
 from tests.sim.world import Lost, Stored, World
@@ -43,6 +44,7 @@ class DeltaModel(WatchingModel):
         super().__init__(world)
         self.place = Place(world, self.location, "writer")
         self.others = Others(self)
+        self.trouble = Trouble(self)
         self.reasons: set[str] = set()
         self.lite = False
 
@@ -63,6 +65,9 @@ class DeltaModel(WatchingModel):
         self.changes: dict[str, int] = {}
         """Files of change data, and the version that wrote each."""
         self.jobs: list[Job] = []
+        self.foreign: set[str] = set()
+        self.making: Making | None = None
+        """A checkpoint whose sidecar is written and whose own file is not."""
         self.announced: Added | None = None
         """What a commit adds that counts and is not in the log yet."""
         self.hinted = -1
@@ -92,22 +97,28 @@ class DeltaModel(WatchingModel):
 
     def steps(self) -> Sequence[str]:
         found = ["append"] * 4 + ["checkpoint"] * 3 + ["begin_job", "stream", "stream", "stray", "nothing"]
-        found += ["compact_log", "checksum", "set_retention", "lost_checkpoint"]
+        found += ["compact_log", "checksum", "set_retention", "lost_checkpoint", "foreign", "begin_checkpoint"]
+        if self.making is not None:
+            found += ["finish_checkpoint", "finish_checkpoint"]
         if self.log.live:
+            found += ["misspelled"]
             found += ["overwrite", "delete_rows", "delete_rows", "update", "optimize", "optimize", "remove", "remove"]
         if self.jobs:
             found += ["commit_job", "commit_job", "give_up_job"]
         found.append("publish" if self.announced else "announce")
         if self.log.version > 0:
             found += ["restore", "restore", "set_log_cleanup"]
-        return found + self.others.steps()
+        return self.trouble.steps() or found + self.others.steps()
+
+    def revivals(self) -> Sequence[str]:
+        return () if self.frozen else self.trouble.revivals()
 
     def do(self, name: str) -> None:
         self.age()
-        if name in self.others.steps():
-            self.others.do(name)
-        else:
-            getattr(self, f"_{name}")()
+        for who in (self.trouble, self.others, self):
+            if act := getattr(who, f"_{name}", None):
+                act()
+                break
         self.changed()
 
     def commit(self, **what: object) -> None:
@@ -120,7 +131,11 @@ class DeltaModel(WatchingModel):
         return self.world.random.choice(list(self.log.live.values()))
 
     def _data(self) -> Added:
-        return self.log.data(directory=self.world.random.choice(_ODD)) if self._rarely() else self.log.data()
+        if not self._rarely():
+            return self.log.data()
+        if self._rarely():
+            return self.log.data(ending="")  # as Trino names them
+        return self.log.data(directory=self.world.random.choice(_ODD))
 
     def _rarely(self) -> bool:
         return self.world.random.random() < 0.25
@@ -129,8 +144,27 @@ class DeltaModel(WatchingModel):
         added = [self._data() for _ in range(self.world.random.randint(1, 3))]
         if self._rarely():
             path = added[0].path
-            added[0] = Added(spelled=f"{self.place.address}/{quote(path or '')}", path=path)
-        self.commit(added=added)
+            # By the same address, by that of another client, and by the name that a mount gives to the same place.
+            root = self.world.random.choice((self.place.address, "s3a://lake/wh/db/t", "dbfs:/mnt/lake/wh/db/t"))
+            added[0] = Added(spelled=f"{root}/{quote(path or '')}", path=path)
+        self.commit(added=added, late_ms=self._behind())
+
+    def _behind(self) -> int:
+        """A store's clock goes back now and then: a commit looks older than the one before it."""
+        return self.world.random.choice((0, 0, 0, 0, 0, 0, 2 * HOUR, 30 * HOUR))
+
+    def _misspelled(self) -> None:
+        """To readers it is another file that is removed here: the one that was meant stays."""
+        known = self.pick()
+        first = known.spelled[0]
+        other = Added(spelled=f"%{ord(first):02X}{known.spelled[1:]}", path=None, vector=known.vector)
+        self.commit(more=[{"remove": other.removal(self.place.ms())}])
+
+    def _foreign(self) -> None:
+        """Somebody keeps files of another kind in the table's directory."""
+        name = self.world.random.choice(("notes.txt", "_tmp/x.parquet", ".hidden/y.parquet", "_delta_index/z.parquet"))
+        self.place.put(name, b"not a file of the table")
+        self.foreign.add(name)
 
     def _remove(self) -> None:
         chance = self.world.random
@@ -212,6 +246,16 @@ class DeltaModel(WatchingModel):
         else:
             self.place.put(f"{LOG}{self.log.version:020d}.checkpoint.0000000001.0000000005.parquet", b"part")
 
+    def _begin_checkpoint(self) -> None:
+        if self.kinds is NEW_KINDS:
+            self.making = self.log.sidecar()
+
+    def _finish_checkpoint(self) -> None:
+        """Not if that took more than a day: nobody keeps a sidecar for so long."""
+        making, self.making = self.making, None
+        if making is not None and making.sidecar not in self.free and making.version >= self.first:
+            self.log.finish(making)
+
     def _compact_log(self) -> None:
         first = max(self.first, self.log.version - self.world.random.randint(1, 6))
         if first < self.log.version and first > self.first:
@@ -269,6 +313,8 @@ class DeltaModel(WatchingModel):
             if at_ms + removed_ms < now:
                 self.free.add(name)
         wait = self.wait_ms()
+        if self.making is not None and self.place.age_ms(self.making.sidecar) > DAY:
+            self.free.add(self.making.sidecar)
         uncommitted = [one.path for job in self.jobs for one in job.files]
         for name in [*self.changes, *uncommitted]:
             if name and name not in self.free and self.place.age_ms(name) > wait:
@@ -281,14 +327,14 @@ class DeltaModel(WatchingModel):
         midnight = (self.place.ms() - self.log_ms) // DAY * DAY
         least = self.log.version + 1 - self.world.rules.min_snapshots
         for number in range(self.first, least):
-            if self.log.versions[number].at_ms > midnight:
+            if max(self.log.versions[number].at_ms, self.log.versions[number].told_ms) > midnight:
                 return number
         return max(least, 0)
 
     def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
         self.announce_verdict()
         self.age()
-        yield "the log", self.place.stored(self._log_needs())
+        yield "the log", self.place.stored(name for name in self._log_needs() if name not in self.trouble.taken)
         newest = self.log.versions[self.log.version].files
         yield f"version {self.log.version}, the newest", self.place.stored(newest)
         seen = set(newest) | self.free
@@ -301,6 +347,9 @@ class DeltaModel(WatchingModel):
         for job in self.jobs:
             waiting = [one.path for one in job.files if one.path and one.path not in self.free]
             yield "a job that has not committed", self.place.stored(waiting)
+        yield "somebody else", self.place.stored(self.foreign)
+        if self.making is not None and self.making.sidecar not in self.free:
+            yield "a checkpoint in the making", self.place.stored([self.making.sidecar])
         if self.announced:
             yield "a commit that counts", self.place.stored([*self.announced.files(), self.temporary])
         yield from self.others.readers()
@@ -328,6 +377,8 @@ class DeltaModel(WatchingModel):
         self.changed()
         self._publish()
         self.jobs.clear()
+        self.making = None
+        self.trouble.settle()
         self.others.settle()
 
     def overdue(self) -> Sequence[object]:
@@ -349,5 +400,15 @@ class DeltaModel(WatchingModel):
         if self.lite:
             return set()  # it sees only what the log tells
         live = self.log.versions[self.log.version].files | self.others.lent()
+        live |= self.foreign | self.unnamed()
         found = (name for name in self.place.names() if not name.startswith(LOG) and name not in live)
         return {f"{self.place.address}/{name}" for name in found}
+
+    def unnamed(self) -> set[str]:
+        """Files whose names say nothing go only as long as the log tells that they were the table's; and what a log
+        calls by the name of a mount stays until a checkpoint has forgotten it."""
+        mounted = {
+            one.path for version in self.log.versions.values() for one in version.live if one.spelled[:5] == "dbfs:"
+        }
+        odd = {name for name in self.place.names() if not name.endswith((".parquet", ".bin"))}
+        return odd | {name for name in mounted if name}

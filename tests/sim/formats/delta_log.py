@@ -76,6 +76,9 @@ class Version:
     """What one commit made of the table."""
 
     at_ms: int
+    """Of its file, and never before the version before it: so time travel sees it."""
+    told_ms: int
+    """By its own word, on tables with in-commit timestamps; else 0."""
     live: tuple[Added, ...]
     files: frozenset[str]
 
@@ -86,6 +89,15 @@ class Checkpoint:
 
     version: int
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """A checkpoint with sidecars of which only the sidecar is written."""
+
+    version: int
+    sidecar: str
+    head: list[Action]
 
 
 @dataclass(kw_only=True)
@@ -118,9 +130,9 @@ class DeltaLog:
     def metadata(self) -> Action:
         return delta_bytes.metadata(self.table_id, self.configuration)
 
-    def data(self, stem: str = "part", directory: str = "") -> Added:
+    def data(self, stem: str = "part", directory: str = "", ending: str = ".parquet") -> Added:
         """A new data file, written and not committed."""
-        name = f"{directory}{stem}-{self.place.uuid()}.parquet"
+        name = f"{directory}{stem}-{self.place.uuid()}{ending}"
         self.place.put(name, b"data " + name.encode()[-36:])
         return Added(spelled=quote(name), path=name)
 
@@ -140,11 +152,13 @@ class DeltaLog:
         operation: str = "WRITE",
         removed_ms: int | None = None,
         dated: bool = True,
+        late_ms: int = 0,
     ) -> None:
-        """The next version. `removed_ms` is the writer's own clock; a remove that is not dated counts from here."""
+        """The next version. `removed_ms` is the writer's own clock; a remove that is not dated counts from here. The
+        file looks `late_ms` older than it is."""
         now = self.place.ms()
         name, body = self.drafted(added, removed, more, operation, (removed_ms or now) if dated else None)
-        self.place.put(LOG + name, body)
+        self.place.put(LOG + name, body, late_ms)
         self.version += 1
         for one in removed:
             self.live.pop(one.key, None)
@@ -152,7 +166,7 @@ class DeltaLog:
         for one in added:
             self.live[one.key] = one
             self.tombstones.pop(one.key, None)
-        self._remember(removed, removed_ms or now)
+        self._remember(removed, removed_ms or now, now - late_ms)
 
     def drafted(
         self,
@@ -171,7 +185,7 @@ class DeltaLog:
         rows += [{"add": one.action()} for one in added]
         return f"{self.version + 1:020d}.json", delta_bytes.lines(rows)
 
-    def _remember(self, removed: Sequence[Added], removed_ms: int) -> None:
+    def _remember(self, removed: Sequence[Added], removed_ms: int, at_ms: int) -> None:
         live = tuple(self.live.values())
         files = frozenset(name for one in live for name in one.files())
         for one in removed:
@@ -179,7 +193,10 @@ class DeltaLog:
                 self.removed_ms[name] = removed_ms
         for name in files:
             self.removed_ms.pop(name, None)
-        self.versions[self.version] = Version(at_ms=self.place.ms(), live=live, files=files)
+        before = self.versions.get(self.version - 1)
+        told_ms = self.place.ms() if "inCommitTimestamp" in self.features else 0
+        at_ms = max(at_ms, before.at_ms if before else 0)
+        self.versions[self.version] = Version(at_ms=at_ms, told_ms=told_ms, live=live, files=files)
 
     # --- checkpoints
 
@@ -206,6 +223,24 @@ class DeltaLog:
         if hint:
             self.hint()
         return made
+
+    def sidecar(self) -> Making:
+        """The first half of a checkpoint of the newest version."""
+        rows: list[Action] = [{"add": one.action()} for one in self.live.values()]
+        rows += [{"remove": one.removal(at_ms)} for one, at_ms in self.tombstones.values()]
+        name, data = f"{LOG}_sidecars/{self.place.uuid()}.parquet", delta_bytes.parquet(rows)
+        self._put(name, data)
+        named = {"path": name.rpartition("/")[2], "sizeInBytes": len(data), "modificationTime": self.place.ms()}
+        head: list[Action] = [{"protocol": delta_bytes.protocol(self.features)}, {"metaData": self.metadata()}]
+        head += [{"txn": {"appId": one, "version": number}} for one, number in self.transactions.items()]
+        return Making(version=self.version, sidecar=name, head=[*head, {"sidecar": named}])
+
+    def finish(self, making: Making) -> None:
+        """The second half, of a version that may not be the newest any more."""
+        rows: list[Action] = [{"checkpointMetadata": {"version": making.version}}, *making.head]
+        name = f"{LOG}{making.version:020d}.checkpoint.{self.place.uuid()}.json"
+        self._put(name, delta_bytes.lines(rows))
+        self.checkpoints.append(Checkpoint(version=making.version, files=(making.sidecar, name)))
 
     def _v2(self, stem: str, encoding: str, head: list[Action], files: list[Action]) -> list[str]:
         sidecar = f"{self.place.uuid()}.parquet"

@@ -66,11 +66,11 @@ class Others:
         """A table whose name begins like ours."""
         if "next door" not in self.tables:
             self._open("next door", f"{self.model.place.address}2")
-        self._append("next door")
+        self.write_to("next door")
 
     def _move_inside(self) -> None:
         self._open("inside", f"{self.model.place.address}/inner")
-        self._append("inside")
+        self.write_to("inside")
 
     def _leave_inside(self) -> None:
         place = self.tables.pop("inside").place
@@ -120,7 +120,7 @@ class Others:
         for name in place.names():
             place.remove(name)
 
-    def _append(self, called: str) -> None:
+    def write_to(self, called: str) -> None:
         log = self.tables[called]
         log.commit(added=[log.data()])
 

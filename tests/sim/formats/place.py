@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 from tests.sim.world import Stored, World
 
@@ -15,9 +16,14 @@ class Place:
         self.world, self.address, self.who = world, address.rstrip("/"), who
         self.written: dict[str, Stored] = {}
 
-    def put(self, name: str, data: bytes) -> str:
-        self.written[name] = self.world.put(f"{self.address}/{name}", data, self.who)
+    def put(self, name: str, data: bytes, older_ms: int = 0) -> str:
+        at = self.world.now - timedelta(milliseconds=older_ms) if older_ms else None
+        self.written[name] = self.world.put(f"{self.address}/{name}", data, self.who, at)
         return name
+
+    def put_back(self, name: str, stored: Stored) -> None:
+        """As it was, by a person."""
+        self.written[name] = self.world.put(f"{self.address}/{name}", stored.data, "operator", stored.modified_at)
 
     def remove(self, name: str) -> None:
         self.written.pop(name, None)
