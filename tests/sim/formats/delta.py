@@ -315,6 +315,7 @@ class DeltaModel(WatchingModel):
         wait = self.wait_ms()
         if self.making is not None and self.place.age_ms(self.making.sidecar) > DAY:
             self.free.add(self.making.sidecar)
+            self.making = None
         uncommitted = [one.path for job in self.jobs for one in job.files]
         for name in [*self.changes, *uncommitted]:
             if name and name not in self.free and self.place.age_ms(name) > wait:
@@ -393,7 +394,8 @@ class DeltaModel(WatchingModel):
 
     def _is_later(self, checkpoint: Checkpoint) -> bool:
         """Is it younger than all commits before it? Otherwise time travel still needs those."""
-        made = self.place.written[checkpoint.files[0]].modified_at.timestamp() * 1000
+        same = [one.files[-1] for one in self.log.checkpoints if one.version == checkpoint.version]
+        made = min(self.place.written[name].modified_at.timestamp() for name in same) * 1000
         return all(self.log.versions[number].at_ms + 5000 < made for number in range(checkpoint.version))
 
     def dead(self) -> set[str]:
