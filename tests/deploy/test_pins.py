@@ -11,6 +11,7 @@ import pytest
 import yaml
 from tests.deploy import manifests
 from tests.deploy.tools import DEPLOY, REPOSITORY
+from tests.peers import jars
 
 import lakesweep
 
@@ -86,7 +87,16 @@ def test_a_floating_install_is_noticed(command, wrong):
     assert floating(command) is wrong
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "build.lock", "tests/requirements.lock"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "requirements.lock",
+        "build.lock",
+        "tests/requirements.lock",
+        "tests/peers/pypaimon.lock",
+        "tests/peers/flink.lock",
+    ],
+)
 def test_every_line_of_a_lock_file_has_one_version_and_a_digest(name):
     joined = re.sub(r"\\\n\s*", "", (REPOSITORY / name).read_text())
     lines = [line for line in joined.splitlines() if line.strip() and not line.strip().startswith("#")]
@@ -133,3 +143,15 @@ def test_the_chart_can_be_held_to_a_digest():
         line.strip() for path in chart for line in path.read_text().splitlines() if re.match(r"\s*image: ", line)
     }
     assert written == {'image: {{ include "lakesweep.image" . | quote }}'}
+
+
+def test_every_jar_of_the_peers_is_held_to_its_digest():
+    lines = (REPOSITORY / "tests/peers/jars.lock").read_text().splitlines()
+    assert all(re.fullmatch(r"[0-9a-f]{64}  [\w-]+/[\w.-]+\.jar", line) for line in lines)
+    assert {line.split()[1].partition("/")[0] for line in lines} == set(jars.SETS)
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_refused(tmp_path):
+    (tmp_path / "paimon-bundle-1.4.2.jar").write_bytes(b"another")
+    with pytest.raises(RuntimeError, match=r"jars.lock pins: paimon/paimon-bundle-1.4.2.jar"):
+        jars.check("paimon", tmp_path)

@@ -23,7 +23,8 @@ from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+_HERE = Path(__file__).resolve().parent
+_REPOSITORY = _HERE.parents[1]
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _NEEDED = "install Java and Maven (Debian: apt-get install openjdk-17-jdk-headless maven)"
 
@@ -35,7 +36,7 @@ class JarSet:
     coordinates: tuple[str, ...] = ()
     transitive: bool = False
     sdist: str | None = None
-    """A source distribution of PyPI that brings them in `deps/lib`, instead of coordinates."""
+    """A file beside this one that pins a source distribution of PyPI, which brings them in `deps/lib`."""
 
 
 SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.53.4.0"
@@ -66,7 +67,7 @@ SETS = {
     # With the Hadoop classes of the installed Spark this bundle is all that Java Paimon needs.
     "paimon": JarSet(coordinates=("org.apache.paimon:paimon-bundle:1.4.2",)),
     # Not all of Flink's parts are published one by one.
-    "flink": JarSet(sdist="apache-flink-libraries==1.20.5"),
+    "flink": JarSet(sdist="flink.lock"),
     "iceberg-flink": JarSet(coordinates=("org.apache.iceberg:iceberg-flink-runtime-1.20:1.11.0", SQLITE_JDBC)),
     "paimon-flink": JarSet(coordinates=("org.apache.paimon:paimon-flink-1.20:1.3.1",)),
     "nessie": JarSet(coordinates=("org.projectnessie.nessie:nessie-quarkus:0.99.0:runner",)),
@@ -83,13 +84,13 @@ def cache_dir() -> Path:
 def jars(name: str) -> tuple[Path, ...]:
     """The jars of one set, fetched if they are not here yet."""
     wanted = SETS[name]
-    recipe = wanted.sdist or _pom(wanted)
+    recipe = _HERE.joinpath(wanted.sdist).read_text() if wanted.sdist else _pom(wanted)
     target = cache_dir() / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked(target.parent / f".{name}.lock"):
             if not target.is_dir():
-                _fetch(_unpack if wanted.sdist else _resolve, recipe, target)
+                _fetch(name, _unpack if wanted.sdist else _resolve, recipe, target)
     return tuple(sorted(target.glob("*.jar")))
 
 
@@ -116,15 +117,26 @@ def locked(path: Path) -> Iterator[None]:
         yield  # closing the file gives the lock back, also when the process dies
 
 
-def _fetch(into: Callable[[str, Path], None], recipe: str, target: Path) -> None:
+def _fetch(name: str, into: Callable[[str, Path], None], recipe: str, target: Path) -> None:
     for leftover in target.parent.glob(f".{target.name}-*"):  # ours alone: the lock is held
         shutil.rmtree(leftover)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         into(recipe, work)
+        check(name, work / "jars")
         (work / "jars").rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def check(name: str, directory: Path) -> None:
+    """Every jar of a set is the one that `jars.lock` names, and none is missing."""
+    pinned = {line.split()[1]: line.split()[0] for line in _HERE.joinpath("jars.lock").read_text().splitlines()}
+    wanted = {place: digest for place, digest in pinned.items() if place.startswith(f"{name}/")}
+    found = {f"{name}/{jar.name}": hashlib.sha256(jar.read_bytes()).hexdigest() for jar in directory.glob("*.jar")}
+    if found != wanted:
+        wrong = sorted(place for place in {*found, *wanted} if found.get(place) != wanted.get(place))
+        raise RuntimeError(f"these jars are not the ones that jars.lock pins: {', '.join(wrong)}")
 
 
 def _resolve(pom: str, work: Path) -> None:
@@ -135,8 +147,10 @@ def _resolve(pom: str, work: Path) -> None:
     _run([maven, "-q", "-B", "-f", str(work / "pom.xml"), _PLUGIN, f"-DoutputDirectory={work / 'jars'}"])
 
 
-def _unpack(requirement: str, work: Path) -> None:
-    _run([sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "-d", str(work), requirement])
+def _unpack(pins: str, work: Path) -> None:
+    (work / "pins").write_text(pins)
+    pinned = ["--require-hashes", "-r", str(work / "pins")]
+    _run([sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "-d", str(work), *pinned])
     (work / "jars").mkdir()
     with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
         for member in archive:

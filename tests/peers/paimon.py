@@ -6,6 +6,7 @@ See PaimonPeer.java and pypaimon_peer.py.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from tests.peers import jars
 
 _SOURCE = Path(__file__).with_name("PaimonPeer.java")
 _SCRIPT = Path(__file__).with_name("pypaimon_peer.py")
-_PYPAIMON = "2.1.0"
+_PINS = Path(__file__).with_name("pypaimon.lock")
 
 
 class PeerError(RuntimeError):
@@ -89,13 +90,13 @@ def shared_python_peer() -> PaimonPeer:
 
 def _pypaimon() -> Path:
     """The Python of a virtualenv that has pypaimon, made once and kept beside the jars."""
-    home = jars.cache_dir() / f"pypaimon-{_PYPAIMON}"
+    home = jars.cache_dir() / f"pypaimon-{hashlib.sha256(_PINS.read_bytes()).hexdigest()[:12]}"
     python = home / "bin" / "python"
     done = home / ".complete"
     with jars.locked(jars.cache_dir() / ".pypaimon.lock"):
         if not done.is_file():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-            install = [str(python), "-m", "pip", "install", "-q", f"pypaimon=={_PYPAIMON}"]
+            install = [str(python), "-m", "pip", "install", "-q", "--require-hashes", "-r", str(_PINS)]
             subprocess.run(install, check=True)
             done.touch()
     return python
