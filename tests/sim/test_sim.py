@@ -36,6 +36,13 @@ def test_a_seed_tells_the_same_story_in_every_process(format):
     assert one.stdout == other.stdout
 
 
+def test_an_expiry_that_is_overtaken_at_its_commit_deletes_no_file():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sim.found"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 LOSES = """
 from tests.sim.shrink import shrink
 from tests.sim.story import Story

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.exceptions import (
     BadRequestError,
@@ -126,6 +126,14 @@ class ExpiryCommit:
         self, before: IcebergView, plan: ExpiryPlan, after: IcebergView
     ) -> tuple[IcebergView, ExpiryPlan]:
         await self._verify(before.native.metadata, plan, after.native.metadata)
+
+        def expires(metadata: TableMetadata, _: int | None) -> frozenset[int]:
+            native = replace(before.native, metadata=metadata)
+            return frozenset(int(one.id) for one in self.plan(replace(before, native=native)).expire)
+
+        found = await ref_history.overtaken(after.native.metadata, before.native.metadata, expires, self.read)
+        if found is not None:
+            raise overtaken(found)
         return after, plan
 
     async def _attempt(self, state: IcebergView, plan: ExpiryPlan) -> LakesweepError | None:
@@ -211,6 +219,15 @@ def lost_ref(lost: ref_history.LostRef) -> Refused:
         "ref_lost",
         f"{lost.ref} was created on snapshot {lost.ref.snapshot_id} while that snapshot was being expired, and the "
         f"catalog dropped both. No file was deleted: restore the snapshot from {lost.last_seen}",
+    )
+
+
+def overtaken(found: ref_history.Overtaken) -> Refused:
+    """Heard too late, but before any file went."""
+    return Refused(
+        "ref_unverified",
+        f"a branch, tag or retention that keeps snapshot {found.snapshot_id} was made in the moment in which it was "
+        f"being expired. No file was deleted: restore the snapshot from {found.last_seen}",
     )
 
 

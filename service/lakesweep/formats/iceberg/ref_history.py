@@ -65,6 +65,39 @@ async def verify(
     return Verified(lost=tuple(lost), complete=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaken:
+    """A snapshot that an expiry took although somebody had said, just before, that it stays."""
+
+    snapshot_id: int
+    last_seen: str
+    """The metadata file that still has it, and says so."""
+
+
+PlanOf = Callable[[TableMetadata, int | None], Collection[int]]
+"""Which snapshots of a state go by the rules, at a time in ms."""
+
+
+async def overtaken(
+    current: TableMetadata, earlier: TableMetadata, expires: PlanOf, read: ReadMetadata
+) -> Overtaken | None:
+    """An expiry that was planned at `earlier` and applied to a later state whose rules keep what went: by a new branch
+    with a retention of its own, or another property. Removals that `earlier` does not plan are another tool's."""
+    after = current
+    for _ in range(MAX_STEPS):
+        before = None if after.address == earlier.address else await _previous(after, earlier, read)
+        if before is None or before.address == earlier.address:
+            return None
+        gone = {entry.id for entry in before.snapshots} - {entry.id for entry in after.snapshots}
+        if gone and gone <= set(expires(earlier, after.updated_ms)):
+            kept = gone - set(expires(before, after.updated_ms))
+            back = {entry.id for entry in current.snapshots}
+            if kept - back:
+                return Overtaken(snapshot_id=min(kept - back), last_seen=before.address)
+        after = before
+    return None
+
+
 def _was_due(ref: Ref, entry: SnapshotEntry, before: TableMetadata, after: TableMetadata) -> bool:
     at_ms = after.updated_ms
     return at_ms is not None and retention.has_outlived(ref, entry, at_ms, before.history.max_ref_age_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lakesweep.formats.iceberg import (
     expire,
@@ -12,11 +12,12 @@ from lakesweep.formats.iceberg import (
     layout,
     metadata,
     ref_history,
+    retention,
     unsupported,
 )
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
-from lakesweep.formats.iceberg.metadata import TableMetadata
+from lakesweep.formats.iceberg.metadata import EPOCH, TableMetadata
 from lakesweep.formats.iceberg.metadata_source import CatalogSource, Source
 from lakesweep.formats.iceberg.pending_manifests import PendingManifests
 from lakesweep.formats.iceberg.rivals import Rivals
@@ -50,6 +51,8 @@ class IcebergTable:
         """The answer, and the hash of the metadata file that it holds for: finding out means parsing all of it."""
         self.committed_away: frozenset[int] = frozenset()
         """Snapshots that this handle has expired. One that is in the table again was put back, and is live."""
+        self.planned_by: CleanupPolicy | None = None
+        """The policy that was planned with last."""
 
     async def head(self) -> str:
         """The address of the current metadata file; costs one question to the catalog and no file."""
@@ -138,7 +141,16 @@ class IcebergTable:
         found = await ref_history.verify(current, earlier, earlier.refs, self._read)
         if found.lost:
             raise expire.lost_ref(found.lost[0])
+        # A process that died right after its commit could not look at what it was applied to.
+        late = await ref_history.overtaken(current, earlier, self._expires, self._read)
+        if late is not None:
+            raise expire.overtaken(late)
         return earlier if found.complete else None
+
+    def _expires(self, metadata: TableMetadata, at_ms: int | None) -> frozenset[int]:
+        if self.planned_by is None or at_ms is None:
+            return frozenset()
+        return ids(retention.plan(metadata, self.planned_by, EPOCH + timedelta(milliseconds=at_ms)))
 
     async def _read(self, address: str) -> TableMetadata | None:
         try:

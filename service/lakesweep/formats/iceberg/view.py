@@ -49,6 +49,7 @@ class IcebergView(TableView):
 
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
         """Iceberg's own rules; nothing at all where the catalog could not commit it."""
+        self.table.planned_by = policy
         plan = retention.plan(self.native.metadata, policy, now)
         if self.native.no_expiry is None or plan.empty:
             return plan
