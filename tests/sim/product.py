@@ -219,6 +219,7 @@ class Runner:
         """One cycle. What kills the process gets out of here."""
         self.runs += 1
         process, model = self.process, self.model
+        model.cycle_begins()
         run_id = f"run-{self.runs:04d}"
         storage, state = SimStorage(process), SimState(self.store, process)
         source = open_format(model, process)

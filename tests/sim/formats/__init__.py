@@ -38,6 +38,9 @@ class Model:
         """Create the table, chosen at random from the kinds that there are (version, partitions, properties)."""
         raise NotImplementedError
 
+    def cycle_begins(self) -> None:
+        """The product begins a cycle."""
+
     def steps(self) -> Sequence[str]:
         """Names of what may happen now, in an order that depends on nothing but the world. One that should come up more
         often stands there more often. The same name may be given to `do` in a later, shrunk replay: `do` is only

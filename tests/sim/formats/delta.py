@@ -56,7 +56,7 @@ class DeltaModel(WatchingModel):
     def settings(self) -> Mapping[str, str | bool]:
         return {"vacuum_mode": "lite" if self.lite else "full"}
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """A new table, where there is none."""
         chance = self.world.random
         self.lite = chance.random() < 0.15

@@ -134,7 +134,7 @@ class Others:
         self.tables.pop("inside", None)
         if "clone" in self.tables:
             self._drop_clone()  # whoever drops the source has done away with its clones
-        model.begin()
+        model.create()
 
     # ---- what stays
 

@@ -51,19 +51,19 @@ class Trouble:
         self.kept = dict(model.log.configuration)
         model.log.configuration[name] = value
         model.commit(more=[{"metaData": model.log.metadata()}], operation="SET TBLPROPERTIES")
-        model.frozen = f"{name} is {value}"
+        self.model.freeze(f"{name} is {value}", damaged=False)
 
     def _unknown_feature(self) -> None:
         """A later release writes to it."""
         model = self.model
         model.log.features = (*model.log.features, "featureOfALaterRelease")
         model.commit(more=[{"protocol": delta_bytes.protocol(model.log.features)}])
-        model.frozen = "it has a feature that nobody knows"
+        self.model.freeze("it has a feature that nobody knows", damaged=False)
 
     def _lose_commit(self) -> None:
         number = self.model.world.random.choice(self._tail())
         self._take(f"{LOG}{number:020d}.json")
-        self.model.frozen = f"its commit {number} is lost"
+        self.model.freeze(f"its commit {number} is lost", damaged=True)
 
     def _set_back(self) -> None:
         """Somebody puts the log back to a backup, and forgets `_last_checkpoint`."""
@@ -74,7 +74,7 @@ class Trouble:
         for one in model.log.checkpoints:
             for name in one.files if one.version > last else ():
                 self._take(name)
-        model.frozen = f"its log was set back to version {last}"
+        self.model.freeze(f"its log was set back to version {last}", damaged=True)
 
     def _take(self, name: str) -> None:
         place = self.model.place

@@ -49,7 +49,7 @@ class PaimonModel(WatchingModel):
     def settings(self) -> Mapping[str, str | bool]:
         return {"database": "db"}
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """A new table, where there is none."""
         chance = self.world.random
         self.rules = Rules(self)

@@ -135,7 +135,7 @@ class Others:
         for top in (model.location, model.external):
             for address in [one for one, _ in self.world.below(f"{top}/")]:
                 self.world.remove(address)
-        model.begin()
+        model.create()
 
     # ---- what stays
 

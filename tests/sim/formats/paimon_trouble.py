@@ -43,13 +43,13 @@ class Trouble:
         self.kept_option = (name, log.options.get(name))
         log.options[name] = value
         log.write_schema()
-        self.model.frozen = f"{name} is {value}"
+        self.model.freeze(f"{name} is {value}", damaged=False)
 
     def _lose_snapshots(self) -> None:
         """All snapshot files are gone, by accident. The rest is there."""
         for root in self.model.log.snapshots():
             self._take(root.address)
-        self.model.frozen = "its snapshots are lost"
+        self.model.freeze("its snapshots are lost", damaged=True)
 
     def _cut(self) -> None:
         """A list or manifest of the newest snapshot has lost its end, just where a block of it ends."""
@@ -61,7 +61,7 @@ class Trouble:
         if self.model.log.written[name].data != header:
             self._take(name)
             self.world.put(name, header, "accident")
-            self.model.frozen = f"{name} was cut"
+            self.model.freeze(f"{name} was cut", damaged=True)
 
     def _take(self, address: str) -> None:
         self.taken[address] = self.model.log.written[address]

@@ -13,8 +13,23 @@ class WatchingModel(Model):
         super().__init__(world)
         self._wanted: dict[str, tuple[str, Stored]] | None = None
         self.verdict: Exception | None = None
+        self.cycle = self.frozen_from = 0
         self.frozen = ""
         """Why nothing at all may be deleted at present: the table is damaged, or under rules that nobody here knows."""
+
+    def begin(self) -> None:
+        """A table that mostly has a past: then the first cycle finds something to judge."""
+        self.create()
+        for _ in range(self.world.random.choice((0, 2, 5, 8))):
+            self.world.advance(self.hours(0.1, 30))
+            self.do(self.world.random.choice([name for name in self.steps() if name not in self.rare]))
+
+    rare: tuple[str, ...] = ("drop_and_create", "move_inside")
+    """Steps that no table's past has."""
+
+    def create(self) -> None:
+        """A new table, where there is none."""
+        raise NotImplementedError
 
     def changed(self) -> None:
         """What was found to be wanted no longer holds."""
@@ -43,6 +58,15 @@ class WatchingModel(Model):
         """The product has written, or deleted, something below the tenant's root."""
         raise NotImplementedError
 
+    def cycle_begins(self) -> None:
+        """The product reads everything anew."""
+        self.cycle += 1
+
+    def freeze(self, why: str, *, damaged: bool) -> None:
+        """From now on nothing may be deleted. What a cycle has read before it was damaged is true all the same, so
+        damage counts from the next cycle on."""
+        self.frozen, self.frozen_from = why, self.cycle + 1 if damaged else 0
+
     def announce_verdict(self) -> None:
         """To be called whenever readers are asked for."""
         if self.verdict is not None:
@@ -50,7 +74,7 @@ class WatchingModel(Model):
 
     def check_deleted(self, address: str, process: str) -> None:
         """Raises Lost if somebody wants what the product has just deleted."""
-        if self.frozen:
+        if self.frozen and self.cycle >= self.frozen_from:
             raise Lost(f"{process} deleted {address} although {self.frozen}")
         if address in self.wanted():
             self.changed()
