@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 STORIES = 1000
-"""In so many stories all of them have to come up."""
+"""In so many stories those that are not rare have to come up."""
+MANY = 10_000
+"""In so many, all of them."""
 
 _PHASES = ("listing", "listed", "planned", "sweeping")
 _COMMON = (
@@ -16,6 +18,10 @@ _COMMON = (
     "fault before storage.list",
     "kill before storage.delete",
     "kill after storage.delete",
+)
+_RARE = (
+    "fault after state.begin_batch",
+    "fault before state.finish_batch",
     "kill after state.begin_batch",
     "kill before state.finish_batch",
     "the process stands still before storage.delete",
@@ -35,6 +41,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 }
 
 
-def missing(format: str, seen: Counter[str]) -> list[str]:
-    """Those that never came up."""
-    return [name for name in REQUIRED[format] if not seen[name]]
+def missing(format: str, seen: Counter[str], stories: int) -> list[str]:
+    """Those that never came up, of those that have to in so many stories."""
+    wanted = (*(REQUIRED[format] if stories >= STORIES else ()), *(_RARE if stories >= MANY else ()))
+    return [name for name in wanted if not seen[name]]
