@@ -13,7 +13,7 @@ from lakesweep.model.files import Candidate, OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.refusal import remedy
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.snapshot import ExpiryPlan
-from lakesweep.model.table import FormatName
+from lakesweep.model.table import FACTS
 
 LINES_SHOWN = 20
 """Lines of one list; the count is always told. `--json` has all of them."""
@@ -93,7 +93,7 @@ def _heading(console: Console, run: CleanupRun) -> None:
 
 def _noun(run: CleanupRun) -> str:
     """What the format's own people call a retained state."""
-    return "version" if run.table.format is FormatName.DELTA else "snapshot"
+    return FACTS[run.table.format].noun
 
 
 def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:

@@ -14,21 +14,11 @@ from lakesweep.cli import documents, options, scopes, screen, session
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.cli.scopes import Scope
 from lakesweep.model.errors import SettingsError
-from lakesweep.model.table import FormatName
+from lakesweep.model.table import FACTS
 
 if TYPE_CHECKING:
     from lakesweep.settings.effective import Effective
     from lakesweep.settings.schema import Settings
-
-_RETENTION = {
-    FormatName.ICEBERG: "the retention of a branch or tag and the table's history.expire.* properties override "
-    "max_snapshot_age_hours and min_snapshots_to_keep",
-    FormatName.PAIMON: "the table's own retention options, such as snapshot.time-retained, override "
-    "max_snapshot_age_hours and min_snapshots_to_keep; while both have their defaults, at least ten snapshots stay",
-    FormatName.DELTA: "delta.logRetentionDuration takes the place of max_snapshot_age_hours, and unreferenced files "
-    "wait for the longer of grace_period_hours and delta.deletedFileRetentionDuration",
-}
-"""What a table's metadata says, which is not read here."""
 
 
 def settings(
@@ -128,9 +118,9 @@ def _show_values(console: Console, values: Iterable[Effective], scope: Scope | N
 
 
 def _show_foot(console: Console, found: Sequence[Scope], *, every: bool) -> None:
-    for name, words in _RETENTION.items():
+    for name, facts in FACTS.items():
         if any(scope.format is name for scope in found):
-            note = f"{name}: a table's own metadata is not read here; {words}"
+            note = f"{name}: a table's own metadata is not read here; {facts.retention}"
             console.print(screen.text(note, "dim"), soft_wrap=True)
     if not every:
         console.print(screen.text("settings with default values are hidden: --all shows them", "dim"))

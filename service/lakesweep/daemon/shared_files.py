@@ -25,7 +25,7 @@ from lakesweep.formats import registry as formats
 from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
-from lakesweep.model.table import FormatName, TableRef
+from lakesweep.model.table import FACTS, TableRef
 from lakesweep.ports.references import ReferenceSource
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import MatchBy, Table, TableState
@@ -139,7 +139,7 @@ def _outside(paths: pa.Array, tolerated: pa.Array, state: TableState, begins: pa
     inner, known = placed.column("inside"), pc.is_valid(placed.column("address"))
     away = placed.column("address").filter(pc.and_(pc.invert(inner), known))
     keys = _NONE
-    if state.ref.format is FormatName.DELTA:
+    if FACTS[state.ref.format].clones_by_name:
         root = state.location.as_directory().raw
         maybe = placed.column("address").filter(pc.and_(pc.and_(inner, known), tolerated))
         maybe = pc.utf8_slice_codeunits(maybe.filter(pc.starts_with(maybe, root)), start=len(root))

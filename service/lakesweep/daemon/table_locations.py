@@ -142,10 +142,9 @@ def without_itself(places: PlacesByTable, bare: TableRef) -> PlacesByTable:
 
 def other_roots(tenants: Iterable[TenantSettings], tenant: str) -> PlacesByTable:
     """The roots of all other tenants. By name none overlaps another, but a link or a mount may lead into one."""
+    no_table = next(iter(FormatName))  # a place has no format, and any will do
     return {
-        TableRef(tenant=TenantId(other.id), dataset="", name=_OUTSIDE, format=FormatName.ICEBERG): (
-            Location.parse(other.root),
-        )
+        TableRef(tenant=TenantId(other.id), dataset="", name=_OUTSIDE, format=no_table): (Location.parse(other.root),)
         for other in tenants
         if other.id != tenant
     }

@@ -1,19 +1,18 @@
 """The one list of table formats: how a dataset is opened, how a bare location is, and who decodes.
 
-A new format is a line in each of the three functions and a sign in `_detect`. What a format needs is imported when
-one of its tables is opened: some libraries take longer to import than a small table takes to plan.
+A new format is a line in `FORMATS`: where its package has these three. What a format needs is imported when one of its
+tables is opened: some libraries take longer to import than a small table takes to plan.
 """
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import assert_never
+from importlib import import_module
+from typing import Protocol, cast
 
-from lakesweep.formats import bounds
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
-from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES
-from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.unpublished_files import LeaveAll, Tidy
+from lakesweep.formats import bounds, markers
+from lakesweep.formats.spec import DatasetSpec, Tools
+from lakesweep.formats.unpublished_files import Tidy
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef
@@ -22,8 +21,30 @@ from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.table import Table, TableFormat
 
-SURVEYED = METADATA_SUFFIXES
+FORMATS = {
+    FormatName.ICEBERG: "lakesweep.formats.iceberg.opening",
+    FormatName.DELTA: "lakesweep.formats.delta.opening",
+    FormatName.PAIMON: "lakesweep.formats.paimon.opening",
+}
+
+SURVEYED = markers.ICEBERG_SUFFIXES
 """How the names of files end that tell where other tables of a catalog are."""
+
+
+class Opening(Protocol):
+    """What a module of `FORMATS` has."""
+
+    def open_dataset(self, spec: DatasetSpec, tools: Tools) -> TableFormat:
+        """The way to one dataset's tables."""
+        ...
+
+    def open_table(self, ref: TableRef, place: Location, root: Location, tools: Tools) -> Table:
+        """A table given as a place. Nothing outside `root` is touched."""
+        ...
+
+    def decoder(self) -> Decode:
+        """Bytes to references."""
+        ...
 
 
 def open_format(
@@ -37,22 +58,8 @@ def open_format(
 ) -> TableFormat:
     """The way to one dataset's tables. Without a writer nothing can be committed by this process itself. `survey` reads
     where a catalog's other tables are, which may be outside of what `storage` reads."""
-    match spec.format:
-        case FormatName.ICEBERG:
-            from lakesweep.formats.iceberg.format import IcebergFormat  # noqa: PLC0415 - see above
-
-            return IcebergFormat(spec, storage, writer, survey)
-        case FormatName.DELTA:
-            from lakesweep.formats.delta.format import DeltaFormat  # noqa: PLC0415 - see above
-
-            options = DeltaOptions(vacuum_mode=VacuumMode(spec.vacuum_mode), has_shallow_clones=spec.has_shallow_clones)
-            return DeltaFormat(spec, storage, clock, options, tidy=tidy)
-        case FormatName.PAIMON:
-            from lakesweep.formats.paimon.warehouse import PaimonFormat  # noqa: PLC0415 - see above
-
-            return PaimonFormat(spec, storage, writer, tidy)
-        case _:
-            assert_never(spec.format)
+    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy, survey=survey)
+    return _opening(spec.format).open_dataset(spec, tools)
 
 
 def decoder(format: FormatName, *, max_bytes: int | None = None) -> Decode:
@@ -60,21 +67,7 @@ def decoder(format: FormatName, *, max_bytes: int | None = None) -> Decode:
     this way."""
     if max_bytes is not None:
         bounds.allow(max_bytes)
-    match format:
-        case FormatName.ICEBERG:
-            from lakesweep.formats.iceberg import decode as iceberg  # noqa: PLC0415 - see above
-
-            return iceberg.decode
-        case FormatName.DELTA:
-            from lakesweep.formats.delta import decode as delta  # noqa: PLC0415 - see above
-
-            return delta.decode
-        case FormatName.PAIMON:
-            from lakesweep.formats.paimon import decode as paimon  # noqa: PLC0415 - see above
-
-            return paimon.decode
-        case _:
-            assert_never(format)
+    return _opening(format).decoder()
 
 
 async def open_location(
@@ -90,44 +83,32 @@ async def open_location(
     """A table given as a place, its format detected unless it is named. Nothing outside `root` is touched."""
     found = format or await _detect(location, storage)
     ref = TableRef(tenant=BARE_TENANT, dataset=str(found), name=location.raw, format=found)
-    match found:
-        case FormatName.ICEBERG:
-            from lakesweep.formats.iceberg.metadata_source import BareSource  # noqa: PLC0415 - see above
-            from lakesweep.formats.iceberg.table import IcebergTable  # noqa: PLC0415 - see above
+    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy)
+    return _opening(found).open_table(ref, location, root or location, tools)
 
-            return IcebergTable(ref, BareSource(location=location, storage=storage), storage, root or location)
-        case FormatName.DELTA:
-            from lakesweep.formats.delta.table import DeltaTable  # noqa: PLC0415 - see above
 
-            return DeltaTable(ref, location, storage, clock, tidy=tidy)
-        case FormatName.PAIMON:
-            from lakesweep.formats.paimon.table import PaimonTable  # noqa: PLC0415 - see above
-
-            return PaimonTable(
-                ref=ref,
-                location=location,
-                storage=storage,
-                tenant_root=root or location,
-                writer=writer,
-                tidy=tidy or LeaveAll(),
-            )
-        case _:
-            assert_never(found)
+def _opening(format: FormatName) -> Opening:
+    return cast("Opening", import_module(FORMATS[format]))
 
 
 async def _detect(location: Location, storage: Storage) -> FormatName:
-    if location.name.endswith(METADATA_SUFFIXES):
+    if location.name.endswith(markers.ICEBERG_SUFFIXES):
         return FormatName.ICEBERG
-    if await _holds(storage, location.join("_delta_log"), (".json", ".parquet")):
-        return FormatName.DELTA
-    if await _holds(storage, location.join("schema"), ()) and await _holds(storage, location.join("snapshot"), ()):
-        return FormatName.PAIMON
-    if await _holds(storage, location.join("metadata"), METADATA_SUFFIXES):
-        return FormatName.ICEBERG
+    for marker in markers.MARKERS:
+        if await _is_marked(storage, location, marker):
+            return marker.format
+    *most, last = (marker.shown for marker in markers.MARKERS)
     raise SettingsError(
-        f"{location} is not a table: nothing is stored there in _delta_log/, in schema/ and snapshot/, or as "
-        "metadata/*.metadata.json; to clean many tables in one directory, configure a dataset"
+        f"{location} is not a table: nothing is stored there {', '.join(most)}, or {last}; "
+        "to clean many tables in one directory, configure a dataset"
     )
+
+
+async def _is_marked(storage: Storage, location: Location, marker: markers.Marker) -> bool:
+    for name in marker.directories:
+        if not await _holds(storage, location.join(name), marker.suffixes):
+            return False
+    return True
 
 
 async def _holds(storage: Storage, directory: Location, suffixes: tuple[str, ...]) -> bool:

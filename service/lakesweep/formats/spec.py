@@ -1,4 +1,4 @@
-"""What a format needs to know of one configured dataset. The composition root fills it from the settings."""
+"""What a format is opened with: one configured dataset, filled from the settings by the composition root, and tools."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakesweep.formats.unpublished_files import Tidy
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TenantId
+from lakesweep.ports.clock import Clock
+from lakesweep.ports.storage import Storage, Writer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +35,16 @@ class DatasetSpec:
     """Delta: `full` or `lite`."""
     has_shallow_clones: bool = False
     """Delta."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What tables are read and changed with."""
+
+    storage: Storage
+    clock: Clock
+    writer: Writer | None = None
+    """Without one nothing can be committed by this process itself."""
+    tidy: Tidy | None = None
+    survey: Storage | None = None
+    """Reads where a catalog's other tables are, which may be outside of what `storage` reads."""

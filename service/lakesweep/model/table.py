@@ -20,6 +20,41 @@ class FormatName(StrEnum):
     DELTA = "delta"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatFacts:
+    """What settings, command line and daemon must know of a format without opening one of its tables."""
+
+    keys: tuple[str, ...]
+    """The keys of a dataset that belong to it; the first one is required."""
+    retention: str
+    """What its tables' own metadata says of retention, as a sentence for people."""
+    noun: str = "snapshot"
+    """What its own people call a retained state."""
+    clones_by_name: bool = False
+    """May a table name files relative to its root that are another table's? Delta's shallow clones do."""
+
+
+FACTS = {
+    FormatName.ICEBERG: FormatFacts(
+        keys=("catalog", "namespace"),
+        retention="the retention of a branch or tag and the table's history.expire.* properties override "
+        "max_snapshot_age_hours and min_snapshots_to_keep",
+    ),
+    FormatName.PAIMON: FormatFacts(
+        keys=("warehouse", "database"),
+        retention="the table's own retention options, such as snapshot.time-retained, override "
+        "max_snapshot_age_hours and min_snapshots_to_keep; while both have their defaults, at least ten snapshots stay",
+    ),
+    FormatName.DELTA: FormatFacts(
+        keys=("location", "vacuum_mode", "has_shallow_clones"),
+        retention="delta.logRetentionDuration takes the place of max_snapshot_age_hours, and unreferenced files "
+        "wait for the longer of grace_period_hours and delta.deletedFileRetentionDuration",
+        noun="version",
+        clones_by_name=True,
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TableRef:
     """The structured name of a table. Parts may contain any character; only `label` joins them."""

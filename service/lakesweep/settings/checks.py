@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR
-from lakesweep.model.table import BARE_TENANT, FormatName
+from lakesweep.model.table import BARE_TENANT, FACTS
 from lakesweep.settings.cascade import overlay
 from lakesweep.settings.cleanup import CleanupOverride, OrphanCleanupSettings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
@@ -20,13 +20,6 @@ Key = tuple[str | int, ...]
 
 BETWEEN = "between_settings"
 """Error type of these faults, to tell them from a single value that is wrong."""
-
-FORMAT_KEYS = {
-    FormatName.ICEBERG: ("catalog", "namespace"),
-    FormatName.PAIMON: ("warehouse", "database"),
-    FormatName.DELTA: ("location", "vacuum_mode", "has_shallow_clones"),
-}
-"""The keys of a dataset that belong to each format; the first one is required."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +95,10 @@ def _repeated(key: Key, field: str, names: list[str]) -> Iterator[Fault]:
 
 
 def _format_faults(key: Key, dataset: DatasetSettings) -> Iterator[Fault]:
-    mine = FORMAT_KEYS[dataset.format]
+    mine = FACTS[dataset.format].keys
     if getattr(dataset, mine[0]) is None:
         yield Fault(key=(*key, mine[0]), value=None, message=f"is required when format = '{dataset.format}'")
-    for other in sorted({name for names in FORMAT_KEYS.values() for name in names} - set(mine)):
+    for other in sorted({name for facts in FACTS.values() for name in facts.keys} - set(mine)):
         value = getattr(dataset, other)
         if value is not None:
             hint = (

@@ -12,19 +12,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from lakesweep.formats import markers
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind
 from lakesweep.ports.table import FileKind, MatchBy
 
 _VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
 _CHANGE_DATA = "_change_data"
-_ICEBERG_METADATA = "metadata"
-_HUDI = ".hoodie/"
-_OTHER_TABLE = re.compile(
-    r"[^/]/metadata/[^/]+\.metadata\.json(\.gz)?$|(^|/)\.hoodie/|(^|/)(snapshot/snapshot-\d+|schema/schema-\d+)$"
-)
-_MARKS = ("/metadata/", ".hoodie/", "snapshot/snapshot-", "schema/schema-")
-"""Every match of the above holds one of these, and to look for them first is ten times faster."""
+_HUDI = f"{markers.HUDI}/"
 _RESERVED_LOG = FileKind(kind="log", reserved=True)
 _DATA, _KEPT_DATA = FileKind(kind="data"), FileKind(kind="data", reserved=True)
 _VERSIONS_PER_STAGE = 1000
@@ -80,16 +75,18 @@ class DeltaLayout:
             and not relative.startswith(("_", "."))
             and "/_" not in relative
             and "/." not in relative
-            and not (self.iceberg_metadata and _ICEBERG_METADATA in relative)
+            and not (self.iceberg_metadata and markers.ICEBERG_METADATA in relative)
         )
 
     def is_other_table(self, path: str) -> bool:
         """Does the name tell of an Iceberg, Hudi or Paimon table in this place? UniForm keeps Hudi's at the root, and
         what Iceberg's `metadata/` right at the root means is the business of `iceberg`."""
         relative = path[len(self.prefix) :]
-        if not any(mark in relative for mark in _MARKS):
+        if not any(mark in relative for mark in markers.BESIDE_DELTA_PARTS):
             return False
-        return _OTHER_TABLE.search(relative) is not None and not (self.hudi_metadata and relative.startswith(_HUDI))
+        return markers.BESIDE_DELTA.search(relative) is not None and not (
+            self.hudi_metadata and relative.startswith(_HUDI)
+        )
 
     def is_data_directory(self, path: str) -> bool:
         """May this directory be removed once it is empty? Not one that is hidden, nor one inside such."""
@@ -97,7 +94,7 @@ class DeltaLayout:
         return path.startswith(self.prefix) and bool(below) and not any(map(self._hidden, below.split("/")))
 
     def _hidden(self, segment: str) -> bool:
-        if self.iceberg_metadata and segment == _ICEBERG_METADATA:
+        if self.iceberg_metadata and segment == markers.ICEBERG_METADATA:
             return True
         if not segment.startswith(("_", ".")) or segment == _CHANGE_DATA:
             return False

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import structlog
 
 from lakesweep.aio import gather_bounded
+from lakesweep.formats import markers
 from lakesweep.formats.delta import files, names, uniform
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import LogFile
@@ -29,9 +30,6 @@ from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import Shortlist
 
-_HUDI = ".hoodie"
-_SIGNS = (names.LOG_DIRECTORY, uniform.DIRECTORY, _HUDI, "schema")
-"""Directories that Delta, Iceberg, Hudi and Paimon tables cannot do without."""
 _VACUUMED_UP_TO = "latestCommitVersionOutsideOfRetentionWindow"
 
 _log = structlog.get_logger(__name__)
@@ -65,8 +63,8 @@ async def _other_logs(storage: Storage, native: DeltaState, objects: tuple[str, 
     for path in objects:
         *levels, _ = path.removeprefix(prefix).split("/") if path.startswith(prefix) else [""]
         directories.update("/".join(levels[:depth]) for depth in range(1, len(levels) + 1))
-    signs = {f"{directory}/{sign}".lstrip("/") for directory in directories for sign in _SIGNS}
-    signs -= {names.LOG_DIRECTORY, uniform.DIRECTORY, _HUDI if native.properties.hudi_metadata else ""}
+    signs = {f"{directory}/{sign}".lstrip("/") for directory in directories for sign in markers.DIRECTORIES}
+    signs -= {names.LOG_DIRECTORY, uniform.DIRECTORY, markers.HUDI if native.properties.hudi_metadata else ""}
     places = [native.root.join(sign).as_directory() for sign in sorted(signs)]
 
     async def holds_anything(place: Location) -> bool:

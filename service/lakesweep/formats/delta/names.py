@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-LOG_DIRECTORY = "_delta_log"
+from lakesweep.formats import markers
+
+LOG_DIRECTORY = markers.DELTA_LOG
 SIDECARS = "_sidecars"
 STAGED_COMMITS = "_staged_commits"
 LAST_CHECKPOINT = "_last_checkpoint"

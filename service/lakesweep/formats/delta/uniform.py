@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakesweep.aio import gather_bounded
-from lakesweep.formats import special_files
+from lakesweep.formats import markers, special_files
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
 from lakesweep.formats.iceberg import beside as iceberg
@@ -30,7 +30,7 @@ from lakesweep.model.table import FormatName
 from lakesweep.ports.references import ReferenceSource
 from lakesweep.ports.storage import Storage
 
-DIRECTORY = "metadata"
+DIRECTORY = markers.ICEBERG_METADATA
 _NUMBER = re.compile(r"v(\d+)\.|(\d+)-[0-9a-f]{8}-")
 """How file systems and how catalogs count. A bare uuid, which may begin with digits as well, counts nothing."""
 _NEWEST = 2

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from lakesweep.formats import markers
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
 from lakesweep.formats.streams import FLINK_MANIFESTS
 from lakesweep.model.location import Location
@@ -35,10 +36,7 @@ _FOREIGN = FileKind(kind="other", foreign=True)
 _OTHER_LOG = FileKind(kind="metadata", reserved=True)
 """Another table's log. Its data files lie beside it under plain names, so it must reach the foreign-owner check."""
 
-OTHER_LOGS = ("_delta_log", ".hoodie")
-
-_PAIMON_LOG = re.compile(r"(?:snapshot/(?:snapshot-\d+|LATEST|EARLIEST)|schema/schema-\d+)$")
-"""A Paimon table that also shows itself as Iceberg keeps its data files under plain names in the same place."""
+OTHER_LOGS = markers.HIDDEN_LOGS
 
 _MANIFEST_NAME = re.compile(r"-m\d+\.avro$")
 _BITS = re.compile(r"[01]{4}/[01]{4}/[01]{4}(/[01]{8})?")
@@ -89,7 +87,11 @@ class IcebergLayout:
         for segment in segments:
             if segment.startswith(("_", ".")) and not segment.startswith(self.plain_prefixes):
                 return _OTHER_LOG if segment in OTHER_LOGS else _HIDDEN
-        if len(segments) > 1 and segments[-2].endswith(("snapshot", "schema")) and is_paimon_log("/".join(segments)):
+        if (
+            len(segments) > 1
+            and segments[-2].endswith(markers.PAIMON_DIRECTORIES)
+            and is_paimon_log("/".join(segments))
+        ):
             return _OTHER_LOG
         return _kind_of_name(segments[-1])
 
@@ -110,8 +112,9 @@ class IcebergLayout:
 
 
 def is_paimon_log(path: str) -> bool:
-    """Is this the name of a Paimon snapshot, schema or hint?"""
-    return _PAIMON_LOG.search(path) is not None
+    """Is this the name of a Paimon snapshot, schema or hint? A Paimon table that also shows itself as Iceberg keeps its
+    data files under plain names in the same place."""
+    return markers.PAIMON_LOG.search(path) is not None
 
 
 def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayout:

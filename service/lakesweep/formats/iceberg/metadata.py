@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from lakesweep.formats import bounds
+from lakesweep.formats import bounds, markers
 from lakesweep.formats.iceberg.json_fields import JsonFields
 from lakesweep.formats.inflate import Damaged, gunzip, parse_json
 from lakesweep.model.errors import Refused, Unreadable
@@ -26,8 +26,7 @@ HISTORY_PROPERTIES = "history.expire."
 """How the names of properties begin that say which snapshots go."""
 RETENTION_PROPERTIES = (HISTORY_PROPERTIES, GC_ENABLED)
 """How the names of properties begin that say what may go."""
-METADATA_SUFFIXES = (".metadata.json", ".metadata.json.gz")
-"""How metadata files end; `.gz.metadata.json` ends so too."""
+METADATA_SUFFIXES = markers.ICEBERG_SUFFIXES
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GZIP_MAGIC = b"\x1f\x8b"

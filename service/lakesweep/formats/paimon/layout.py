@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from lakesweep.formats import markers
 from lakesweep.formats.paimon import names
 from lakesweep.model.location import Location
 from lakesweep.ports.table import FileKind, MatchBy
@@ -32,7 +33,6 @@ _BRANCH_TEMPORARY = re.compile(
     r"branch/branch-.+/(snapshot|changelog)/[^/]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.tmp"
 )
 """What a writer of a branch did not rename. A branch may have slashes in its name."""
-_LOGS = ("schema", "snapshot")
 _HINTS = ("EARLIEST", "LATEST")
 
 _RESERVED = FileKind(kind="reserved", reserved=True)
@@ -125,7 +125,7 @@ class PaimonLayout:
         for level in directories[:-1]:
             if "=" not in level:
                 return _ELSEWHERE
-        if directories[-1] in _LOGS and _OTHER_TABLE.fullmatch(f"{directories[-1]}/{name}"):
+        if directories[-1] in markers.PAIMON_DIRECTORIES and _OTHER_TABLE.fullmatch(f"{directories[-1]}/{name}"):
             return _OTHER_LOG
         if len(directories) != self.partition_levels + 1 or not _BUCKET.match(directories[-1]):
             return _ELSEWHERE
