@@ -85,9 +85,10 @@ class ReferenceReader:
         streamed = liveness.mentioned_names((meta.name for parts in kept for meta in parts.diff), self._changes)
         gathered.tolerated.update(dict.fromkeys(sorted(released & streamed)))
         spelled = liveness.spelled_names((meta.name for parts in going for meta in parts.data), self._changes)
+        named = gathered.retained.keys() | gathered.tolerated.keys()
         return References(
             retained=tuple(gathered.retained),
-            expired=(*gathered.expired, *sorted(released & spelled)),
+            expired=tuple(name for name in (*gathered.expired, *sorted(released & spelled)) if name not in named),
             sources=tuple(gathered.sources.values()),
             released=tuple(sorted(released)),
             tolerated=tuple(gathered.tolerated),
