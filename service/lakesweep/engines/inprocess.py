@@ -75,7 +75,6 @@ class InProcessEngine:
         )
 
     async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
-        """List, then mark, then judge."""
         with self._own_errors():
             async with scratch(self._scratch_dir) as directory:
                 work = Detection(directory, memory_limit=self._memory_limit, threads=self._cores)
@@ -87,7 +86,6 @@ class InProcessEngine:
     def read_references(
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
-        """Decode some sources now. Raises Unreadable on a retained one; an expired one is left out."""
         return self._reader.references(sources)
 
     async def aclose(self) -> None:

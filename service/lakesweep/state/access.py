@@ -27,19 +27,16 @@ class SqlAccess:
 
     @transaction
     async def secret(self, connection: AsyncConnection, name: str, new: str) -> str:
-        """The secret of that name. The first that asks brings it; whoever asks at the same time gets the same."""
         await self.database.insert_new(connection, installation, {"name": name, "value": new})
         query = sa.select(installation.c.value).where(installation.c.name == name)
         return str((await connection.execute(query)).scalar_one())
 
     @transaction
     async def remember(self, connection: AsyncConnection, name: str, value: str) -> None:
-        """A note for all who share the store."""
         await self.database.upsert(connection, installation, {"name": f"{_NOTE}{name}", "value": value})
 
     @transaction
     async def recall(self, connection: AsyncConnection, name: str) -> str | None:
-        """The newest note of that name."""
         query = sa.select(installation.c.value).where(installation.c.name == f"{_NOTE}{name}")
         return (await connection.execute(query)).scalar_one_or_none()
 
@@ -50,7 +47,6 @@ class SqlAccess:
 
     @transaction
     async def set_audit(self, connection: AsyncConnection, header: AuditHeader) -> None:
-        """How far a run's audit records go now."""
         further = {"of_run": header.run_id, "before": header.last, "last": header.last, "digest": header.digest}
         # Nearly always it is there already; if another transaction brings it in between, it is moved on after all.
         if (await connection.execute(_MOVE_ON, further)).rowcount:
@@ -60,44 +56,37 @@ class SqlAccess:
 
     @transaction
     async def get_audit(self, connection: AsyncConnection, run_id: str) -> AuditHeader | None:
-        """Where a run's audit records are, if it has any."""
         row = (await connection.execute(sa.select(audits).where(audits.c.run_id == run_id))).mappings().one_or_none()
         return AuditHeader(**row) if row else None
 
     @transaction
     async def audit_head(self, connection: AsyncConnection, table: str) -> AuditHeader | None:
-        """The header that reaches furthest."""
         query = sa.select(audits).where(audits.c.table == table).order_by(audits.c.last.desc()).limit(1)
         row = (await connection.execute(query)).mappings().one_or_none()
         return AuditHeader(**row) if row else None
 
     @transaction
     async def audited_tables(self, connection: AsyncConnection) -> list[str]:
-        """Every table with audit records."""
         query = sa.select(audits.c.table).distinct().order_by(audits.c.table)
         return list((await connection.execute(query)).scalars())
 
     @transaction
     async def add_token(self, connection: AsyncConnection, token: ApiToken) -> None:
-        """A new token."""
         if not await self.database.insert_new(connection, tokens, {**asdict(token), "tenants": list(token.tenants)}):
             raise StateError(f"token {token.id} is already there")
 
     @transaction
     async def get_token(self, connection: AsyncConnection, token_id: str) -> ApiToken | None:
-        """One token, revoked or not."""
         row = (await connection.execute(sa.select(tokens).where(tokens.c.id == token_id))).mappings().one_or_none()
         return _token(row) if row else None
 
     @transaction
     async def list_tokens(self, connection: AsyncConnection) -> list[ApiToken]:
-        """All of them, oldest first."""
         query = sa.select(tokens).order_by(tokens.c.created_at, tokens.c.id)
         return [_token(row) for row in (await connection.execute(query)).mappings()]
 
     @transaction
     async def revoke_token(self, connection: AsyncConnection, token_id: str, when: datetime) -> bool:
-        """End a token now, unless it already was."""
         first = sa.func.coalesce(tokens.c.revoked_at, sa.literal(when, tokens.c.revoked_at.type))
         ended = await connection.execute(sa.update(tokens).where(tokens.c.id == token_id).values(revoked_at=first))
         return bool(ended.rowcount)

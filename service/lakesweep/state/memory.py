@@ -51,19 +51,16 @@ class MemoryStateStore:
         self._notes: dict[str, str] = {}
 
     async def start_run(self, run: CleanupRun) -> None:
-        """Record a new run."""
         if run.id in self._runs:
             raise StateError(f"run {run.id} is already recorded")
         self._runs[run.id] = run
 
     async def update_run(self, run: CleanupRun) -> None:
-        """Replace what is known of a run."""
         self._run(run.id)
         self._runs[run.id] = run
         self._closed.pop(run.id, None)
 
     async def get_run(self, run_id: str) -> run_document.Run | None:
-        """A run as its JSON document."""
         return self._document(self._runs[run_id]) if run_id in self._runs else None
 
     async def list_runs(
@@ -92,7 +89,6 @@ class MemoryStateStore:
         return {run.table.label: self._document(run) for run in oldest_first if run.table.label in wanted}
 
     async def open_runs(self, table: str) -> list[run_document.Run]:
-        """Runs of a table that never finished, newest first."""
         found = [self._document(run) for run in self._newest_first() if run.table.label == table]
         return [document for document in found if document["outcome"] is None]
 
@@ -123,11 +119,9 @@ class MemoryStateStore:
             raise StateError(f"run {header.run_id} already has another plan")
 
     async def get_plan(self, run_id: str) -> PlanHeader | None:
-        """The plan of a run, without its rows."""
         return self._plans.get(run_id)
 
     async def begin_batch(self, record: BatchRecord) -> None:
-        """Journal the intent, if the lease is valid at this very moment."""
         table = self._run(record.run_id).table.label
         self._require_valid(table, record.fencing_token)
         if (record.run_id, record.number) in self._batches:
@@ -135,87 +129,70 @@ class MemoryStateStore:
         self._batches[record.run_id, record.number] = replace(record, state=BatchState.INTENT)
 
     async def finish_batch(self, record: BatchRecord) -> None:
-        """Journal the outcome. No lease is asked for: what happened is a fact."""
         key = (record.run_id, record.number)
         self._batches[key] = lease_rules.closing(self._batches.get(key), record)
 
     async def journal(self, run_id: str) -> list[BatchRecord]:
-        """All batches of a run by number."""
         return [record for (run, _), record in sorted(self._batches.items()) if run == run_id]
 
     async def acquire_lease(self, table: str, owner: str, ttl: timedelta) -> Lease | None:
-        """A lease with a token greater than any before, or None while another owner holds it."""
         granted = lease_rules.grant(self._leases.get(table), table=table, owner=owner, ttl=ttl, now=self._clock.now())
         if granted:
             self._leases[table] = granted
         return granted
 
     async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease:
-        """Extend, or raise LeaseLost."""
         current = self._require_valid(lease.table, lease.token)
         self._leases[lease.table] = replace(current, expires_at=self._clock.now() + ttl)
         return self._leases[lease.table]
 
     async def check_lease(self, lease: Lease) -> None:
-        """Raise LeaseLost unless the lease is valid by the store's clock."""
         self._require_valid(lease.table, lease.token)
 
     async def release_lease(self, lease: Lease) -> None:
-        """End the lease now; nothing happens if it is not the newest any more."""
         newest = self._leases.get(lease.table)
         if newest and newest.token == lease.token:
             self._leases[lease.table] = replace(newest, expires_at=lease_rules.RELEASED)
 
     async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:  # noqa: ARG002  # the port's
-        """Remember the head an expiry commit starts from; None forgets it."""
         if head_before is None:
             self._pending.pop(table, None)
         else:
             self._pending[table] = head_before
 
     async def pending_expiry(self, table: str) -> str | None:
-        """The head before an expiry commit whose files are not swept yet."""
         return self._pending.get(table)
 
     async def set_due(self, due: DueTime) -> None:
-        """When a table is next looked at."""
         self._due[due.table] = due
 
     async def get_due(self, table: str) -> DueTime | None:
-        """When one table is next looked at."""
         return self._due.get(table)
 
     async def due_times(self, *, until: datetime | None = None) -> list[DueTime]:
-        """The soonest first."""
         found = [due for due in self._due.values() if until is None or due.next_due <= until]
         return sorted(found, key=lambda due: (due.next_due, due.table))
 
     async def set_ledger(self, header: LedgerHeader) -> None:
-        """Where a table's ledger is from now on."""
         self._ledgers[header.table] = header
 
     async def get_ledger(self, table: str) -> LedgerHeader | None:
-        """Where a table's ledger is, if it has one."""
         return self._ledgers.get(table)
 
     async def add_approval(self, approval: Approval) -> None:
-        """Remember an approval."""
         self._run(approval.run_id)
         self._approvals[approval.run_id] = approval
 
     async def approvals(self, table: str) -> list[Approval]:
-        """Of a table, newest first."""
         found = [approval for approval in self._approvals.values() if approval.table == table]
         return sorted(found, key=lambda approval: (approval.approved_at, approval.run_id), reverse=True)
 
     async def set_hold(self, hold: Hold) -> None:
-        """Remember a hold, or replace the one of the same scope, unless that is an administrator's and this is not."""
         there = self._holds.get(hold.scope)
         if there is None or hold.by_admin or not there.by_admin:
             self._holds[hold.scope] = hold
 
     async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
-        """Forget a hold, an administrator's only for an administrator."""
         there = self._holds.get(scope)
         if there is None or (there.by_admin and not admin):
             return False
@@ -223,59 +200,47 @@ class MemoryStateStore:
         return True
 
     async def holds(self) -> list[Hold]:
-        """All of them."""
         return [self._holds[scope] for scope in sorted(self._holds)]
 
     async def set_audit(self, header: AuditHeader) -> None:
-        """How far a run's audit records go now."""
         known = self._audits.setdefault(header.run_id, header)
         if header.last > known.last:
             self._audits[header.run_id] = replace(header, first=known.first)
 
     async def get_audit(self, run_id: str) -> AuditHeader | None:
-        """Where a run's audit records are, if it has any."""
         return self._audits.get(run_id)
 
     async def audit_head(self, table: str) -> AuditHeader | None:
-        """The header that reaches furthest."""
         mine = (header for header in self._audits.values() if header.table == table)
         return max(mine, key=lambda header: header.last, default=None)
 
     async def audited_tables(self) -> list[str]:
-        """Every table with audit records."""
         return sorted({header.table for header in self._audits.values()})
 
     async def add_token(self, token: ApiToken) -> None:
-        """A new token."""
         if token.id in self._tokens:
             raise StateError(f"token {token.id} is already there")
         self._tokens[token.id] = token
 
     async def get_token(self, token_id: str) -> ApiToken | None:
-        """One token, revoked or not."""
         return self._tokens.get(token_id)
 
     async def list_tokens(self) -> list[ApiToken]:
-        """All of them, oldest first."""
         return sorted(self._tokens.values(), key=lambda token: (token.created_at, token.id))
 
     async def revoke_token(self, token_id: str, when: datetime) -> bool:
-        """End a token now, unless it already was."""
         token = self._tokens.get(token_id)
         if token is not None:
             self._tokens[token_id] = replace(token, revoked_at=token.revoked_at or when)
         return token is not None
 
     async def secret(self, name: str, new: str) -> str:
-        """The secret of that name: the first one given."""
         return self._secrets.setdefault(name, new)
 
     async def remember(self, name: str, value: str) -> None:
-        """A note for all."""
         self._notes[name] = value
 
     async def recall(self, name: str) -> str | None:
-        """The newest note of that name."""
         return self._notes.get(name)
 
     async def server_time(self) -> datetime | None:

@@ -29,7 +29,6 @@ class SqlPerTable:
     async def set_pending_expiry(
         self, connection: AsyncConnection, table: str, head_before: str | None, run_id: str
     ) -> None:
-        """Remember the head an expiry commit starts from; None forgets it."""
         if head_before is None:
             await connection.execute(sa.delete(pending_expiries).where(pending_expiries.c.table == table))
         else:
@@ -38,25 +37,21 @@ class SqlPerTable:
 
     @transaction
     async def pending_expiry(self, connection: AsyncConnection, table: str) -> str | None:
-        """The head before an expiry commit whose files are not swept yet."""
         query = sa.select(pending_expiries.c.head_before).where(pending_expiries.c.table == table)
         return (await connection.execute(query)).scalar_one_or_none()
 
     @transaction
     async def set_due(self, connection: AsyncConnection, due: DueTime) -> None:
-        """When a table is next looked at."""
         await self.database.upsert(connection, due_times, asdict(due))
 
     @transaction
     async def get_due(self, connection: AsyncConnection, table: str) -> DueTime | None:
-        """When one table is next looked at."""
         row = (await connection.execute(sa.select(due_times).where(due_times.c.table == table))).mappings()
         found = row.one_or_none()
         return DueTime(**found) if found else None
 
     @transaction
     async def due_times(self, connection: AsyncConnection, *, until: datetime | None = None) -> list[DueTime]:
-        """The soonest first."""
         query = sa.select(due_times).order_by(due_times.c.next_due, due_times.c.table)
         if until is not None:
             query = query.where(due_times.c.next_due <= until)
@@ -69,31 +64,26 @@ class SqlPerTable:
 
     @transaction
     async def set_ledger(self, connection: AsyncConnection, header: LedgerHeader) -> None:
-        """Where a table's ledger is from now on."""
         await self.database.upsert(connection, ledgers, asdict(header))
 
     @transaction
     async def get_ledger(self, connection: AsyncConnection, table: str) -> LedgerHeader | None:
-        """Where a table's ledger is, if it has one."""
         query = sa.select(ledgers).where(ledgers.c.table == table)
         row = (await connection.execute(query)).mappings().one_or_none()
         return LedgerHeader(**row) if row else None
 
     @transaction
     async def set_hold(self, connection: AsyncConnection, hold: Hold) -> None:
-        """Remember a hold, or replace the one of the same scope, unless that is an administrator's and this is not."""
         only = None if hold.by_admin else sa.not_(holds.c.by_admin)
         await self.database.upsert(connection, holds, asdict(hold), only=only)
 
     @transaction
     async def clear_hold(self, connection: AsyncConnection, scope: str, *, admin: bool = True) -> bool:
-        """Forget a hold, an administrator's only for an administrator."""
         allowed = sa.true() if admin else sa.not_(holds.c.by_admin)
         cleared = await connection.execute(sa.delete(holds).where(holds.c.scope == scope, allowed))
         return bool(cleared.rowcount)
 
     @transaction
     async def holds(self, connection: AsyncConnection) -> list[Hold]:
-        """All of them."""
         query = sa.select(holds).order_by(holds.c.scope)
         return [Hold(**row) for row in (await connection.execute(query)).mappings()]

@@ -34,20 +34,17 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def start_run(self, connection: AsyncConnection, run: CleanupRun) -> None:
-        """Record a new run."""
         if not await self.database.insert_new(connection, runs, _run_row(run)):
             raise StateError(f"run {run.id} is already recorded")
 
     @transaction
     async def update_run(self, connection: AsyncConnection, run: CleanupRun) -> None:
-        """Replace what is known of a run."""
         result = await connection.execute(sa.update(runs).where(runs.c.id == run.id).values(_run_row(run)))
         if result.rowcount == 0:
             raise StateError(f"run {run.id} is not recorded")
 
     @transaction
     async def get_run(self, connection: AsyncConnection, run_id: str) -> run_document.Run | None:
-        """A run as its JSON document."""
         query = sa.select(runs.c.document).where(runs.c.id == run_id)
         found = (await connection.execute(query)).scalar_one_or_none()
         return run_document.from_storage(found) if found is not None else None
@@ -86,7 +83,6 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def open_runs(self, connection: AsyncConnection, table: str) -> list[run_document.Run]:
-        """Runs of a table that never finished, newest first."""
         query = (
             sa.select(runs.c.document)
             .where(runs.c.table == table, runs.c.outcome.is_(None))
@@ -135,12 +131,10 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def get_plan(self, connection: AsyncConnection, run_id: str) -> PlanHeader | None:
-        """The plan of a run, without its rows."""
         return await _plan(connection, run_id)
 
     @transaction
     async def begin_batch(self, connection: AsyncConnection, record: BatchRecord) -> None:
-        """Journal the intent, if the lease is valid at that very moment."""
         table = await _table_of_run(connection, record.run_id)
         newest = await _locked_lease(connection, table)
         now = await self.database.now(connection)
@@ -151,7 +145,6 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def finish_batch(self, connection: AsyncConnection, record: BatchRecord) -> None:
-        """Journal the outcome. No lease is asked for: what happened is a fact."""
         this_batch = {"of_run": record.run_id, "of_number": record.number}
         row = (await connection.execute(_LOCKED_BATCH, this_batch)).mappings().one_or_none()
         done = lease_rules.closing(_batch(row) if row else None, record)
@@ -159,7 +152,6 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def journal(self, connection: AsyncConnection, run_id: str) -> list[BatchRecord]:
-        """All batches of a run by number."""
         query = sa.select(batches).where(batches.c.run_id == run_id).order_by(batches.c.number)
         return [_batch(row) for row in (await connection.execute(query)).mappings()]
 
@@ -167,7 +159,6 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def acquire_lease(self, connection: AsyncConnection, table: str, owner: str, ttl: timedelta) -> Lease | None:
-        """A lease with a token greater than any before, or None while another owner holds it."""
         # The row must be there before it can be locked.
         await self.database.insert_new(connection, leases, {**asdict(_NO_LEASE), "table": table})
         newest = await _locked_lease(connection, table)
@@ -179,7 +170,6 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def renew_lease(self, connection: AsyncConnection, lease: Lease, ttl: timedelta) -> Lease:
-        """Extend, or raise LeaseLost."""
         newest = await _locked_lease(connection, lease.table)
         now = await self.database.now(connection)
         current = lease_rules.require_valid(newest, table=lease.table, token=lease.token, now=now)
@@ -189,14 +179,12 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def check_lease(self, connection: AsyncConnection, lease: Lease) -> None:
-        """Raise LeaseLost unless the lease is valid by the store's clock."""
         newest = await _locked_lease(connection, lease.table)
         now = await self.database.now(connection)
         lease_rules.require_valid(newest, table=lease.table, token=lease.token, now=now)
 
     @transaction
     async def release_lease(self, connection: AsyncConnection, lease: Lease) -> None:
-        """End the lease now; nothing happens if it is not the newest any more."""
         await connection.execute(
             sa.update(leases)
             .where(leases.c.table == lease.table, leases.c.token == lease.token)
@@ -207,24 +195,20 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def add_approval(self, connection: AsyncConnection, approval: Approval) -> None:
-        """Remember an approval."""
         await _table_of_run(connection, approval.run_id)
         await self.database.upsert(connection, approvals, asdict(approval))
 
     @transaction
     async def approvals(self, connection: AsyncConnection, table: str) -> list[Approval]:
-        """Of a table, newest first."""
         query = sa.select(approvals).where(approvals.c.table == table)
         newest_first = query.order_by(approvals.c.approved_at.desc(), approvals.c.run_id.desc())
         return [Approval(**row) for row in (await connection.execute(newest_first)).mappings()]
 
     @transaction
     async def ping(self, connection: AsyncConnection) -> None:
-        """Raise StateError if the store is out of reach."""
         await connection.execute(sa.select(sa.literal(1)))
 
     async def aclose(self) -> None:
-        """Give back the connections."""
         await self.database.aclose()
 
 

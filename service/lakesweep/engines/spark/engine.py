@@ -88,7 +88,6 @@ class SparkEngine:
         )
 
     async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
-        """List, then mark, then judge."""
         with _own_errors():
             session = await self._runtime.session()
             async with scratch(self._scratch_dir) as directory:
@@ -102,7 +101,6 @@ class SparkEngine:
     def read_references(
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
-        """Decode some sources now, in this process: they are few. Raises Unreadable on a retained one."""
         return self._reader.references(sources)
 
     async def aclose(self) -> None:

@@ -74,7 +74,6 @@ class DeltaTable:
         return self._root
 
     async def load(self) -> DeltaView:
-        """The newest version."""
         native = await self.reader.load(self._moment)
         metadata = native.segment.metadata
         if self.lite and self._shortlist is None:

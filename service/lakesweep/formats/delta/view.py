@@ -36,7 +36,6 @@ class DeltaView(TableView):
     """Reads for the view, and remembers for one cycle what the log will begin with and how long removes wait."""
 
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """The versions that leave the log."""
         self.table.floor = min(GRACE_FLOOR, policy.grace_period)
         return expire.plan(self.native, self.head, policy, now)
 
@@ -82,7 +81,6 @@ class DeltaView(TableView):
         return f"another Delta table lives inside this one, at {nested.partition(marker)[0]}: move one of them"
 
     async def explain(self, source: Location) -> tuple[str, ...]:
-        """What leads to a checkpoint file or to a path that the log names directly."""
         native, table, key = self.native, self.table, source.match_key
         for file in native.listing.files:
             if Location.parse(file.path).match_key == key:

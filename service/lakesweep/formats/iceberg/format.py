@@ -51,7 +51,6 @@ class IcebergFormat:
         self._places: dict[TableRef, tuple[str | None, tuple[Location, ...]]] = {}
 
     async def tables(self) -> Sequence[TableRef]:
-        """Ask the catalog."""
         identifiers = await self._catalog.tables(self._namespace or None)
         return [self._ref(identifier) for identifier in identifiers]
 
@@ -76,7 +75,6 @@ class IcebergFormat:
 
     @property
     def catalog_identity(self) -> Hashable:
-        """See CatalogTables."""
         return self._catalog.identity
 
     async def aclose(self) -> None:

@@ -63,7 +63,6 @@ class IcebergTable:
         return self._place
 
     async def load(self) -> IcebergView:
-        """The table as its catalog points at it now."""
         try:
             pointer, address, data = await self._current()
         except StorageError as exc:

@@ -87,7 +87,6 @@ class IcebergView(TableView):
         return evidence
 
     async def explain(self, source: Location) -> tuple[str, ...]:
-        """Which snapshots and refs lead to a manifest or to a file named directly."""
         held = await explain.explain(self.table.lists, self.native.metadata, source)
         return (*held, *await self.table.pending.explain(source))
 

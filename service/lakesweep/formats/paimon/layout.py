@@ -67,7 +67,6 @@ class PaimonLayout:
     match_by: MatchBy = MatchBy.NAME
 
     def classify(self, path: str) -> FileKind:
-        """What a listed object is."""
         for root in self.external_roots:
             if path.startswith(root):
                 inside = path[len(root) :]

@@ -87,7 +87,6 @@ class PaimonTable:
         return self.location
 
     async def load(self) -> PaimonView:
-        """Read everything that protects files."""
         looks = 0
         while True:
             looks += 1
@@ -161,7 +160,6 @@ class PaimonTable:
                 await tidy.remove_empty_directories(root, ours)
 
     async def compact_manifests(self, now: datetime, fence: Fence) -> PaimonSnapshot | None:
-        """Merge the latest snapshot's manifests in a commit of its own; None when there is nothing to merge."""
         return await drop.compact_manifests(self._committer(), self._native, fence=fence, now=now)
 
     async def places(self) -> tuple[Location, ...]:

@@ -36,7 +36,6 @@ class PaimonView(TableView):
     """Reads for the view, and remembers for one cycle what was offered and given up."""
 
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """Which snapshots, changelogs and partitions go."""
         return expiry.plan_expiry(self.native, self.head, policy, now)
 
     async def references(
@@ -68,7 +67,6 @@ class PaimonView(TableView):
         return other and f"{other} belongs to another table, among the files of this one: move one of them"
 
     async def explain(self, source: Location) -> tuple[str, ...]:
-        """Which snapshots, tags, branches and changelogs lead to a manifest or to a file that one names itself."""
         roots = retained_roots(self.native, (), decoupled=self.native.options.decoupled)
         leads = self.table.reference_reader.leads
         return tuple([f"{root.snapshot.label} leads to it" for root in roots if await leads(root, source)])
