@@ -60,6 +60,7 @@ class DeltaModel(WatchingModel):
         """A new table, where there is none."""
         chance = self.world.random
         self.lite = chance.random() < 0.15
+        self.streaming = chance.random() < 0.4
         self.kinds = NEW_KINDS if chance.random() < 0.5 else OLD_KINDS
         self.free: set[str] = set()
         self.changes: dict[str, int] = {}
@@ -87,7 +88,7 @@ class DeltaModel(WatchingModel):
 
     def _draw_retention(self) -> None:
         chance = self.world.random
-        files, log = chance.choice((1, 6, 24, 48, 96, 168)), chance.choice((24, 48, 72, 120, 168, 240))
+        files, log = chance.choice((0, 1, 1, 6, 24, 48, 96, 168)), chance.choice((24, 48, 72, 120, 168, 240))
         self.files_ms, self.log_ms = files * HOUR, max(log, files) * HOUR
         spelled = chance.choice(("interval {} hours", "{} hours", "INTERVAL {} HOURS", "interval {} hour 0 seconds"))
         self.log.configuration["delta.deletedFileRetentionDuration"] = spelled.format(files)
@@ -96,8 +97,10 @@ class DeltaModel(WatchingModel):
     # ---- what may happen
 
     def steps(self) -> Sequence[str]:
-        found = ["append"] * 4 + ["checkpoint"] * 3 + ["begin_job", "stream", "stream", "stray", "nothing"]
+        found = ["append"] * 4 + ["checkpoint"] * 3 + ["begin_job", "stray", "nothing"]
         found += ["compact_log", "checksum", "set_retention", "lost_checkpoint", "foreign", "begin_checkpoint"]
+        if self.streaming:
+            found += ["stream", "stream"]
         if self.making is not None:
             found += ["finish_checkpoint", "finish_checkpoint"]
         if self.log.live:
@@ -127,8 +130,9 @@ class DeltaModel(WatchingModel):
         self.log.commit(**what)  # type: ignore[arg-type]
 
     def pick(self) -> Added:
-        """A file of the newest version."""
-        return self.world.random.choice(list(self.log.live.values()))
+        """A file of the newest version, often the oldest one: the younger ones wait for their age anyway."""
+        live = list(self.log.live.values())
+        return live[0] if self.world.random.random() < 0.5 else self.world.random.choice(live)
 
     def _data(self) -> Added:
         if not self._rarely():

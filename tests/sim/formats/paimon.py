@@ -58,6 +58,7 @@ class PaimonModel(WatchingModel):
             self.log.external = self.external
             self.log.options["data-file.external-paths"] = self.external
             self.log.write_schema()
+        self.streaming = chance.random() < 0.4
         self.consumers: dict[str, int] = {}
         self.jobs: list[Job] = []
         self.streams: dict[str, int] = {}
@@ -67,7 +68,9 @@ class PaimonModel(WatchingModel):
     # ---- what may happen
 
     def steps(self) -> Sequence[str]:
-        found = ["append"] * 4 + ["stream", "stream", "begin_job", "stray", "set_options", "foreign"]
+        found = ["append"] * 4 + ["begin_job", "stray", "set_options", "foreign"]
+        if self.streaming:
+            found += ["stream"] * 3
         if self.rules.producer != "none":
             found += ["append_with_changelog"] * 3
         if self.log.latest() is not None:
