@@ -238,6 +238,9 @@ class Table:
             "total-data-files": sum(one.content == DATA for one in live),
             "total-delete-files": sum(one.content != DATA for one in live),
             "added-data-files": sum(one.content == DATA for one in added),
+            # As newer Java writers do: without them a list of no live file that is cut short looks whole.
+            "manifests-created": sum(one.snapshot_id == snapshot_id for one in manifests),
+            "manifests-kept": sum(one.snapshot_id != snapshot_id for one in manifests),
         }
         told = {"operation": operation, **{name: str(count) for name, count in counts.items()}, **summary}
         at_ms = self.world.ms()
