@@ -8,7 +8,7 @@ import asyncio
 import asyncpg
 import pytest
 import sqlalchemy as sa
-from tests.contract.test_state_store import MINUTE, TABLE, a_batch, lease_with_run
+from tests.builders.state_records import MINUTE, TABLE, a_batch, lease_with_run
 
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.state import postgres

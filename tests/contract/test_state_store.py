@@ -5,28 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from tests.builders.state_records import MINUTE, NOON, TABLE, a_batch, a_run, lease_with_run
 
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.files import DeletionReport, FailedDelete, Tally
-from lakesweep.model.run import CleanupRun, Lease, Outcome, Phase, Refusal
-from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.ports.state import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
+from lakesweep.model.run import Lease, Outcome, Phase, Refusal
+from lakesweep.ports.state import BatchState, DueTime, LedgerHeader, PlanHeader
 
-TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
 OTHER = replace(TABLE, name="orders")
-NOON = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
-
-
-def a_run(run_id="r1", table=TABLE, started_at=NOON, **changes):
-    return CleanupRun(id=run_id, table=table, location="s3://lake/acme/events", started_at=started_at, **changes)
 
 
 def a_plan(run_id="r1", **changes):
@@ -41,20 +34,6 @@ def a_plan(run_id="r1", **changes):
         created_at=NOON,
     )
     return replace(plan, **changes)
-
-
-def a_batch(number=0, token=1, run_id="r1", **changes):
-    batch = BatchRecord(
-        run_id=run_id, number=number, first=number * 10, count=10, state=BatchState.INTENT, fencing_token=token
-    )
-    return replace(batch, **changes)
-
-
-async def lease_with_run(store, run_id="r1"):
-    await store.start_run(a_run(run_id))
-    lease = await store.acquire_lease(TABLE.label, "worker", MINUTE)
-    assert lease
-    return lease
 
 
 # Runs

@@ -7,8 +7,8 @@ import re
 
 import pytest
 import yaml
+from tests.builders.prometheus_rules import faults
 from tests.deploy.promql import asked
-from tests.deploy.test_prometheus_rules import faults
 from tests.deploy.tools import DEPLOY, run
 from tests.servers.daemon import make_place
 from tests.servers.prometheus import program, scraping

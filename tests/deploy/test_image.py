@@ -14,6 +14,7 @@ import urllib.request
 
 import psutil
 import pytest
+from tests.builders.image import DOCKERFILE, LAST, STAGES
 from tests.deploy import dockerfile
 from tests.deploy.container import WRITABLE, Container, on_this_machine
 from tests.deploy.tools import REPOSITORY, hadolint, run
@@ -21,10 +22,6 @@ from tests.peers.ports import free_port
 from tests.peers.process import running
 
 import lakesweep
-
-DOCKERFILE = REPOSITORY / "Dockerfile"
-STAGES = dockerfile.read(DOCKERFILE)
-LAST = STAGES[-1]
 
 
 @pytest.fixture

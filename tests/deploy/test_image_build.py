@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.builders.image import DOCKERFILE, LAST
 from tests.deploy import dockerfile
 from tests.deploy.container import WRITABLE, Container, existing, need_overlays
-from tests.deploy.test_image import DOCKERFILE, LAST
 from tests.deploy.tools import REPOSITORY, CannotBeHad, fetched, must
 
 import lakesweep

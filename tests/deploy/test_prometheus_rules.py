@@ -6,12 +6,10 @@ import re
 
 import pytest
 import yaml
-from tests.deploy import exposed
+from tests.builders.prometheus_rules import faults
 from tests.deploy.promql import asked
 from tests.deploy.tools import DEPLOY, REPOSITORY, run
 from tests.servers.prometheus import program
-
-from lakesweep.model.run import Outcome
 
 RULES = DEPLOY / "prometheus" / "lakesweep.rules.yaml"
 TESTS = DEPLOY / "prometheus" / "lakesweep.test.yaml"
@@ -20,25 +18,6 @@ TESTS = DEPLOY / "prometheus" / "lakesweep.test.yaml"
 def rules(key):
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"] if key in rule]
-
-
-def faults(expression, recorded):
-    """What an expression asks for and nobody gives."""
-    wanted, known = asked(expression), exposed.series()
-    found = [f"no series {name}" for name in sorted(wanted.series - known.keys() - recorded.keys())]
-    labels = set(exposed.TARGET_LABELS)
-    for name in wanted.series:
-        labels |= known.get(name, frozenset()) | recorded.get(name, frozenset())
-    found += [f"no label {label} on {sorted(wanted.series)}" for label in sorted(wanted.labels - labels)]
-    for label, pattern in wanted.matched:
-        found += [f"{label} is never {value}" for value in pattern.split("|") if not possible(label, value)]
-    return found
-
-
-def possible(label, value):
-    if label == "status":
-        return value in set(Outcome)
-    return label != "reason" or value.removesuffix(".*") in exposed.words()
 
 
 def recorded_series():

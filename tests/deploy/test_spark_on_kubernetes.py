@@ -11,10 +11,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.builders.admission import refusals
+from tests.builders.image import LAST
 from tests.deploy import kubernetes_api, manifests
 from tests.deploy.container import Container, on_this_machine
-from tests.deploy.test_admission import refusals
-from tests.deploy.test_image import LAST
 from tests.peers.spark import ON_SPARK
 from tests.servers.daemon import ORPHANS, make_place
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetLocationUpdate
 from tests.builders.iceberg import SCHEMA, LakeTable
+from tests.builders.shared_files import iceberg, run
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup import report
@@ -22,24 +23,6 @@ SHORT = {
     "max_snapshot_age_hours": 0.00001,
     "min_snapshots_to_keep": 1,
 }
-
-
-def iceberg(lake, **cleanup):
-    dataset = {"id": "prod", "format": "iceberg", "catalog": lake.properties, "namespace": "db"}
-    return Settings.model_validate(
-        {
-            "orphan_cleanup": {"enabled": True, "dry_run": False, **cleanup},
-            "service": {"data_dir": str(lake.root.parent / "state")},
-            "state": {"url": "memory://"},
-            "tenants": [{"id": "acme", "root": str(lake.root), "datasets": [dataset]}],
-        }
-    )
-
-
-async def run(settings, target):
-    async with App.open(settings) as app:
-        (work,) = await app.resolve(target)
-        return await app.run(work, execute=True)
 
 
 def data_files(table):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.builders.cycles import SetClock
 from tests.builders.iceberg import Lake, LakeTable, later
-from tests.flow.test_iceberg_other_histories import elsewhere
+from tests.builders.iceberg_histories import elsewhere
 
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.app import App

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.flow.test_iceberg_more_ways_to_lose_data import NeverCommits
+from tests.builders.iceberg_wrapped import NeverCommits
 
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from deltalake import write_deltalake
+from tests.builders.delta_neighbours import ROWS, Shared
 from tests.builders.iceberg import SCHEMA
-from tests.flow.test_delta_neighbours import ROWS, Shared
 
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.formats.delta.uniform import IcebergNeighbour

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, millis, stored_vector, sweep
-from tests.flow.test_delta_neighbours import ROWS
+from tests.builders.delta_neighbours import ROWS
 
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.model.policy import CleanupPolicy

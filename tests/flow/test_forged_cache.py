@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.builders.cycles import CACHE_KEY
-from tests.flow.test_iceberg_ways_to_lose_data import clean, plant
+from tests.builders.iceberg_flow import clean, plant
 
 from lakesweep.engines import manifest_cache as cache_module
 from lakesweep.engines.manifest_cache import PACK_SCHEMA, DigestCache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.iceberg import Lake
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+from tests.builders.iceberg_flow import clean, directory, plant
 
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy

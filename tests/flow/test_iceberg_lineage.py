@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +12,10 @@ import pytest
 from tests.builders.cycles import Bench
 from tests.builders.faults import Faults, Killed
 from tests.builders.iceberg import Lake, LakeTable
-from tests.flow.test_iceberg_other_histories import elsewhere, end_half_way, our_expiry_ends_half_way
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+from tests.builders.iceberg_flow import clean, directory, plant
+from tests.builders.iceberg_histories import elsewhere, end_half_way, our_expiry_ends_half_way
+from tests.builders.iceberg_metadata_files import change, file
 
-from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 
 SHORT = {"write.metadata.previous-versions-max": "2"}
@@ -25,18 +23,8 @@ TIDY = {"write.metadata.previous-versions-max": "4", "write.metadata.delete-afte
 HOUR_MS = 3_600_000
 
 
-def file(address: str) -> Path:
-    return Path(Location.parse(address).path)
-
-
 def metadata_files(table: LakeTable) -> list[Path]:
     return sorted((directory(table) / "metadata").glob("*.metadata.json"))
-
-
-def change(path: Path, edit: Callable[[dict], object]) -> None:
-    document = json.loads(path.read_text())
-    edit(document)
-    path.write_text(json.dumps(document))
 
 
 def litter(table: LakeTable) -> Path:

@@ -8,8 +8,8 @@ from pathlib import Path
 import fastavro
 import pytest
 from tests.builders.iceberg import LakeTable
-from tests.flow.test_iceberg_lineage import change, file
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+from tests.builders.iceberg_flow import clean, directory, plant
+from tests.builders.iceberg_metadata_files import change, file
 
 from lakesweep.formats import avro
 from lakesweep.model.policy import CleanupPolicy

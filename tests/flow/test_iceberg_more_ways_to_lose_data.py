@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, LakeTable, later
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+from tests.builders.iceberg_flow import clean, directory, plant
+from tests.builders.iceberg_wrapped import NeverCommits, Wrapped
 
 from lakesweep.cleanup import plan_file
 from lakesweep.model.location import Location
@@ -49,23 +50,6 @@ async def test_a_clock_set_back_in_between_loses_no_snapshots_files(lake, tmp_pa
         assert table.rows(first) == [{"id": 1, "name": "n1"}]
     else:
         assert str(first) in run.expired_snapshots
-
-
-class Wrapped:
-    """A table, and what goes another way."""
-
-    def __init__(self, inner):
-        self._inner = inner
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-
-class NeverCommits(Wrapped):
-    """A table whose expiry never comes to pass, for whatever reason, while everything else works."""
-
-    async def commit_expiry(self, state, policy, now, fence):
-        return state, state.plan_expiry(CleanupPolicy(max_snapshot_age=timedelta(days=9999)), now)
 
 
 async def test_an_expiry_that_was_planned_but_not_committed_frees_nothing(lake, bench):

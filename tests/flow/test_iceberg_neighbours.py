@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, LakeTable, later
+from tests.builders.iceberg_flow import clean, directory, plant
 from tests.builders.stores import LocalStorage
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 from tests.unit.iceberg.rest_stub import serve
 
 from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, NotFound, Unavailable

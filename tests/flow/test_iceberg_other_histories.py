@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import load_catalog
 from pyiceberg.table.update import SetLocationUpdate
-from tests.builders.cycles import AlwaysOurs, Bench, SetClock
-from tests.builders.iceberg import SCHEMA, Lake, LakeTable, later
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+from tests.builders.cycles import Bench, SetClock
+from tests.builders.iceberg import SCHEMA, LakeTable, later
+from tests.builders.iceberg_flow import clean, directory, plant
+from tests.builders.iceberg_histories import elsewhere, end_half_way, our_expiry_ends_half_way
 
 from lakesweep.model.location import Location
-from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
-
-
-def elsewhere(lake: Lake, tmp_path: Path, table: LakeTable) -> LakeTable:
-    """The table as it was taken over by another catalog."""
-    catalog = load_catalog("new", type="sql", uri=f"sqlite:///{tmp_path}/new.db", warehouse=f"file://{lake.root}/wh")
-    catalog.create_namespace("db")
-    moved = catalog.register_table("db.t", table.refresh().metadata_location)
-    other = Lake(root=lake.root, properties={}, catalog=catalog)
-    return LakeTable(lake=other, name="t", table=moved)
 
 
 def appends(table: LakeTable) -> None:
@@ -87,30 +75,6 @@ async def test_our_own_past_that_fell_out_of_the_log_is_no_other_history(lake, b
     listed = [json.loads(Path(one).read_text()) for one in (directory(table) / "metadata").glob("*.metadata.json")]
     assert len(listed) > 5
     assert (await clean(bench, table)).outcome is Outcome.DONE
-
-
-def end_half_way(table: LakeTable, commit: Callable[[LakeTable], object]) -> Path:
-    """A commit whose writer died before the catalog heard of it."""
-    head = table.refresh().metadata_location
-    commit(table)
-    litter = Path(Location.parse(table.refresh().metadata_location).path)
-    table.lake.catalog.drop_table("db.t")
-    table.lake.catalog.register_table("db.t", head)
-    return litter
-
-
-async def our_expiry_ends_half_way(bench: Bench, table: LakeTable) -> Path:
-    """What our own commit writes, before the catalog has heard of it."""
-    head = table.refresh().metadata_location
-    ours = table.lake.format(storage=bench.storage, writer=bench.writer)
-    opened = await ours.open((await table.open()).ref)
-    policy = CleanupPolicy(max_snapshot_age=timedelta(days=1), min_snapshots_to_keep=1)
-    _, committed = await opened.commit_expiry(await opened.load(), policy, bench.clock.now(), AlwaysOurs())
-    assert committed.expire
-    litter = Path(Location.parse(table.refresh().metadata_location).path)
-    table.lake.catalog.drop_table("db.t")
-    table.lake.catalog.register_table("db.t", head)
-    return litter
 
 
 async def test_an_expiry_of_ours_that_ended_before_its_commit_is_no_other_history(lake, bench):

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 from tests.builders.iceberg import LakeTable
-from tests.flow.test_iceberg_more_ways_to_lose_data import Wrapped
-from tests.flow.test_iceberg_ways_to_lose_data import clean
+from tests.builders.iceberg_flow import clean
+from tests.builders.iceberg_wrapped import Wrapped
 from tests.unit.iceberg.expiring import prolong
 from tests.unit.iceberg.rest_stub import serve
 

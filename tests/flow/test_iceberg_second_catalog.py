@@ -11,8 +11,8 @@ import pytest
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.faults import Faults
 from tests.builders.iceberg import LakeTable, later
-from tests.flow.test_iceberg_other_histories import elsewhere, end_half_way, our_expiry_ends_half_way
-from tests.flow.test_iceberg_ways_to_lose_data import clean, plant
+from tests.builders.iceberg_flow import clean, plant
+from tests.builders.iceberg_histories import elsewhere, end_half_way, our_expiry_ends_half_way
 from tests.peers.independent import by_pyiceberg
 
 from lakesweep.model.location import Location

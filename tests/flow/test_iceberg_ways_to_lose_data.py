@@ -11,34 +11,13 @@ from pathlib import Path
 import pytest
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import LakeTable, later
+from tests.builders.iceberg_flow import POLICY, clean, directory, live_files, plant
 
 from lakesweep.model.files import Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 from lakesweep.state.memory import MemoryStateStore
-
-POLICY = CleanupPolicy(max_snapshot_age=timedelta(days=30), batch_size=7)
-
-
-async def clean(bench: Bench, table: LakeTable, policy: CleanupPolicy = POLICY, *, execute: bool = True):
-    ours = table.lake.format(storage=bench.storage, writer=bench.writer)
-    return await bench.run(await ours.open((await table.open()).ref), policy, execute=execute)
-
-
-def directory(table: LakeTable) -> Path:
-    return Path(Location.parse(table.table.location()).path)
-
-
-def plant(table: LakeTable, name: str, data: bytes = b"never committed") -> Path:
-    path = directory(table) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
-
-
-def live_files(table: LakeTable) -> list[Path]:
-    return [Path(Location.parse(task.file.file_path).path) for task in table.refresh().scan().plan_files()]
 
 
 @pytest.mark.parametrize("odd", ["#1", "?versionId=2", "%20", "+", " ", "&<>'\"", "ünïcode", ";", "\\", "%2F..%2F"])

@@ -14,7 +14,7 @@ from tests.builders.cycles import Bench, SetClock
 from tests.builders.delta import NOW, DeltaWriter, MemoryPlace, days_ago
 from tests.builders.faults import Faults
 from tests.builders.iceberg import Lake, later
-from tests.laws.test_paimon_cycle import Step, handle, world
+from tests.builders.paimon_steps import Step, handle, world
 
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.model.location import Location

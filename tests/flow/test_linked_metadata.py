@@ -12,9 +12,9 @@ import pytest
 from tests.builders import paimon
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, open_table, sweep
+from tests.builders.iceberg_flow import clean, directory
 from tests.builders.paimon_model import ModelTable
 from tests.builders.stores import LocalStorage
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory
 
 from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.model.errors import Indeterminate

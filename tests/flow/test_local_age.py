@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.flow.test_borrowed_files import iceberg, run
-from tests.flow.test_iceberg_ways_to_lose_data import plant
+from tests.builders.iceberg_flow import plant
+from tests.builders.shared_files import iceberg, run
 
 from lakesweep.model.files import AgeBy, Verdict
 from lakesweep.model.run import Outcome

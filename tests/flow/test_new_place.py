@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from pyiceberg.table.update import SetLocationUpdate
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
+from tests.builders.iceberg_flow import clean, directory, plant
 
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.artifacts import Artifacts

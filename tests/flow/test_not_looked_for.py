@@ -7,8 +7,8 @@ import shutil
 
 from tests.builders.cycles import CACHE_KEY
 from tests.builders.delta import DeltaWriter, LocalPlace, look, sweep
+from tests.builders.iceberg_flow import clean, live_files
 from tests.builders.stores import LocalStorage
-from tests.flow.test_iceberg_ways_to_lose_data import clean, live_files
 
 from lakesweep.cleanup.report import plan_document, run_document
 from lakesweep.engines import registry as engines

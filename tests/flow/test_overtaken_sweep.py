@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.builders.cycles import Bench
 from tests.builders.iceberg import Lake, LakeTable
-from tests.flow.test_iceberg_more_ways_to_lose_data import Wrapped
+from tests.builders.iceberg_wrapped import Wrapped
 
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.builders.cycles import AlwaysOurs, Bench, SetClock
 from tests.builders.iceberg import Lake, LakeTable, later
 from tests.builders.iceberg_manifests import Entry, manifest_bytes
-from tests.flow.test_iceberg_more_ways_to_lose_data import Wrapped
+from tests.builders.iceberg_wrapped import Wrapped
 
 from lakesweep.cleanup import plan_file, report
 from lakesweep.cleanup.explain import Explainer, Explanation

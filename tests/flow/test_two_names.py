@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import pytest
+from tests.builders.iceberg_flow import clean, directory, plant
 from tests.builders.small_lake import LocalLake
-from tests.flow.test_iceberg_ways_to_lose_data import clean, directory, plant
 from tests.servers.mounts import second_name, undeletable
 
 from lakesweep.daemon.app import App

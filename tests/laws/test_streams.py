@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.builders.iceberg_retention import HOUR, NOW, NOW_MS, tables
 from tests.laws import examples
-from tests.unit.iceberg.test_retention import HOUR, NOW, NOW_MS, tables
 
 from lakesweep.formats.iceberg import retention
 from lakesweep.formats.iceberg.metadata import Ref, RefKind, TableMetadata

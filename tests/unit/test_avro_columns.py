@@ -9,6 +9,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from tests.builders.avro_columns import number, of, read
 
 from lakesweep.formats import avro
 from lakesweep.formats.avro_columns import compiled
@@ -37,7 +38,6 @@ PATHS = {
     "number": ("inner", "maybe", "number"),
     "after": ("inner", "after"),
 }
-number = avro._long
 
 
 def row(index: int) -> dict[str, Any]:
@@ -57,19 +57,6 @@ def expected(name: str) -> list[Any]:
         return value if not path or value is None else dig(value[path[0]], path[1:])
 
     return [dig(row(index), PATHS[name]) for index in range(ROWS)]
-
-
-def of(type_: Any, *more: Any) -> dict[str, Any]:
-    """A record whose first field has a type."""
-    fields = [{"name": f"f{index}", "type": one} for index, one in enumerate((type_, *more))]
-    return {"type": "record", "name": "row", "fields": fields}
-
-
-def read(schema: Any, block: bytes, rows: int, place: tuple[str, ...] = ("f0",)) -> list[Any] | None:
-    program = compiled(schema, {"value": place})
-    assert program is not None
-    found = program.read([(block, rows)])
-    return None if found is None else found["value"].to_pylist()
 
 
 @pytest.mark.parametrize("codec", ["zstandard", "deflate", "null"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.test_avro_columns import number, of, read
+from tests.builders.avro_columns import number, of, read
 
 
 def pairs(value: Any) -> dict[str, Any]:

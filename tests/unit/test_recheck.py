@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.test_sweep import NOW, RecordingDeleter, make_sweep, paths
+from tests.builders.sweeps import NOW, RecordingDeleter, make_sweep, paths
 
 from lakesweep.cleanup.verify_unchanged import VerifyUnchanged, unchanged
 from lakesweep.model.errors import Denied

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.unit.iceberg.test_retention import HOUR, NOW, branch, gone, table, tag, why
+from tests.builders.iceberg_retention import HOUR, NOW, branch, gone, table, tag, why
 
 from lakesweep.formats.iceberg import retention
 from lakesweep.formats.iceberg.metadata import Ref, TableMetadata

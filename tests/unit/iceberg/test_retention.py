@@ -7,55 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders.iceberg_retention import HOUR, NOW, branch, gone, table, tables, tag, why
 
-from lakesweep.formats.iceberg import metadata, retention
-from lakesweep.formats.iceberg.metadata import HistoryProperties, Ref, RefKind, SnapshotEntry, TableMetadata
+from lakesweep.formats.iceberg import retention
+from lakesweep.formats.iceberg.metadata import RefKind, TableMetadata
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.snapshot import ExpiryPlan
-
-HOUR = 3_600_000
-NOW_MS = 1_000_000 * HOUR
-NOW = metadata.EPOCH + timedelta(milliseconds=NOW_MS)
-
-
-def table(snapshots: dict[int, tuple[int | None, int]], refs: list[Ref], **history: int) -> TableMetadata:
-    """Snapshots as id -> (parent, age in hours)."""
-    main = next((ref.snapshot_id for ref in refs if ref.name == "main"), None)
-    return TableMetadata(
-        address="memory://lake/t/metadata/1.metadata.json",
-        format_version=2,
-        uuid=None,
-        location="memory://lake/t",
-        properties={},
-        current_snapshot_id=main,
-        snapshots=tuple(
-            SnapshotEntry(
-                id=one,
-                parent=parent,
-                timestamp_ms=NOW_MS - age * HOUR,
-                manifest_list=f"memory://lake/t/metadata/snap-{one}.avro",
-                manifests=(),
-                summary={},
-            )
-            for one, (parent, age) in snapshots.items()
-        ),
-        refs=tuple(refs),
-        metadata_log=(),
-        logged_ms=(),
-        statistics=(),
-        partition_statistics=(),
-        partition_fields=(),
-        history=HistoryProperties(**history),
-        encrypted=False,
-    )
-
-
-def branch(name: str, snapshot_id: int, **own: int) -> Ref:
-    return Ref(name=name, kind=RefKind.BRANCH, snapshot_id=snapshot_id, **own)
-
-
-def tag(name: str, snapshot_id: int, **own: int) -> Ref:
-    return Ref(name=name, kind=RefKind.TAG, snapshot_id=snapshot_id, **own)
 
 
 def policy(hours: float = 24, keep: int = 1) -> CleanupPolicy:
@@ -66,14 +22,6 @@ def policy(hours: float = 24, keep: int = 1) -> CleanupPolicy:
         grace_period=timedelta(0),
         allow_short_grace=True,
     )
-
-
-def gone(plan: ExpiryPlan) -> set[int]:
-    return {int(snapshot.id) for snapshot in plan.expire}
-
-
-def why(plan: ExpiryPlan, snapshot_id: int) -> str:
-    return next(kept.why for kept in plan.keep if kept.id == str(snapshot_id))
 
 
 LINE = {1: (None, 100), 2: (1, 50), 3: (2, 1)}
@@ -229,47 +177,6 @@ def test_an_operator_may_ask_for_snapshots_to_go_sooner():
         CleanupPolicy(grace_period=timedelta(0), allow_short_grace=True),
     ):
         assert gone(retention.plan(table(slow, [branch("main", 3)]), rules, NOW)) == {1, 2}
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> TableMetadata:
-    count = draw(st.integers(0, 8))
-    snapshots: dict[int, tuple[int | None, int]] = {}
-    for one in range(1, count + 1):
-        parent = draw(st.one_of(st.none(), st.integers(1, count)))
-        snapshots[one] = (parent, draw(st.integers(0, 12)))
-    own = st.one_of(st.none(), st.integers(1, 12).map(lambda hours: hours * HOUR))
-    refs = []
-    if count:
-        refs.append(
-            branch(
-                "main",
-                draw(st.integers(1, count)),
-                max_ref_age_ms=draw(own),
-                max_snapshot_age_ms=draw(own),
-                min_snapshots_to_keep=draw(st.one_of(st.none(), st.integers(1, 4))),
-            )
-        )
-    for index in range(draw(st.integers(0, 3))):
-        target = draw(st.integers(1, 9))
-        if draw(st.booleans()):
-            refs.append(tag(f"t{index}", target, max_ref_age_ms=draw(own)))
-        else:
-            refs.append(
-                branch(
-                    f"b{index}",
-                    target,
-                    max_ref_age_ms=draw(own),
-                    max_snapshot_age_ms=draw(own),
-                    min_snapshots_to_keep=draw(st.one_of(st.none(), st.integers(1, 4))),
-                )
-            )
-    history = {
-        "max_snapshot_age_ms": draw(own),
-        "max_ref_age_ms": draw(own),
-        "min_snapshots_to_keep": draw(st.one_of(st.none(), st.integers(1, 4))),
-    }
-    return table(snapshots, refs, **history)
 
 
 def oracle(found: TableMetadata, rules: CleanupPolicy, now: datetime) -> tuple[set[int], set[str]]:

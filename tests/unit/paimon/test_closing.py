@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.builders.paimon_options import LASTING, once
 from tests.unit.paimon.conftest import World
-from tests.unit.paimon.test_table import LASTING, once
 
 from lakesweep.model.errors import Unavailable
 from lakesweep.model.run import Outcome

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,11 +13,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from tests.builders import paimon_model
+from tests.builders.paimon_commits import EXPIRING, Ours, latest, live
 from tests.builders.paimon_model import STRING, DataFile
 from tests.unit.paimon.conftest import NOW, World
 
 from lakesweep.formats import avro
-from lakesweep.formats.paimon import drop, merge
+from lakesweep.formats.paimon import drop
 from lakesweep.formats.paimon.binaryrow import encode_row
 from lakesweep.formats.paimon.manifests import ADD, read_entries, read_list
 from lakesweep.formats.paimon.table import PaimonTable
@@ -26,13 +26,6 @@ from lakesweep.model.errors import CommitConflict, CommitUnknown, Indeterminate,
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 from lakesweep.storage.memory import Held
-
-EXPIRING = {"partition.expiration-time": "7 d", "partition.expiration-check-interval": "1 h"}
-
-
-class Ours:
-    async def check(self) -> None:
-        return None
 
 
 def history(world: World, **options: str) -> None:
@@ -57,26 +50,8 @@ def manifests(world: World) -> set[str]:
     return {key for key in world.table.stored() if key.startswith("manifest/")}
 
 
-def latest(world: World) -> dict[str, Any]:
-    numbers = [int(key.rpartition("-")[2]) for key in world.table.stored() if key.startswith("snapshot/snapshot-")]
-    return json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-{max(numbers)}"].data)
-
-
 def files(count: int) -> list[DataFile]:
     return [DataFile(name=f"data-{uuid.uuid4()}-0.orc", partition="2026-04-30") for _ in range(count)]
-
-
-async def live(world: World) -> set[str]:
-    """Names of the latest snapshot's files: of all changes of a file the last one counts."""
-    handle = world.handle()
-    found: dict[Any, str] = {}
-    for meta in await handle.lists.manifests_of((await handle.load()).native.latest):
-        for entry in read_entries(await handle.lists.read_manifest(meta)):
-            if entry["_KIND"] == ADD:
-                found[merge.identity(entry)] = entry["_FILE"]["_FILE_NAME"]
-            else:
-                del found[merge.identity(entry)]
-    return set(found.values())
 
 
 def failing(operation: str, part: str, *, times: int = 1) -> Callable[[str, str], None]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.builders.paimon_model import INDEX_SCHEMA, DataFile
+from tests.builders.paimon_options import spec
 from tests.unit.paimon.conftest import NOW, World
-from tests.unit.paimon.test_table import spec
 
 from lakesweep.formats import avro
 from lakesweep.formats.paimon.warehouse import PaimonFormat

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.builders.paimon_options import once
 from tests.unit.paimon.conftest import World
-from tests.unit.paimon.test_table import once
 
 from lakesweep.formats.paimon.view import PaimonView
 from lakesweep.model.policy import CleanupPolicy

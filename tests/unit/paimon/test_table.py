@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.builders.paimon_model import LIST_SCHEMA
+from tests.builders.paimon_options import LASTING, once, spec, vars_of
 from tests.unit.paimon.conftest import NOW, World
 
 from lakesweep.formats import avro
@@ -26,19 +25,6 @@ from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage.memory import Held, bucket
 
 OLD = CleanupPolicy(dry_run=False, max_snapshot_age=timedelta(0))
-
-
-def once(condition: Callable[[str, str], bool], action: Callable[[], None]) -> Callable[[str, str], None]:
-    """A hook that acts when a call comes for the first time."""
-    done = False
-
-    def hook(operation: str, address: str) -> None:
-        nonlocal done
-        if not done and condition(operation, address):
-            done = True
-            action()
-
-    return hook
 
 
 def history(world: World, count: int = 5) -> None:
@@ -577,13 +563,7 @@ async def test_ten_expirers_at_once_do_not_hurt_each_other(world: World) -> None
     assert world.table.lost() == set()
 
 
-def vars_of(handle: PaimonTable) -> dict[str, Any]:
-    return {one.name: getattr(handle, one.name) for one in dataclasses.fields(handle)}
-
-
 # Changelogs
-
-LASTING = {"changelog.num-retained.min": "50", "changelog.num-retained.max": "100"}
 
 
 @pytest.mark.parametrize("producer", ["input", "none"])
@@ -757,13 +737,6 @@ async def test_what_is_kept_can_be_explained(world: World) -> None:
     snapshot = Location.parse(f"{world.table.address}/snapshot/snapshot-2")
     assert await state.explain(snapshot) == ("snapshot 2 leads to it",)
     assert await state.explain(Location.parse(f"{world.table.address}/manifest/unknown")) == ()
-
-
-def spec(world: World, database: str | None = None) -> DatasetSpec:
-    root = Location.parse(f"memory://{world.name}/wh")
-    return DatasetSpec(
-        tenant=TenantId("t"), tenant_root=root, dataset="d", format=FormatName.PAIMON, warehouse=root, database=database
-    )
 
 
 async def test_a_warehouse_shows_its_tables_committed_to_or_not(world: World) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from tests.builders import paimon_model
+from tests.builders.paimon_commits import EXPIRING, Ours, latest, live
 from tests.builders.paimon_model import DataFile, ModelTable
+from tests.builders.paimon_options import LASTING, once, vars_of
 from tests.unit.paimon.conftest import NOW, World
-from tests.unit.paimon.test_commit import EXPIRING, Ours, latest, live
-from tests.unit.paimon.test_table import LASTING, once, vars_of
 
 from lakesweep.formats import avro
 from lakesweep.formats.paimon.binaryrow import Timestamp

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.storage.test_s3_listing import KEY, Store, listed
+from tests.builders.s3_pages import KEY, Store, listed
 
 from lakesweep.model.errors import OutOfOrder, Unavailable
 from lakesweep.model.location import Location
