@@ -148,7 +148,7 @@ async def test_an_empty_table_gives_an_empty_plan(find):
     assert sum(plan.verdicts.values(), Tally()) == Tally()
 
 
-async def test_a_file_committed_between_listing_and_mark_is_neither_an_orphan_nor_missing(find, lake):
+async def test_a_commit_between_listing_and_mark_is_live_and_not_missing(find, lake):
     before = lake.put("s3://b/t/before.data")
     late = "s3://b/t/late.data"
     lake.during_mark = [lambda: lake.put(late, YOUNG), lambda: lake.source([before, late])]
@@ -218,7 +218,7 @@ async def test_what_only_expiring_snapshots_name_goes_without_grace(find, lake):
     assert young not in paths_of(rows)
 
 
-async def test_an_expired_address_with_other_slashes_is_no_proof_for_a_young_object(find, lake):
+async def test_an_expired_address_with_other_slashes_frees_nothing_young(find, lake):
     lake.put("s3://b/t//x.data", YOUNG)
     lake.expired = ["s3://b/t/x.data"]
     plan, rows = await find()
@@ -356,9 +356,7 @@ async def test_a_missing_file_and_a_candidate_of_one_name_are_called_out(find, l
     assert plan.missing_count == 2
 
 
-async def test_a_live_file_that_was_listed_under_another_name_is_missing_under_its_own(
-    find, lake, tmp_path, monkeypatch
-):
+async def test_a_live_file_listed_under_another_name_is_missing(find, lake, tmp_path, monkeypatch):
     table = tmp_path / "t"
     (table / "cold/day=1").mkdir(parents=True)
     (table / "day=1").symlink_to(table / "cold/day=1")
@@ -572,7 +570,7 @@ async def test_what_an_inventory_does_not_know_is_never_a_candidate(find, lake):
     assert sum(plan.verdicts.values(), Tally()).files == 1
 
 
-async def test_a_live_file_written_after_the_inventory_is_not_missing_and_one_that_is_gone_is(find, lake, monkeypatch):
+async def test_only_files_that_are_gone_are_missing_from_an_inventory(find, lake, monkeypatch):
     gone = lake.put("s3://b/t/gone.data")
     deliver(lake)
     del bucket("b").objects["t/gone.data"]
@@ -586,7 +584,7 @@ async def test_a_live_file_written_after_the_inventory_is_not_missing_and_one_th
     assert replace(again, timings=plan.timings) == plan
 
 
-async def test_an_old_live_file_that_an_inventory_of_a_part_of_the_table_lacks_is_not_missing(find, lake):
+async def test_a_live_file_outside_a_partial_inventory_is_not_missing(find, lake):
     lake.put("s3://b/t/known.data")
     deliver(lake)
     lake.source([lake.put("s3://b/t/outside.data", OLD)])
@@ -638,7 +636,7 @@ async def test_of_a_table_with_a_shortlist_nothing_else_is_looked_at(find, lake)
     assert counted == {Verdict.LIVE: 2, Verdict.ORPHAN: 3, Verdict.YOUNG: 1}
 
 
-async def test_an_object_of_a_shortlist_that_storage_does_not_answer_for_gives_no_plan(find, lake, tmp_path):
+async def test_an_unanswered_shortlist_object_gives_no_plan(find, lake, tmp_path):
     lake.shortlist = Shortlist(roots=(), objects=(lake.put("s3://b/t/a.data"),))
 
     def deny(operation, _):

@@ -133,7 +133,7 @@ def test_a_lease_of_any_length_that_leases_have_is_respected():
     assert lease_rules.grant(lease, table="t", owner="b", ttl=HOUR, now=NOON) is None
 
 
-async def test_old_runs_are_forgotten_with_all_that_hangs_on_them_and_younger_ones_stay(store):
+async def test_old_runs_are_forgotten_with_everything_of_theirs(store):
     for number in range(5):
         run = replace(RUN, id=f"r{number}", started_at=NOON + number * HOUR)
         await store.start_run(run)
@@ -154,7 +154,7 @@ async def test_old_runs_are_forgotten_with_all_that_hangs_on_them_and_younger_on
     assert await store.forget_runs(NOON + 99 * HOUR, 9) == (1, ["/plans/r3"])  # r4 never ended
 
 
-async def test_many_due_times_come_back_whole_and_only_those_that_are_due_if_so_asked(store):
+async def test_due_times_come_back_whole_and_filtered(store):
     rows = [DueTime(table=f"acme/prod/{number:03}", next_due=NOON + number * HOUR) for number in range(600)]
     for row in reversed(rows):
         await store.set_due(row)

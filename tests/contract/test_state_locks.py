@@ -50,7 +50,7 @@ async def held_or_done(*tasks, connection):
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-async def test_a_lease_that_somebody_is_changing_counts_only_once_the_change_is_known(store, holder, use, change):
+async def test_a_lease_under_change_counts_once_the_change_is_known(store, holder, use, change):
     """It was valid when the lock was asked for, and is not when it is given."""
     lease = await lease_with_run(store)
     await holder.execute("SELECT * FROM lakesweep_leases FOR UPDATE")

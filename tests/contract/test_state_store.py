@@ -323,7 +323,7 @@ async def test_of_many_that_race_for_a_lease_exactly_one_wins(open_store):
         await stores[0].release_lease(winner)
 
 
-async def test_between_a_batch_and_a_new_owner_the_journal_is_never_behind_the_lease(open_store):
+async def test_the_journal_is_never_behind_the_lease(open_store):
     """Whoever loses the race, no intent of an old token is written once a newer token was handed out."""
     mine, theirs = await open_store(), await open_store()
     lease = await lease_with_run(mine)

@@ -292,7 +292,7 @@ async def test_what_follows_a_sweep_can_be_repeated(subject):
     assert (subject.stored(), await table.head()) == (stored, head)
 
 
-async def test_the_place_of_a_table_that_cannot_be_read_is_known_and_the_error_is_ours(subject):
+async def test_an_unreadable_table_has_a_location_and_our_error(subject):
     location = (await (await subject.open()).load()).location
     subject.damage()
     table = await subject.open()

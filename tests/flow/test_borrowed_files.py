@@ -50,7 +50,7 @@ async def test_files_that_another_table_added_outlive_the_staging_tables_expiry(
     assert len(target.refresh().scan().to_arrow()) == 1
 
 
-async def test_a_clone_that_is_made_while_an_iceberg_table_is_planned_stops_the_run(lake):
+async def test_a_clone_made_while_planning_stops_the_run(lake):
     staging = lake.create("staging")
     staging.append(1)
     (path,) = data_files(staging.table)

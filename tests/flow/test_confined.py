@@ -158,7 +158,7 @@ async def with_metadata_bucket(tmp_path, acme, **allowed):
     return await cleaned(tmp_path, tenant("acme", acme.lake, **allowed)), orphan
 
 
-async def test_metadata_in_a_bucket_outside_the_root_is_read_if_the_operator_allows_it(tmp_path, acme):
+async def test_metadata_outside_the_root_is_read_if_allowed(tmp_path, acme):
     bucket = tmp_path / "metadata-bucket"
     acme.set({"write.metadata.path": f"file://{bucket}/t"})
     acme.append(2)

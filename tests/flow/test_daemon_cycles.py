@@ -78,7 +78,7 @@ async def stand(tmp_path):
     lake.check_live()
 
 
-async def test_a_hold_that_comes_while_a_table_is_planned_is_asked_for_before_anything_changes(stand):
+async def test_a_hold_set_while_planning_is_respected_before_any_change(stand):
     await stand.start()
     save_plan = stand.app.state.save_plan
 
@@ -171,7 +171,7 @@ async def test_an_approval_ends_after_its_time(stand):
     assert len(stand.lake.orphans_left(TABLE)) == 6
 
 
-async def test_what_was_not_in_the_approved_plan_is_held_against_the_ceilings_alone(stand):
+async def test_only_unapproved_files_count_against_the_ceilings(stand):
     first = await refused(stand)
     await stand.app.approve(first.id, by="somebody")
     planted = [stand.plant(f"part-9999{number}-failed.parquet") for number in range(3)]
@@ -275,7 +275,7 @@ def kill_at(deleter, batch):
     return deleter
 
 
-async def test_a_run_that_was_cut_off_is_closed_with_its_journal_and_the_table_is_planned_anew(stand):
+async def test_an_interrupted_run_is_closed_and_its_table_planned_again(stand):
     stand.cleanup = {"batch_size": 2, "max_concurrent_deletions": 1}
     await stand.start()
     opened = stand.app._adapters.deleter
@@ -347,7 +347,7 @@ async def test_a_stop_while_planning_ends_at_once_and_changes_nothing(stand):
 # Places that all tables share
 
 
-async def test_a_table_waits_for_a_place_to_be_planned_and_one_that_does_not_answer_takes_none(stand):
+async def test_an_unresponsive_table_takes_no_planning_slot(stand):
     await stand.start()
     listings = stand.app._limits.listings.of("acme")
     while not listings.locked():
@@ -368,7 +368,7 @@ async def test_a_table_waits_for_a_place_to_be_planned_and_one_that_does_not_ans
 
 
 @pytest.mark.parametrize("method", ["begin_batch", "finish_batch", "update_run", "save_plan"])
-async def test_a_state_store_that_goes_away_deletes_nothing_without_a_journal_entry(stand, method, monkeypatch):
+async def test_without_the_state_store_nothing_is_deleted_unjournalled(stand, method, monkeypatch):
     stand.cleanup = {"batch_size": 2, "max_concurrent_deletions": 1}
     await stand.start()
 
@@ -424,7 +424,7 @@ async def test_an_explanation_says_since_when_a_file_waits_and_until_when(stand)
 # Files that come with an old time
 
 
-async def test_a_file_that_was_moved_here_a_moment_ago_stays_although_its_mtime_is_old(stand):
+async def test_a_file_moved_here_just_now_stays_despite_an_old_mtime(stand):
     """Its writer, or whoever restores it, may be about to commit it."""
     settings = {**stand.lake.settings(), "storage": {}}
     came = stand.plant("part-00009-restored.parquet")

@@ -67,7 +67,7 @@ async def test_iceberg_metadata_that_cannot_be_read_stops_the_table(tmp_path, pa
     assert shared.files() == before
 
 
-async def test_the_metadata_before_the_newest_counts_since_the_newest_may_never_have_been_committed(tmp_path):
+async def test_the_metadata_before_the_newest_counts_too(tmp_path):
     shared = Shared(tmp_path)
     newest = shared.iceberg("*.metadata.json")[-1]
     newest.write_text('{"format-version": 2, "snapshots": []}')
@@ -113,7 +113,7 @@ async def test_statistics_that_iceberg_metadata_names_stay(tmp_path):
     assert {path.name for path in before - shared.files()} == {"part-orphan.parquet"}
 
 
-async def test_metadata_that_is_named_by_a_bare_uuid_counts_whatever_digits_it_begins_with(tmp_path):
+async def test_metadata_named_by_a_bare_uuid_counts(tmp_path):
     """The newest has the lowest number in front, if one takes these digits for a version."""
     shared = Shared(tmp_path)
     for path, start in zip(shared.iceberg("*.metadata.json"), (9, 8, 7, 6, 5), strict=True):

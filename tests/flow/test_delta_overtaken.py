@@ -77,7 +77,7 @@ class _Overtaken:
 
 @pytest.mark.parametrize("suffix", [".metadata.json", ".avro"])
 @pytest.mark.parametrize("commits", [1, 1000])
-async def test_what_an_iceberg_commit_takes_away_meanwhile_is_looked_for_in_its_own_metadata(tmp_path, suffix, commits):
+async def test_files_removed_by_an_iceberg_commit_are_found_in_its_metadata(tmp_path, suffix, commits):
     shared = Shared(tmp_path)
     storage, root = shared.bench.storage, Location.parse(str(shared.root))
     named = await IcebergNeighbour(storage, root).named()

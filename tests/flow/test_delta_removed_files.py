@@ -51,7 +51,7 @@ async def test_a_remove_below_the_checkpoint_protects_its_file_for_the_retention
 
 
 @pytest.mark.parametrize("text", ["30 days", "INTERVAL 4 WEEKS"])
-async def test_a_checkpoint_of_deltalake_that_read_the_retention_otherwise_costs_nothing(place, text):
+async def test_a_checkpoint_with_another_retention_loses_nothing(place, text):
     """deltalake takes both for a week, and leaves out of its checkpoint what was removed ten days ago."""
     root = str(place.path)
     write_deltalake(root, ROWS, configuration={RETENTION: text})

@@ -19,7 +19,7 @@ from lakesweep.model.table import FormatName, TableRef, TenantId
 
 
 @pytest.mark.parametrize("goes_on", [0, 1])
-async def test_a_checkpoint_that_is_remembered_above_the_newest_commit_stops_the_table(tmp_path, goes_on):
+async def test_a_checkpoint_above_the_newest_commit_stops_the_table(tmp_path, goes_on):
     root = tmp_path / "lake" / "t"
     for number in range(6):
         write_deltalake(str(root), pa.table({"id": [number]}), mode="append")

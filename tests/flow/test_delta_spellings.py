@@ -44,7 +44,7 @@ def _read(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
-async def test_a_file_that_is_removed_by_another_spelling_is_live_to_readers_and_stays(tmp_path, checkpointed):
+async def test_a_removal_under_another_spelling_keeps_the_file(tmp_path, checkpointed):
     """Spark spells letters as they are; deltalake removes the same file with those letters encoded."""
     root = tmp_path / "lake" / "t"
     write_deltalake(str(root), _rows(1, 2))

@@ -102,7 +102,7 @@ async def test_our_own_expiry_that_ended_half_way_is_litter_long_after(lake, ben
     assert not beside.exists()
 
 
-async def test_a_second_tip_between_two_states_that_we_know_is_seen_without_its_parents(lake, bench, tmp_path):
+async def test_a_second_tip_between_known_states_is_seen(lake, bench, tmp_path):
     """Somebody removed the files in between: what is younger than our oldest known state and follows from none of ours
     is somebody else's."""
     ours = lake.create()

@@ -109,7 +109,7 @@ async def test_manifests_recorded_with_a_wrong_length_or_count_stop_no_table(lak
     assert [row["id"] for row in table.rows()] == [1, 2, 3]
 
 
-async def test_a_manifest_that_contradicts_its_length_and_its_count_stops_the_table(lake, bench):
+async def test_a_manifest_with_wrong_length_and_count_stops_the_table(lake, bench):
     table = lake.create()
     table.history((1, 2))
     for path in lists(table):

@@ -79,7 +79,7 @@ async def test_a_table_of_another_tenant_that_we_may_not_read_stops_nobody(lake)
     assert [place.path.rstrip("/") for place in places["b"]] == [str(directory(theirs))]
 
 
-async def test_a_catalog_that_falls_silent_over_a_damaged_neighbour_is_not_no_neighbour(lake):
+async def test_silence_about_a_damaged_neighbour_is_not_no_neighbour(lake):
     damaged = lake.create("b")
     with serve(lake.another_client()) as server:
         lake.properties = {"type": "rest", "uri": server.uri, "name": "lake"}

@@ -85,7 +85,7 @@ async def test_an_expiry_of_ours_that_ended_before_its_commit_is_no_other_histor
     assert not litter.exists()
 
 
-async def test_another_commit_that_ended_half_way_stops_the_table_until_its_next_one(lake, bench):
+async def test_a_half_finished_commit_stops_the_table_until_the_next(lake, bench):
     """What nobody points at here may be what another catalog points at."""
     table = lake.create()
     table.append(1)

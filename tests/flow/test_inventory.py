@@ -104,7 +104,7 @@ async def test_only_what_the_list_knows_and_nobody_touched_since_is_deleted(stan
     assert run.plan.missing_count == 0
 
 
-async def test_a_list_made_while_the_table_waited_for_its_turn_is_not_from_the_future(stand):
+async def test_an_inventory_made_while_waiting_is_not_from_the_future(stand):
     clock = SetClock(datetime.now(UTC))
 
     async def now():
@@ -204,7 +204,7 @@ def other_history(lake):
     return [path.read_bytes() for path in sorted(metadata.glob("*.metadata.json"))]
 
 
-async def test_another_table_whose_metadata_has_moved_on_since_the_list_stops_the_table(iceberg):
+async def test_another_table_newer_than_the_inventory_stops_the_table(iceberg):
     older, newer = other_history(iceberg.lake)[-2:]
     listed = iceberg.metadata(1, older)
     iceberg.write_list()
@@ -215,7 +215,7 @@ async def test_another_table_whose_metadata_has_moved_on_since_the_list_stops_th
     assert iceberg.stray.exists()
 
 
-async def test_another_table_in_a_directory_of_its_own_that_moved_on_stops_the_table(iceberg):
+async def test_another_table_in_its_own_directory_stops_the_table(iceberg):
     older, newer = other_history(iceberg.lake)[-2:]
     nested = iceberg.directory / "data" / "inner" / "metadata"
     nested.mkdir(parents=True)
@@ -228,7 +228,7 @@ async def test_another_table_in_a_directory_of_its_own_that_moved_on_stops_the_t
     assert iceberg.stray.exists()
 
 
-async def test_a_history_that_went_on_under_another_catalog_since_the_list_stops_the_table(iceberg):
+async def test_a_history_continued_by_another_catalog_stops_the_table(iceberg):
     iceberg.write_list()
     current = sorted((iceberg.directory / "metadata").glob("*.metadata.json"))[-1]
     document = json.loads(current.read_text())

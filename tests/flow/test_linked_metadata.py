@@ -130,7 +130,7 @@ async def test_metadata_of_iceberg_that_is_a_link_stops_the_table(lake, bench):
     assert orphan.exists()
 
 
-async def test_metadata_of_iceberg_beside_a_delta_log_that_is_a_link_stops_the_table(place, tmp_path):
+async def test_linked_iceberg_metadata_beside_a_delta_log_stops_the_table(place, tmp_path):
     _writer(place)
     named = place.path / "metadata" / "v1.metadata.json"
     named.parent.mkdir()

@@ -68,7 +68,7 @@ async def test_an_ordinary_table_is_cleaned_on_its_first_day(lake, bench):
     assert directory(table).exists()
 
 
-async def test_a_run_that_finds_only_young_files_does_not_make_a_place_the_tables_own(lake, bench):
+async def test_young_files_do_not_make_a_place_the_tables_own(lake, bench):
     table = lake.create()
     table.append(1)
     files = foreign(lake.root / "elsewhere")

@@ -22,7 +22,7 @@ def said(run):
     return documents[0]
 
 
-async def test_files_that_were_added_to_an_iceberg_table_from_elsewhere_are_counted(lake, bench, tmp_path):
+async def test_files_added_from_elsewhere_are_counted(lake, bench, tmp_path):
     table = lake.create()
     table.append(1)
     (own,) = live_files(table)

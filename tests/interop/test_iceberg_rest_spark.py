@@ -16,7 +16,7 @@ def shared(spark, rest):
 
 
 @pytest.mark.parametrize("name", ["deletion_vectors", "upgraded_to_v3", "statistics", "tags_and_branches"])
-async def test_a_run_through_the_server_expires_what_iceberg_would_and_loses_no_row(shared, product, name):
+async def test_a_run_through_rest_expires_what_iceberg_would(shared, product, name):
     table = spark_iceberg.build(shared, name, namespace=f"served_{name}")
     aging.age(table.root)
 

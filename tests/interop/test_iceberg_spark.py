@@ -33,14 +33,14 @@ RETENTIONS = {
 
 
 @pytest.mark.parametrize("name", ZOO)
-async def test_the_plan_is_the_independent_count_and_iceberg_names_the_same_snapshots(look_at, product, name):
+async def test_the_plan_matches_an_independent_count_and_iceberg(look_at, product, name):
     table = look_at(name)
     for retention in (make(table) for make in RETENTIONS.values()):
         await judge.check_plan(table, product(table), retention, commits=name not in NO_COMMIT)
 
 
 @pytest.mark.parametrize("name", ZOO)
-async def test_after_a_run_spark_reads_the_same_rows_and_iceberg_finds_no_more_orphans(littered, product, name):
+async def test_after_a_run_spark_reads_all_rows_and_finds_no_orphans(littered, product, name):
     table = littered(name)
     retention = everything_old(retain_last=2)
 

@@ -52,9 +52,7 @@ def twin(table: JavaTable, at: Path) -> JavaTable:
     return JavaTable(path=paimon.copy_of(table.path, at), peer=table.peer)
 
 
-async def test_expired_partitions_are_those_that_java_drops_and_filters_find_the_rest(
-    peer: Any, tmp_path: Path
-) -> None:
+async def test_expired_partitions_are_those_that_java_drops(peer: Any, tmp_path: Path) -> None:
     table = create(peer, tmp_path / "warehouse", "daily", partition_keys=["dt"], options={"bucket": "-1"})
     for ago in (0, 3, 8, 30, 400):
         table.write([ago, day(ago), "v"], [ago + 1, day(ago), "w"])

@@ -154,9 +154,7 @@ async def test_lasting_changelogs_expire_like_javas(producer: str, peer: Any, tm
     assert JavaTable(path=ours, peer=peer)("read") == table("read")
 
 
-async def test_snapshots_go_by_when_they_were_replaced_so_a_reader_of_the_old_one_has_its_time(
-    peer: Any, tmp_path: Path
-) -> None:
+async def test_snapshots_expire_by_when_they_were_replaced(peer: Any, tmp_path: Path) -> None:
     """The documented difference: Java 1.4 goes by a snapshot's own age, and takes one that was current a moment ago."""
     table = append(peer, tmp_path, **{"snapshot.time-retained": "1 h", "snapshot.num-retained.min": "1"})
     for number in range(1, 6):

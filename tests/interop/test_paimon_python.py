@@ -53,9 +53,7 @@ async def test_tables_that_pypaimon_made_expire_and_stay_readable(python: Any, t
     assert table("read", tag="x") == tagged
 
 
-async def test_pypaimon_reads_dropped_partitions_and_merged_manifests_and_filters_by_them(
-    python: Any, tmp_path: Path
-) -> None:
+async def test_pypaimon_reads_after_dropped_partitions_and_merges(python: Any, tmp_path: Path) -> None:
     options = {"partition.expiration-time": "1800 d", "partition.expiration-check-interval": "0 ms"}
     table = made_by(python, tmp_path / "warehouse", **options)
     on = paimon.bench(tmp_path, tmp_path / "scratch")

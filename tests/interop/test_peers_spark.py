@@ -35,7 +35,7 @@ def test_the_count_of_unreferenced_files_is_what_iceberg_finds(look_at, name):
     assert oracle.orphans(table, table.root) == expected.unreferenced
 
 
-def test_a_tag_a_branch_and_the_newest_snapshot_are_never_among_those_to_expire(look_at):
+def test_tags_branches_and_the_newest_snapshot_never_expire(look_at):
     table = look_at("tags_and_branches")
     refs = oracle.refs(table)
 

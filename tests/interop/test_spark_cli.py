@@ -63,7 +63,7 @@ def documents(done):
 
 
 @pytest.mark.spark
-def test_spark_and_inprocess_give_the_same_plan_and_the_report_says_which_and_why(config):
+def test_both_engines_give_the_same_plan_and_say_why_they_ran(config):
     one = documents(lakesweep("plan", TABLE, "--json", "--config", config()))[TABLE]
     other = documents(lakesweep("plan", TABLE, "--json", "--config", config(*ON_SPARK)))[TABLE]
     assert (other["orphans"], other["verdicts"], other["missing"]) == (one["orphans"], one["verdicts"], one["missing"])

@@ -130,7 +130,7 @@ def in_a_job(work):
     return any(work.glob("state/scratch/*/listing"))
 
 
-def test_a_cluster_does_whole_cycles_and_an_executor_that_dies_is_made_up_for(spark, lake, tmp_path):
+def test_a_cluster_does_whole_cycles_despite_a_dead_executor(spark, lake, tmp_path):
     before = lake.keys()
     log = tmp_path / "service.log"
     with service(lake.settings(tmp_path, on_cluster(spark.url)), log) as product:
@@ -147,7 +147,7 @@ def test_a_cluster_does_whole_cycles_and_an_executor_that_dies_is_made_up_for(sp
         assert lake.keys() == before - {STRAY}
 
 
-def test_a_daemon_outlives_its_cluster_cleans_what_needs_none_and_goes_on_when_it_is_back(spark, lake, tmp_path):
+def test_a_daemon_outlives_its_cluster_and_uses_the_next_one(spark, lake, tmp_path):
     lake.add("notes", appends=1)
     lake.say_size("events", 3)
     before, notes = lake.keys(), lake.keys("notes")

@@ -49,7 +49,7 @@ def jvms(running):
 
 
 @pytest.mark.spark
-def test_new_settings_wait_for_what_runs_under_the_old_ones_and_then_get_a_session_of_their_own(lake):
+def test_new_settings_get_a_session_once_the_old_runs_end(lake):
     with daemon(configure(lake, "local[1]", "512m"), lake.root / "log") as running:
         running.until(lambda: any(lake.root.glob("state/scratch/*/listing")), "no job on Spark")
         assert jvms(running) == ["-Xmx512m"]

@@ -256,7 +256,7 @@ async def test_a_fault_at_any_call_loses_nothing_and_the_next_cycle_ends_the_sam
         assert not [name for name in left - clean if not world.waits(name)]
 
 
-async def test_a_checkpoint_that_outlived_its_commit_goes_when_its_own_time_has_come(tmp_path):
+async def test_a_checkpoint_without_its_commit_goes_when_it_is_due(tmp_path):
     world = build(tmp_path, ["checkpoint", "add", "checkpoint"], 37, "classic")
     world.place.delete(f"_delta_log/{0:020d}.json")
     checkpoint = f"_delta_log/{0:020d}.checkpoint.parquet"

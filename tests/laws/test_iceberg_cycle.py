@@ -200,9 +200,7 @@ async def test_a_cycle_loses_nothing_live_and_leaves_nothing_dead(home, steps, c
 
 @LAWS
 @given(steps=STEPS, cut=st.floats(0, 1), where=st.floats(0, 1), kill=st.booleans(), after=st.booleans())
-async def test_a_fault_at_any_call_loses_nothing_and_the_next_cycle_ends_where_it_would_have(
-    home, steps, cut, where, kill, after
-):
+async def test_a_fault_at_any_call_loses_nothing_and_the_next_cycle_completes(home, steps, cut, where, kill, after):
     world = build(fresh(home), steps, cut, 1)
     backup = world.save()
     counting = Faults()

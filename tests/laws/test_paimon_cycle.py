@@ -99,7 +99,7 @@ async def test_what_stands_keeps_everything_it_needs_and_what_is_dead_goes(histo
 
 @laws
 @given(HISTORIES, st.integers(0, 400), st.booleans(), st.booleans())
-async def test_a_fault_at_any_call_loses_nothing_that_stays_and_the_next_run_ends_alike(
+async def test_a_fault_at_any_call_keeps_live_files_and_the_next_run_completes(
     history: list[Step], at: int, kill: bool, after: bool
 ) -> None:
     with world(history) as (table, bench):

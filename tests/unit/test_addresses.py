@@ -140,7 +140,7 @@ def test_one_odd_address_is_seen_wherever_it_is_in_a_long_column(at):
 
 
 @pytest.mark.parametrize("spelled", ["file:/x/1", "file:///x/1", "/x/1", "FILE:///x/1", "file://localhost/x/1"])
-def test_with_the_root_of_the_disk_as_root_every_form_of_a_path_is_the_same_place(spelled):
+def test_all_spellings_of_a_path_are_one_place_below_the_disks_root(spelled):
     placed = addresses.place(column([spelled]), Role.READ, MatchBy.ADDRESS, [Location.parse("/")])
     assert placed.column("address").to_pylist() == ["file:///x/1"]
     assert placed.column("inside").to_pylist() == [True]

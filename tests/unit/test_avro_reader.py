@@ -45,7 +45,7 @@ def row(text: bytes | None, texts: int = 0, number: int = 1, large: int = 2) -> 
         ("texts", [n(0) + n(5) + n(0) * 5 + n(0) + n(1) + n(2)], 5),
     ],
 )
-def test_a_column_of_more_bytes_or_items_than_its_offsets_can_tell_is_refused(name, rows, size):
+def test_a_column_beyond_its_offsets_is_refused(name, rows, size):
     wanted = program(name)
     block = b"".join(rows)
     assert _avro.Reader(wanted.code, wanted.kinds, size).read([block], [len(rows)])
@@ -155,7 +155,7 @@ def test_blocks_are_not_stepped_over_by_a_marker_of_another_length(length):
 
 
 @pytest.mark.parametrize("cut", range(1, 17))
-def test_a_marker_that_is_cut_off_is_damage_though_zeros_may_stand_behind_the_data(cut):
+def test_a_truncated_sync_marker_is_damage(cut):
     block = n(1) + n(1) + n(7) + bytes(16)
     with pytest.raises(_avro.ContainerError):
         _avro.step(block[:-cut], 0, bytes(16))

@@ -70,7 +70,7 @@ def test_files_that_are_not_read_to_their_end_leave_nothing_for_the_next():
         assert file.read().equals(ROWS)
 
 
-def test_a_process_that_ends_makes_the_file_unreadable_and_the_next_has_another():
+def test_a_dead_decoder_makes_its_file_unreadable_and_is_replaced():
     with columnar.opened(written()) as file:
         (worker,) = columnar._all
         os.kill(worker._process.pid, signal.SIGKILL)

@@ -64,7 +64,7 @@ def references(*kept: str) -> References:
         "s3://b/elsewhere/metadata/v1.json",
     ],
 )
-async def test_another_tables_metadata_is_found_in_every_root_before_and_behind_the_own(stored, other):
+async def test_another_tables_metadata_is_found_in_every_root(stored, other):
     stored(other)
     found = await foreign_metadata.beside_head(MemoryStorage(), STATE)
     assert found == {OWN, other}

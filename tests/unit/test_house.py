@@ -80,3 +80,10 @@ def test_no_test_module_imports_another():
     imports = re.compile(r"^\s*(from|import) tests\.\S*test_", re.M)
     files = sorted((ROOT / "tests").rglob("*.py"))
     assert [str(file.relative_to(ROOT)) for file in files if imports.search(file.read_text())] == []
+
+
+def test_names_of_tests_fit_in_72_characters():
+    names = re.compile(r"^\s*(?:async )?def (test_\w+)", re.M)
+    found = [name for file in (ROOT / "tests").rglob("*.py") for name in names.findall(file.read_text())]
+    assert len(found) > 2000
+    assert [name for name in found if len(name) > 72] == []

@@ -143,7 +143,7 @@ async def test_a_failed_run_in_between_does_not_forget_an_earlier_sighting(tmp_p
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-async def test_a_reference_in_between_resets_whatever_became_of_the_run_that_saw_it(tmp_path, outcome):
+async def test_a_reference_in_between_resets_the_ledger(tmp_path, outcome):
     table = Table(tmp_path)
     await table.cycle([row("a"), row("b")], NOON)
     await table.cycle([row("b")], NOON + DAY / 2, outcome=outcome)
@@ -171,7 +171,7 @@ async def test_files_of_expired_snapshots_wait_from_the_run_that_expired_them(tm
     assert (await table.cycle([row("a")], NOON + DAY))[0] == ["a"]
 
 
-async def test_files_of_a_snapshot_that_was_kept_after_all_are_not_seen_unreferenced(tmp_path):
+async def test_files_of_a_kept_snapshot_are_not_seen_unreferenced(tmp_path):
     table = Table(tmp_path)
     await table.cycle([row("a", reason="expired"), row("b")], NOON, expires=False)
     assert (await table.cycle([row("a", reason="expired"), row("b")], NOON + DAY))[0] == ["b"]
@@ -253,7 +253,7 @@ def histories(draw):
 
 @settings(deadline=None, max_examples=60)
 @given(cycles=histories())
-async def test_law_what_goes_was_seen_unreferenced_by_a_successful_run_long_enough_ago(cycles, tmp_path_factory):
+async def test_law_deleted_files_were_seen_unreferenced_long_enough(cycles, tmp_path_factory):
     table = Table(tmp_path_factory.mktemp("table"))
     sightings: dict[str, list] = {}
     gone = set()

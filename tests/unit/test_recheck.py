@@ -56,7 +56,7 @@ def store():
     forget("b")
 
 
-async def test_what_was_written_anew_is_spared_and_what_had_gone_is_not_counted_as_deleted(tmp_path, store):
+async def test_rewritten_files_are_spared_and_missing_ones_not_counted(tmp_path, store):
     rows = paths(25)
     keys = [Location.parse(path).path for path, _ in rows]
     for key in keys:

@@ -113,7 +113,7 @@ class Careless(RecordingDeleter):
 
 
 @pytest.mark.parametrize("answers", [lambda fates: fates[1:], lambda fates: fates[::-1], lambda fates: fates + fates])
-async def test_answers_that_are_not_about_the_objects_asked_for_are_never_taken_for_an_outcome(tmp_path, answers):
+async def test_answers_about_other_objects_are_no_outcome(tmp_path, answers):
     rows = paths(30)
     deleter = Careless((path for path, _ in rows), answers)
     sweep = await make_sweep(tmp_path, rows, concurrent=1, deleter=deleter)
@@ -123,7 +123,7 @@ async def test_answers_that_are_not_about_the_objects_asked_for_are_never_taken_
     assert [entry.state for entry in await sweep.journal.journal("r1")] == [BatchState.INTENT]
 
 
-async def test_an_answer_that_quotes_bytes_which_are_no_text_is_recorded_all_the_same(tmp_path):
+async def test_an_answer_with_bytes_that_are_no_text_is_recorded(tmp_path):
     shelf, rows = shelf_of("audit-bytes"), paths(1)
     fates = [Deleted(path=rows[0][0], fate=DeleteStatus.FAILED, why="bad name \udcff é")]
     deleter = Careless((), lambda _: fates)
@@ -230,7 +230,7 @@ async def test_without_an_audit_record_nothing_is_deleted(tmp_path):
     assert await sweep.journal.journal("r1") == []
 
 
-async def test_what_was_deleted_is_journalled_and_counted_even_if_its_outcome_cannot_be_audited(tmp_path):
+async def test_deletes_are_counted_even_if_the_audit_record_fails(tmp_path):
     shelf = shelf_of("audit-breaks")
     puts = []
 

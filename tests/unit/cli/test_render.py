@@ -59,7 +59,7 @@ def test_a_plan_with_nothing_to_delete_says_so():
     assert "nothing to delete" in plain(render.show_plan, examples.planned(plan=examples.plan(0)), [])
 
 
-def test_expired_snapshots_expired_partitions_and_orphans_are_told_apart_in_files_and_bytes():
+def test_snapshots_partitions_and_orphans_are_counted_apart():
     reasons = {Reason.EXPIRED: Tally(files=1, bytes=100), Reason.UNREFERENCED: Tally(files=2, bytes=2048)}
     expiry = replace(examples.EXPIRY, partitions=("dt=1", "dt=2"), partition_files=Tally(files=7, bytes=7168))
     run = examples.planned(plan=replace(examples.plan(3), by_reason=reasons), expiry=expiry)

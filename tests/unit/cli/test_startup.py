@@ -96,7 +96,7 @@ print(gc.isenabled())
 
 @pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow was built without jemalloc")
 @pytest.mark.parametrize(("chosen", "taken"), [({}, "jemalloc"), ({"ARROW_DEFAULT_MEMORY_POOL": "system"}, "system")])
-def test_arrow_takes_the_allocator_that_gives_memory_back_unless_another_was_chosen(env, chosen, taken):
+def test_arrow_uses_the_allocator_that_returns_memory_by_default(env, chosen, taken):
     script = """
 import pyarrow as pa
 from lakesweep.cli import startup

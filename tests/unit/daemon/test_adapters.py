@@ -85,7 +85,7 @@ async def test_a_table_deletes_with_as_many_requests_as_its_policy_says(adapters
         assert max(watch.seen) == concurrency
 
 
-async def test_a_tenants_next_sweep_goes_on_at_the_pace_of_the_last_and_other_tenants_do_not(adapters, stub):
+async def test_a_tenants_pace_carries_over_and_is_its_own(adapters, stub):
     stub.fault = watch = Watch(most=1)
     await sweep(adapters, "acme", 6)
     watch.most, watch.seen = 100, []
@@ -96,7 +96,7 @@ async def test_a_tenants_next_sweep_goes_on_at_the_pace_of_the_last_and_other_te
     assert max(watch.seen) == 6
 
 
-async def test_of_an_object_store_only_published_copies_of_our_own_are_ever_discarded(adapters, stub, tmp_path):
+async def test_only_published_copies_of_our_own_are_discarded(adapters, stub, tmp_path):
     """Whatever address the state store holds: the gate stands behind the look at it."""
     artifacts = adapters.artifacts()
     plan = artifacts.file("plans", "r1.parquet")

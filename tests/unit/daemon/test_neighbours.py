@@ -142,7 +142,7 @@ async def run_with(lake, tmp_path, after_planning):
         return await app.run(work, execute=True)
 
 
-async def test_a_table_that_comes_into_the_place_of_another_while_that_is_planned_stops_it(lake, tmp_path):
+async def test_a_table_that_arrives_while_planning_stops_the_run(lake, tmp_path):
     """The same table under a second name: what the first one expires the second one needs."""
 
     def register(_):
@@ -154,7 +154,7 @@ async def test_a_table_that_comes_into_the_place_of_another_while_that_is_planne
     assert [again.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in again.snapshots()] == [1, 2]
 
 
-async def test_a_catalog_that_no_longer_tells_its_tables_when_a_plan_is_made_stops_it(lake, tmp_path):
+async def test_a_catalog_that_cannot_list_its_tables_stops_the_plan(lake, tmp_path):
     """Another table may be in its place by now."""
 
     def fall_silent(app):
@@ -172,7 +172,7 @@ async def test_a_catalog_that_no_longer_tells_its_tables_when_a_plan_is_made_sto
     assert files <= lake.files()
 
 
-async def test_a_table_of_the_catalog_that_is_in_no_dataset_can_be_planned_by_its_place(lake, tmp_path):
+async def test_a_table_outside_all_datasets_can_be_planned_by_location(lake, tmp_path):
     config = settings(lake, tmp_path, {"id": "first", "catalog": lake.properties, "namespace": "db"})
     async with App.open(config) as app:
         (work,) = await app.resolve(lake.catalog.load_table("other.b").location())

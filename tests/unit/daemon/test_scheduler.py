@@ -90,7 +90,7 @@ def _with_clock(open_storage, clock):
     return opened
 
 
-async def test_every_table_is_cleaned_and_then_left_alone_until_the_interval_is_over(lake):
+async def test_every_table_is_cleaned_once_per_interval(lake):
     lake.add("acme", ["one", "two"])
     async with standing(lake) as stand:
         await stand.round()
@@ -237,7 +237,7 @@ async def test_a_dataset_out_of_reach_is_told_and_looked_at_again_soon(lake):
         assert stand.skipped("globex", "discovery_failed") == 2
 
 
-async def test_a_dataset_without_tables_is_told_once_and_again_when_it_has_lost_them(lake):
+async def test_an_empty_dataset_is_logged_once_and_when_it_becomes_empty(lake):
     lake.add("acme", [])
     lake.add("globex", [], enabled=False)
     async with standing(lake) as stand:
@@ -252,7 +252,7 @@ async def test_a_dataset_without_tables_is_told_once_and_again_when_it_has_lost_
     assert [entry["tenant"] for entry in told if entry["event"] == "no_tables_found"] == ["acme", "acme"]
 
 
-async def test_settings_that_change_while_a_large_dataset_is_entered_leave_none_of_the_old_entries(lake, monkeypatch):
+async def test_a_reload_during_discovery_leaves_no_old_entries(lake, monkeypatch):
     monkeypatch.setattr(known_tables, "TABLES_AT_A_TIME", 1)
     lake.add("acme", ["one", "two"])
     async with standing(lake) as stand:
@@ -567,7 +567,7 @@ async def due_now(stand, label):
     stand.scheduler._learn(await stand.app.state.get_due(label))
 
 
-async def test_a_table_that_kills_the_process_waits_longer_each_time_and_is_held_in_the_end(lake, monkeypatch):
+async def test_a_table_that_kills_the_process_backs_off_and_is_held(lake, monkeypatch):
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         await stand.round()
@@ -616,7 +616,7 @@ async def test_of_tables_that_died_with_their_process_one_is_tried_at_a_time(lak
         stand.scheduler.running.clear()
 
 
-async def test_a_request_that_waited_while_the_settings_changed_runs_under_the_new_ones(lake):
+async def test_a_queued_request_runs_under_the_new_settings(lake):
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         await stand.round(times=1)
@@ -633,7 +633,7 @@ async def test_a_request_that_waited_while_the_settings_changed_runs_under_the_n
 
 
 @pytest.mark.parametrize("without", ["the table's dataset", "the tenant", "anything enabled"])
-async def test_a_request_for_what_new_settings_do_not_know_any_more_ends_and_deletes_nothing(lake, without):
+async def test_a_request_for_a_table_that_left_the_settings_deletes_nothing(lake, without):
     lake.add("acme", ["one"])
     lake.add("globex", ["two"])
     async with standing(lake) as stand:

@@ -57,7 +57,7 @@ def test_success_waits_for_the_interval_and_forgets_failures():
 
 
 @given(schedule=schedules, moment=moments, jitter=lucks, failures=st.integers(0, 50))
-def test_a_failure_is_tried_again_sooner_than_the_next_cycle_and_each_time_later(schedule, moment, jitter, failures):
+def test_failures_are_retried_early_with_growing_pauses(schedule, moment, jitter, failures):
     before = due(moment, failures=failures)
     first = due_times.after_run(run(Outcome.FAILED), schedule, before, moment, jitter=jitter)
     second = due_times.after_run(run(Outcome.FAILED), schedule, first, moment, jitter=jitter)

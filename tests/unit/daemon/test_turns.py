@@ -41,7 +41,7 @@ def test_ten_thousand_tables_do_not_starve_three():
     places=st.integers(1, 8),
     length=st.integers(1, 4),
 )
-def test_law_a_tenant_waits_for_at_most_one_turn_of_each_other_tenant_per_table(sizes, places, length):
+def test_law_a_tenant_waits_for_one_run_of_each_other_tenant(sizes, places, length):
     due = [one for tenant, size in sizes.items() for one in tables(tenant, size)]
     order = [one.tenant for one in starts(due, places, min(length, places))]
     assert Counter(order) == Counter(sizes)

@@ -31,7 +31,7 @@ async def test_the_heartbeat_keeps_a_lease_far_beyond_its_time(state):
         assert await state.acquire_lease(TABLE, "you", TTL) is None
 
 
-async def test_a_machine_that_slept_longer_than_the_lease_finds_out_before_it_sends(state, monkeypatch):
+async def test_a_machine_that_slept_beyond_its_lease_sends_nothing(state, monkeypatch):
     """The event loop's clock stands still in a sleeping machine, and so does everything that waits by it."""
     slept = 0.0
     real = time.clock_gettime
@@ -74,7 +74,7 @@ async def test_work_under_a_lease_that_somebody_took_is_cancelled(state):
     assert ended == ["cancelled"]
 
 
-async def test_work_is_cancelled_when_the_store_stays_away_for_the_time_of_the_lease(state):
+async def test_work_is_cancelled_when_the_store_is_away_beyond_the_lease(state):
     async def away(*_):
         raise StateError("the state store is away")
 

@@ -137,7 +137,7 @@ def test_what_is_odd_or_damaged_is_told_as_the_exact_reader_tells_it(text):
         '{"add":{"path":"a"}}{"add":{"path":"b"}}',
     ],
 )
-def test_lines_that_are_not_as_writers_write_them_are_left_to_the_exact_reader(text):
+def test_unusual_lines_are_left_to_the_exact_reader(text):
     assert actions.parse_fast(text.encode(), ROOT) is None
 
 

@@ -73,7 +73,7 @@ async def test_the_cutoff_is_inclusive_and_floored_to_midnight():
         assert len((await look(writer)).expiry.expire) == going
 
 
-async def test_the_tables_own_property_decides_also_where_it_is_shorter_than_the_policy():
+async def test_the_tables_own_property_overrides_the_policy():
     policy = CleanupPolicy(max_snapshot_age=timedelta(days=365))
     seen = await look(_aged(configuration={"delta.logRetentionDuration": "interval 1 day"}), policy=policy)
     assert seen.expiry.expire
@@ -169,7 +169,7 @@ async def test_in_commit_timestamps_younger_than_the_file_keep_the_version():
     assert not (await look(writer)).expiry.expire
 
 
-async def test_an_in_commit_timestamp_that_is_no_number_makes_its_commit_unreadable():
+async def test_a_bad_in_commit_timestamp_makes_its_commit_unreadable():
     writer = DeltaWriter(MemoryPlace(), features=("inCommitTimestamp",))
     writer.create(days_ago(60), info={"inCommitTimestamp": "long ago"})
     writer.commit([], days_ago(50))
@@ -229,7 +229,7 @@ async def test_after_everything_expired_is_gone_a_second_plan_is_empty():
     assert seen.live_data == {f"f{version}.parquet" for version in range(1, 25)}
 
 
-async def test_protected_checkpoints_may_go_once_a_checkpoint_stands_at_the_boundary():
+async def test_protected_checkpoints_go_once_the_boundary_has_one():
     properties = {"delta.requireCheckpointProtectionBeforeVersion": "22"}
     writer = _aged(features=("checkpointProtection",), configuration=properties)
     assert len((await look(writer)).expiry.expire) == 20

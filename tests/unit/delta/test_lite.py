@@ -147,7 +147,7 @@ async def test_a_commit_that_cannot_be_read_frees_nothing(place):
     assert not (await sweep(place, options=LITE)).data
 
 
-async def test_a_commit_frees_its_file_in_its_own_time_though_a_checkpoint_has_forgotten_the_removal(place):
+async def test_a_removal_below_the_checkpoint_frees_its_file_on_time(place):
     """A writer with a shorter retention, or one that keeps no tombstones, wrote the checkpoint."""
     writer = _writer(place)
     writer.add("a.parquet", "b.parquet", at=days_ago(39))

@@ -44,7 +44,7 @@ async def test_every_kind_of_checkpoint_leads_to_the_same_state(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_damaged_checkpoint_is_passed_over_while_the_commits_tell_everything(kind):
+async def test_a_damaged_checkpoint_is_skipped_while_commits_are_complete(kind):
     writer = _busy_table(kind)
     top = next(name for name in sorted(writer.logged()) if ".checkpoint." in name and not name.startswith("_"))
     writer.log(top, b"PAR1 this is no checkpoint", days_ago(2))
@@ -243,7 +243,7 @@ async def test_where_such_a_checkpoint_is_all_there_is_the_table_is_left_alone()
         await look(writer)
 
 
-async def test_a_columns_worth_of_adds_is_not_lost_when_a_checkpoint_has_no_other_columns():
+async def test_adds_are_kept_when_a_checkpoint_has_no_other_columns():
     writer = _busy_table("classic")
     rows = [{"add": add} for add in writer.live.values()]
     head = [{"protocol": writer.protocol()}, {"metaData": writer.metadata()}]

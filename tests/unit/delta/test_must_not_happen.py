@@ -326,7 +326,7 @@ async def test_commits_stay_when_the_checkpoint_above_them_disappears(place):
     assert {f"{version:020d}.json" for version in range(28)} <= writer.logged()
 
 
-async def test_the_log_stands_on_the_checkpoint_that_was_opened_not_on_another_of_its_version(place):
+async def test_the_log_rests_on_the_checkpoint_that_was_opened(place):
     """A broken one lies beside it; the good one goes when the sweep has begun."""
     writer = _old_table(place)
     writer.checkpoint(at=days_ago(60))

@@ -144,7 +144,7 @@ def test_a_deletion_vector_of_an_unknown_kind_raises(descriptor):
         ("a.parquet", None),
     ],
 )
-def test_what_leads_out_of_the_root_is_counted_by_an_address_that_can_be_placed(spelled, counted):
+def test_references_out_of_the_root_are_counted_by_address(spelled, counted):
     root = Location.parse("s3://lake/t")
     assert paths.resolve(spelled, root).elsewhere == counted
     if counted:

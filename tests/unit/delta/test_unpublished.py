@@ -66,7 +66,7 @@ async def test_temporary_files_of_versions_that_the_log_has_keep_nothing(writer,
 
 
 @pytest.mark.parametrize("hours", [23, 25])
-async def test_a_temporary_file_without_a_version_keeps_nothing_once_a_later_commit_is_in_the_log(writer, hours):
+async def test_a_temporary_commit_keeps_nothing_after_a_later_commit(writer, hours):
     _hand_over(writer, DELTALAKE)
     writer.commit([], days_ago(30) + timedelta(hours=hours))
     assert (await sweep(writer.place)).names == (set() if hours < 24 else {"new.parquet", "old.parquet"})

@@ -70,7 +70,7 @@ async def test_exactly_the_dead_go(place, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_file_removed_after_the_checkpoint_goes_although_the_checkpoint_still_has_it(place, kind):
+async def test_a_file_removed_after_the_checkpoint_goes(place, kind):
     writer = _writer(place, features=("v2Checkpoint",))
     writer.add("a.parquet", "b.parquet", at=days_ago(39))
     if kind:
@@ -100,7 +100,7 @@ async def test_a_commit_that_adds_and_removes_one_file_keeps_it(place, order):
     assert not (await sweep(place)).data
 
 
-async def test_the_longer_of_the_grace_period_and_the_tables_retention_guards_untracked_files(place):
+async def test_untracked_files_wait_for_the_longer_of_grace_and_retention(place):
     _writer(place, configuration={"delta.deletedFileRetentionDuration": "interval 1 hour"})
     place.put("x.parquet", b"", NOW - timedelta(hours=23))
     place.put("y.parquet", b"", NOW - timedelta(hours=25))
@@ -240,7 +240,7 @@ async def test_a_file_of_vectors_stays_while_any_action_names_it(place, kind):
 
 
 @pytest.mark.parametrize("kind", ["classic", None])
-async def test_a_new_vector_on_the_same_file_frees_the_old_one_only_after_its_retention(place, kind):
+async def test_a_replaced_deletion_vector_goes_after_its_retention(place, kind):
     writer = _writer(place, features=("deletionVectors",))
     place.put(VECTOR_FILE, b"vector", days_ago(39))
     place.put(OTHER_VECTOR_FILE, b"vector", days_ago(39))
@@ -293,7 +293,7 @@ async def test_icebergs_metadata_stays_while_uniform_is_on(place):
     assert (await sweep(place)).data == {"metadata/x.parquet"}
 
 
-async def test_hudis_metadata_at_the_root_is_uniforms_while_that_is_on_and_another_tables_otherwise(place):
+async def test_hudi_metadata_at_the_root_is_uniforms_only_while_it_is_on(place):
     writer = _writer(place, configuration={"delta.universalFormat.enabledFormats": "hudi"})
     for name in (".hoodie/20260101.commit", ".hoodie/metadata/x.parquet", "orphan.parquet"):
         place.put(name, b"", days_ago(39))
@@ -366,7 +366,7 @@ async def test_an_empty_table_is_cleaned_like_any_other(place):
     assert swept.data == {"orphan.parquet"}
 
 
-async def test_a_damaged_table_cleans_nothing_even_when_missing_files_are_only_reported(place):
+async def test_a_damaged_table_cleans_nothing_even_with_on_missing_report(place):
     writer = _writer(place)
     writer.add("a.parquet", at=days_ago(39))
     writer.log(f"{1:020d}.json", b'{"add":', days_ago(39))

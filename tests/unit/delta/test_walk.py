@@ -79,7 +79,7 @@ def test_without_a_checkpoint_nothing_goes():
     assert _boundary(_listing(*(_commit(version, version) for version in range(10)))) is None
 
 
-def test_the_checkpoint_that_young_versions_are_rebuilt_from_stays_however_old():
+def test_the_checkpoint_that_young_versions_need_stays():
     listing = _listing(
         *(_commit(version, version) for version in range(10)),
         (f"{4:020d}.checkpoint.parquet", 4),

@@ -49,7 +49,7 @@ def entries(folder):
     return sorted(folder.glob("*/*"))
 
 
-def test_what_was_stored_is_loaded_also_by_another_process_on_the_same_directory(cache, tmp_path):
+def test_another_process_loads_what_was_stored(cache, tmp_path):
     cache.store(source(), batch("s3://b/x", "s3://b/ü"))
     assert DigestCache(tmp_path, limit_bytes=LIMIT, key=KEY).load(source()).column("path").to_pylist() == [
         "s3://b/x",

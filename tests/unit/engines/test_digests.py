@@ -93,7 +93,7 @@ def test_fingerprints_of_a_long_column_are_in_its_order(prints):
     assert len(found.slice(0, 70_001).unique()) == 70_001
 
 
-def test_the_identity_is_that_of_the_function_and_not_of_its_spelling_or_the_process(prints):
+def test_the_cache_identity_is_that_of_the_function(prints):
     assert Fingerprints("hash(text)").identity == prints.identity
     assert Fingerprints("hash(text || '')").identity == prints.identity
     assert Fingerprints("hash(lower(text) || text)").identity != prints.identity
@@ -149,7 +149,7 @@ async def test_a_source_that_only_expiring_snapshots_use_is_read_for_its_address
     assert (rows, in_full) == ([freed], ["source-0"])
 
 
-async def test_a_digest_stands_in_for_no_source_of_the_expired_side_though_it_is_of_the_same_content(lake, tmp_path):
+async def test_fingerprints_never_replace_an_expired_source(lake, tmp_path):
     retained = lake.source(["s3://b/t/1.data"])
     expired = replace(retained, retained=False)
     roots, cache = [Location.parse("s3://b/t")], DigestCache(tmp_path, limit_bytes=10**8, key=b"k" * 32)
@@ -171,7 +171,7 @@ async def test_references_that_guard_names_elsewhere_are_always_read(plan, lake)
         assert (rows, in_full) == ([], ["source-0"])
 
 
-async def test_fingerprints_made_for_other_roots_or_by_another_function_do_not_count(plan, lake, monkeypatch):
+async def test_fingerprints_of_other_roots_or_functions_do_not_count(plan, lake, monkeypatch):
     lake.source([lake.put("s3://b/t/1.data")])
     await plan()
     lake.roots = ("s3://b",)
@@ -258,7 +258,7 @@ async def test_digests_are_all_there_however_they_are_saved(plan, lake, monkeypa
     assert second.matched == 21
 
 
-async def test_a_source_that_was_changed_in_place_is_found_out_by_what_seems_to_be_lost(plan, lake):
+async def test_a_source_changed_in_place_is_found_by_what_seems_lost(plan, lake):
     lake.source([lake.put("s3://b/t/1.data")])
     await plan()
     del bucket("b").objects["t/1.data"]
@@ -270,7 +270,7 @@ async def test_a_source_that_was_changed_in_place_is_found_out_by_what_seems_to_
     assert (made.missing, made.matched, rows, in_full) == ((), 1, [], ["source-0"])
 
 
-async def test_a_source_that_names_another_file_beside_the_missing_one_is_found_out_too(plan, lake):
+async def test_a_source_changed_in_place_is_found_by_a_missing_file(plan, lake):
     lake.source([lake.put("s3://b/t/1.data"), lake.put("s3://b/t/2.data")])
     await plan()
     del bucket("b").objects["t/1.data"]

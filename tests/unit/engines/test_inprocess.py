@@ -230,7 +230,7 @@ async def test_many_suspects_are_looked_for_by_a_second_listing_not_one_by_one(o
 # Scratch and spill.
 
 
-async def test_a_scratch_directory_of_a_dead_process_is_removed_and_a_living_one_stays(tmp_path):
+async def test_only_scratch_directories_of_dead_processes_are_removed(tmp_path):
     async with scratch(tmp_path) as living:
         (tmp_path / "plan-dead").mkdir()
         (tmp_path / "plan-dead" / "x").write_text("x")

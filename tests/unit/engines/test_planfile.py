@@ -129,7 +129,7 @@ def test_the_digest_does_not_depend_on_batches(tmp_path_factory, cuts):
     assert len(digests) == 1
 
 
-def test_a_plan_that_takes_the_name_of_one_that_was_checked_is_not_read_for_it(tmp_path, monkeypatch):
+def test_a_plan_file_that_was_replaced_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "plan.parquet"
     digest = write(path, [row(1)])
     check = plan_file._digest

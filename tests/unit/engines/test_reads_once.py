@@ -91,7 +91,7 @@ def is_manifest(address: str) -> bool:
 
 
 @pytest.mark.parametrize("build", [iceberg, paimon])
-async def test_manifests_and_their_lists_are_read_once_however_many_snapshots_share_them(build, reads, tmp_path):
+async def test_shared_manifests_and_lists_are_read_once(build, reads, tmp_path):
     address = build()
     cache = DigestCache(tmp_path / "cache", limit_bytes=10**8, key=b"k" * 32)
     made = await plan(address, tmp_path, cache)

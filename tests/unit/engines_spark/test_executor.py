@@ -131,7 +131,7 @@ def test_sources_are_placed_and_skipped_ones_are_counted(tmp_path):
     assert found == {("read", "s3://b/t/x.data"), ("expired", "s3://b/t/y.data"), (executor.SKIPPED, None)}
 
 
-def test_a_retained_source_that_cannot_be_read_fails_the_task_with_its_own_words(tmp_path):
+def test_an_unreadable_retained_source_fails_the_task(tmp_path):
     lake = ListLake()
     bad = lake.source(["s3://b/t/x.data"], data=b"[")
     with pytest.raises(WorkerFault) as caught:

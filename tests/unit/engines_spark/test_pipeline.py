@@ -74,7 +74,7 @@ class OnAFailingDisk(Pipeline):
         return skipped
 
 
-async def test_damaged_references_are_an_error_even_where_spark_is_told_to_ignore_them(tmp_path, monkeypatch):
+async def test_damaged_references_fail_even_if_spark_ignores_corruption(tmp_path, monkeypatch):
     lake = ListLake()
     lake.source([lake.put("s3://b/t/x.data")])
     lenient = [(f"spark.sql.files.{name}", "true") for name in ("ignoreCorruptFiles", "ignoreMissingFiles")]

@@ -258,7 +258,7 @@ def test_a_manifest_of_another_length_and_another_count_is_damaged():
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
 @pytest.mark.parametrize("claimed", [1, 3])
-def test_a_block_that_claims_other_rows_than_it_has_is_found_although_the_length_fits(codec, claimed):
+def test_a_wrong_row_count_of_a_block_is_found(codec, claimed):
     data = bytearray(build.manifest_bytes(some(10), rows_per_block=2, codec=codec))
     body = avro.walk(bytes(data)).body
     assert data[body] == 4

@@ -158,7 +158,7 @@ async def test_a_tag_that_is_prolonged_right_before_the_commit_stays(table: Lake
     assert table.head("old") == ids[0]
 
 
-async def test_garbage_collection_that_is_turned_off_right_before_the_commit_stops_it(table: LakeTable):
+async def test_gc_disabled_right_before_the_commit_stops_it(table: LakeTable):
     ids = table.history()
     with pytest.raises(Refused) as caught:
         await expire(await table.open(), Fence(lambda _: table.set({"gc.enabled": "false"})))
@@ -166,7 +166,7 @@ async def test_garbage_collection_that_is_turned_off_right_before_the_commit_sto
     assert table.snapshot_ids() == set(ids)
 
 
-async def test_a_commit_between_every_attempt_ends_in_a_conflict_and_changes_nothing(table: LakeTable):
+async def test_a_commit_between_all_attempts_ends_in_a_conflict(table: LakeTable):
     ids = table.history()
     fence = Fence(table.append)
     with pytest.raises(CommitConflict):

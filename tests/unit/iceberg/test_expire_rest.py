@@ -78,9 +78,7 @@ async def test_a_rollback_meanwhile_stops_the_server(rest: RestStub, table: Lake
     assert ids[0] not in expired(plan)
 
 
-async def test_a_tag_that_the_server_dropped_is_a_loud_refusal_now_and_in_the_next_cycle(
-    rest: RestStub, table: LakeTable
-):
+async def test_a_tag_dropped_by_the_server_is_refused_until_resolved(rest: RestStub, table: LakeTable):
     ids = table.history()
     handle = await table.open()
     before = await handle.load()
@@ -157,7 +155,7 @@ async def test_a_tag_that_had_outlived_its_age_is_not_lost(lake: Lake, table: La
         lambda table: prolong(table, "work", "branch"),
     ],
 )
-async def test_another_retention_set_while_the_server_commits_is_a_persons_to_judge(
+async def test_a_retention_changed_during_the_commit_needs_a_person(
     rest: RestStub, table: LakeTable, change: Callable[[LakeTable], None]
 ):
     ids = table.history()
@@ -186,9 +184,7 @@ async def test_a_server_error_before_the_commit_is_tried_again(rest: RestStub, t
     assert expired(await expire(handle)) == set(ids[:2])
 
 
-async def test_a_server_that_never_commits_leaves_the_outcome_unknown_and_the_table_whole(
-    rest: RestStub, table: LakeTable
-):
+async def test_a_server_that_never_commits_leaves_the_table_whole(rest: RestStub, table: LakeTable):
     ids = table.history()
     handle = await table.open()
     rest._commit = lambda *_: (503, {})

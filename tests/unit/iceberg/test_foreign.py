@@ -199,7 +199,7 @@ def follower(
     return put(table.path(f"metadata/{name}"), json.dumps(document).encode())
 
 
-async def test_what_follows_from_the_current_state_is_evidence_unless_its_name_is_ours():
+async def test_metadata_after_the_current_state_is_evidence_unless_ours():
     """Contents tell nothing: a second catalog may expire snapshots as we do."""
     table = MetadataTable()
     first = table.commit(at_ms=1)

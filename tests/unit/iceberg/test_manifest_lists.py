@@ -80,7 +80,7 @@ def test_an_unknown_content_is_unreadable():
         {"manifests-created": "1", "manifests-kept": "0"},
     ],
 )
-def test_a_list_cut_right_behind_its_header_is_noticed_when_the_summary_counts_anything(summary):
+def test_a_list_truncated_after_its_header_is_noticed_by_the_summary(summary):
     data = build.list_bytes(manifests(1) + manifests(1, content=1))
     cut = data[: avro.walk(data).body]
     assert decode.decode_list(ADDRESS, cut, {}) == (), "nothing else gives it away"
@@ -116,12 +116,12 @@ def test_totals_that_a_writer_started_anew_are_no_damage():
     assert len(decode.decode_list(ADDRESS, build.list_bytes(manifests(4)), {"total-data-files": "3"})) == 4
 
 
-def test_an_exact_count_of_manifests_proves_a_list_whole_although_totals_drifted():
+def test_an_exact_manifest_count_proves_a_list_whole():
     summary = {"total-data-files": "13", "manifests-created": "1", "manifests-kept": "3"}
     assert len(decode.decode_list(ADDRESS, build.list_bytes(manifests(4)), summary)) == 4
 
 
-def test_a_rewrite_that_counted_data_manifests_only_does_not_hide_missing_delete_manifests():
+def test_a_miscount_does_not_hide_missing_delete_manifests():
     summary = {
         "manifests-created": "1",
         "manifests-kept": "1",
@@ -146,7 +146,7 @@ def test_fastavro_itself_reads_what_the_builder_writes():
     assert [row["manifest_length"] for row in fastavro.reader(io.BytesIO(data))] == [1, 2]
 
 
-async def test_pyiceberg_really_starts_totals_anew_behind_a_snapshot_without_a_summary(tmp_path: Path):
+async def test_pyiceberg_restarts_totals_after_a_missing_summary(tmp_path: Path):
     table = Lake.make(tmp_path).create()
     table.history([1, 2])
     head = Path(table.table.metadata_location.removeprefix("file://"))

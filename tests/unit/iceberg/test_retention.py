@@ -225,7 +225,7 @@ def test_the_plan_is_what_the_rules_say_for_any_history(found: TableMetadata, ho
 
 @settings(max_examples=200, deadline=None)
 @given(found=tables(), hours=st.integers(0, 12), keep=st.integers(1, 4))
-def test_heads_of_refs_that_stay_never_go_and_every_snapshot_is_accounted_for(found, hours, keep):
+def test_heads_of_kept_refs_stay_and_every_snapshot_is_counted(found, hours, keep):
     plan = retention.plan(found, policy(hours, keep), NOW)
     heads = {ref.snapshot_id for ref in found.refs if ref.name not in plan.drop_refs}
     kept = {int(snapshot.id) for snapshot in plan.keep}

@@ -54,7 +54,7 @@ def test_each_catalog_is_judged_by_what_its_swap_compares(catalog: Any, reason: 
         ("http://127.0.0.1:5000", "true", True),
     ],
 )
-def test_only_amazons_glue_or_the_operator_proves_that_the_version_is_compared(endpoint: str, word: str, proven: bool):
+def test_only_amazon_or_the_operator_proves_glues_version_check(endpoint: str, word: str, proven: bool):
     catalog = named("glue", "GlueCatalog")
     catalog.properties = {conditional_commit.CHECKS_VERSION_ID: word}
     catalog.glue = SimpleNamespace(meta=SimpleNamespace(endpoint_url=endpoint))

@@ -66,7 +66,7 @@ def failing(operation: str, part: str, *, times: int = 1) -> Callable[[str, str]
     return hook
 
 
-async def test_a_drop_is_an_overwrite_that_deletes_every_live_file_of_the_partition(world: World) -> None:
+async def test_a_drop_deletes_every_live_file_of_the_partition(world: World) -> None:
     history(world)
     document = await drop_old(world)
     assert document["id"] == 5
@@ -242,7 +242,7 @@ async def test_a_snapshot_overwritten_right_after_us_is_a_lost_race(world: World
     assert snapshot["id"] == 6
 
 
-async def test_index_entries_of_other_partitions_stay_and_watermark_and_properties_are_carried_as_they_should(
+async def test_a_drop_keeps_other_index_entries_and_snapshot_properties(
     world: World,
 ) -> None:
     history(world)
@@ -275,7 +275,7 @@ async def test_a_latest_snapshot_with_fields_we_do_not_know_is_not_committed_on(
     assert latest(world)["id"] == 4
 
 
-async def test_statistics_that_cannot_be_looked_at_stop_a_commit_rather_than_get_lost(world: World) -> None:
+async def test_unreadable_statistics_stop_a_commit(world: World) -> None:
     history(world)
     document = dict(world.table.lines["main"].snapshot or {})
     world.table.put_json("snapshot/snapshot-4", document | {"statistics": "stat-1"})
@@ -325,7 +325,7 @@ async def test_a_manifest_that_is_another_one_when_it_is_read_again_stops_a_merg
 
 
 @pytest.mark.parametrize("part", ["list", "manifest"])
-async def test_manifests_of_a_kind_that_we_cannot_write_are_an_outcome_and_no_crash(part: str, world: World) -> None:
+async def test_manifests_we_cannot_write_are_an_outcome_and_no_crash(part: str, world: World) -> None:
     world.make(EXPIRING)
     world.table.append("2020-01-01")
     document = dict(world.table.lines["main"].snapshot or {})

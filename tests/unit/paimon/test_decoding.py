@@ -56,7 +56,7 @@ def test_forever_is_a_duration_inside_the_calendar(text: str) -> None:
     assert datetime.now(UTC) - parse_duration(text) < datetime(1100, 1, 1, tzinfo=UTC)
 
 
-def test_without_options_the_documented_defaults_hold_and_the_policy_fills_the_rest() -> None:
+def test_without_options_the_documented_defaults_apply() -> None:
     options = read_options({})
     assert (options.retention.num_min, options.retention.time) == (None, None)
     assert (options.retention.num_max, options.retention.limit) == (2**31 - 1, 10)
@@ -323,7 +323,7 @@ def test_snapshots_of_old_and_new_writers_read_alike() -> None:
     assert new.document["unheard_of"] == {"a": 1}
 
 
-def test_the_identity_of_a_snapshot_is_its_content_because_ids_are_used_again() -> None:
+def test_a_snapshots_identity_is_its_content() -> None:
     one, other = parse_snapshot(_document(), HERE), parse_snapshot(_document(timeMillis=2000), HERE)
     assert one.id == other.id
     assert one.key != other.key

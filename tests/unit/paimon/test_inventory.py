@@ -45,7 +45,7 @@ async def test_a_snapshot_newer_than_the_list_does_not_outlive_its_files(world: 
     assert run.deletion.already_gone == 0
 
 
-async def test_snapshots_that_are_asked_for_do_not_hide_that_a_list_is_of_another_place(world: World) -> None:
+async def test_snapshots_asked_for_do_not_hide_a_wrong_inventory(world: World) -> None:
     world.table.append("a")
     placed = dict(world.bucket.objects)
     world.bucket.objects.clear()

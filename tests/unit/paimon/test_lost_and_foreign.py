@@ -54,7 +54,7 @@ async def test_a_branch_that_lost_its_snapshots_keeps_its_files(world: World) ->
 
 
 @pytest.mark.parametrize("later", [0, 1])
-async def test_a_branch_does_not_stand_for_a_main_table_that_lost_all_its_snapshots(later: int, world: World) -> None:
+async def test_a_branch_does_not_replace_a_main_table_without_snapshots(later: int, world: World) -> None:
     """But where all that was ever committed is the branch's, the main table may well be empty."""
     world.table.append("a")
     world.table.branch("dev")
@@ -102,7 +102,7 @@ async def test_live_files_on_an_external_path_outside_the_tenants_root_are_count
         assert (run.plan.unverified, run.plan.unverified_first) == (2, f"{outside}/data-1-0.orc")
 
 
-async def test_live_files_on_an_external_path_inside_the_tenants_root_are_looked_for(world: World) -> None:
+async def test_live_files_on_external_paths_inside_the_root_are_checked(world: World) -> None:
     inside = f"memory://{world.name}/wh/ext"
     world.make({"data-file.external-paths": inside})
     world.table.commit("main", adds=[DataFile(name="data-1-0.orc", partition="a", external=f"{inside}/dt=a/bucket-0")])

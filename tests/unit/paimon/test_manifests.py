@@ -97,7 +97,7 @@ def test_every_container_reads_alike_slow_and_fast(container: str, count: int) -
     assert [merge.identity(row) for row in read] == [merge.identity(row) for row in rows]
 
 
-def test_fields_that_a_writer_does_not_know_are_null_and_unknown_ones_do_not_disturb() -> None:
+def test_missing_fields_are_null_and_unknown_fields_are_ignored() -> None:
     schema = copy.deepcopy(MANIFEST_SCHEMA)
     inner = schema["fields"][5]["type"]["fields"]
     inner[:] = [
@@ -142,7 +142,7 @@ def test_added_names_and_their_extra_files_are_what_a_manifest_keeps() -> None:
     assert sorted(names(decode.decode(source(data), data))) == ["data-1.orc", "data-1.orc.index"]
 
 
-def test_a_delta_that_streams_read_keeps_what_it_adds_and_deletes_if_it_is_there() -> None:
+def test_a_delta_that_streams_read_keeps_its_adds_and_deletes() -> None:
     added, compacted = DataFile(name="a", partition="a"), DataFile(name="c", partition="a", source=1)
     deleted = DataFile(name="d", partition="a", extras=("d.index",))
     data = as_avro([added.entry(0), compacted.entry(0), deleted.entry(1)])
@@ -151,7 +151,7 @@ def test_a_delta_that_streams_read_keeps_what_it_adds_and_deletes_if_it_is_there
     assert batch.column("tolerated").to_pylist() == [True] * 4
 
 
-def test_files_on_external_paths_are_given_by_address_with_their_extra_files_beside_them() -> None:
+def test_external_files_are_named_by_address_with_extra_files() -> None:
     row = DataFile(name="d.orc", partition="a", extras=("d.orc.index",)).entry(0)
     row["_FILE"]["_EXTERNAL_PATH"] = "FILE:/ext/dt=a/bucket-0/d.orc"
     data = as_avro([row, DataFile(name="e.orc", partition="a").entry(0)])
@@ -384,7 +384,7 @@ def test_an_add_and_its_delete_cancel_and_an_unmatched_delete_stays() -> None:
     assert left([(0, F)], [(1, F), (0, F5)]) == [(0, "f", 5)]
 
 
-def test_a_delete_followed_by_an_add_of_the_same_identity_keeps_both_in_order() -> None:
+def test_a_delete_and_an_add_of_one_identity_stay_in_order() -> None:
     assert left([(1, F)], [(0, F)]) == [(1, "f", 0), (0, "f", 0)]
 
 

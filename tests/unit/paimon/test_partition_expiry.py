@@ -69,7 +69,7 @@ def test_date_and_timestamp_keys_are_times_by_their_type() -> None:
     assert gone(due([(old,)], ["TIMESTAMP(6)"])) == [(old,)]
 
 
-def test_a_moment_that_the_zone_brings_over_the_edge_of_the_calendar_never_expires(
+def test_a_moment_beyond_the_calendar_never_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_zone(monkeypatch, "XST+8")

@@ -23,7 +23,7 @@ ONE_BY_ONE = CleanupPolicy(
 )
 
 
-async def test_a_file_that_one_late_tag_spells_as_deleted_and_a_later_one_needs_is_kept(
+async def test_a_file_deleted_in_one_tag_and_live_in_another_stays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A manifest that was read for the first tag names it as well for the second, and is not read twice."""

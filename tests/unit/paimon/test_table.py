@@ -372,7 +372,7 @@ async def test_a_snapshot_that_goes_while_it_is_read_is_looked_for_anew(world: W
     assert len([key for key in world.table.stored() if key.startswith("dt=")]) == 3
 
 
-async def test_a_snapshot_that_others_expire_while_its_manifests_are_read_does_not_stop_the_table(world: World) -> None:
+async def test_a_snapshot_expired_by_others_while_read_stops_nothing(world: World) -> None:
     """Writers expire with every commit, and reading manifests may take longer than that."""
     table = world.table
     table.append("a")
@@ -567,9 +567,7 @@ async def test_ten_expirers_at_once_do_not_hurt_each_other(world: World) -> None
 
 
 @pytest.mark.parametrize("producer", ["input", "none"])
-async def test_expired_snapshots_leave_their_changelogs_behind_where_those_live_longer(
-    producer: str, world: World
-) -> None:
+async def test_expired_snapshots_leave_longer_lived_changelogs(producer: str, world: World) -> None:
     world.make(LASTING | {"changelog-producer": producer})
     for _ in range(3):
         world.table.changelog("a")
@@ -630,7 +628,7 @@ async def test_without_a_producer_what_deltas_add_and_delete_is_the_changelog(wo
     assert first.isdisjoint(kept)
 
 
-async def test_deltas_that_streams_read_stay_whole_when_the_snapshots_manifests_are_merged(world: World) -> None:
+async def test_deltas_that_streams_read_stay_whole_after_a_merge(world: World) -> None:
     """From then on the changelogs alone name what was overwritten, compacted or dropped."""
     world.make(LASTING)
     world.table.append("a", extras=1)

@@ -185,9 +185,7 @@ async def test_a_draft_that_a_rollback_made_void_leaves_nothing_behind(world: Wo
 
 
 @pytest.mark.parametrize("forward", ["rollback to tag", "fast-forward"])
-async def test_a_snapshot_that_came_back_without_its_changelog_does_not_stop_the_table(
-    forward: str, world: World
-) -> None:
+async def test_a_restored_snapshot_without_changelog_stops_nothing(forward: str, world: World) -> None:
     """Neither a tag nor a branch of other tools keeps the changelog of what it stands for."""
     world.table.changelog("a")
     world.table.tag("x")
@@ -347,7 +345,7 @@ async def test_no_changelog_is_left_of_a_snapshot_that_is_no_more(what: str, wor
     assert world.table.lost() == set()
 
 
-async def test_a_changelogs_list_of_an_old_writer_cut_behind_a_block_is_seen_by_the_row_count(world: World) -> None:
+async def test_a_truncated_changelog_list_is_seen_by_its_row_count(world: World) -> None:
     world.table.changelog("a")
     document = dict(world.table.lines["main"].snapshot or {})
     key = f"{world.table.place}/manifest/{document['changelogManifestList']}"

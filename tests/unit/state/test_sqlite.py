@@ -103,7 +103,7 @@ async def test_a_caller_cancelled_twice_half_way_leaves_a_whole_transaction(stor
     assert [due.table for due in await store.due_times()] == ["t", "u"]
 
 
-async def test_those_who_queue_behind_a_locked_file_do_not_wait_one_after_the_other(store, tmp_path):
+async def test_waiters_for_a_locked_file_time_out_together(store, tmp_path):
     dues = [DueTime(table=f"t{number}", next_due=NOON) for number in range(5)]
     with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -175,7 +175,7 @@ async def test_without_a_handle_every_file_fails_and_says_why(tree, handles):
     assert open_files() == before
 
 
-def test_nothing_is_deleted_outside_while_links_and_directories_change_places(tree):
+def test_nothing_outside_is_deleted_while_links_are_swapped(tree):
     over = threading.Event()
     place, aside, outside = tree / "t/p=1", tree / "aside", tree / "outside"
     names = [f"{number:03}" for number in range(30)]

@@ -101,7 +101,7 @@ def told(tmp_path, tree):
     return run
 
 
-def test_a_call_that_fails_is_an_error_and_a_type_that_is_not_told_is_asked_for(told, tree, tmp_path):
+def test_failed_calls_are_errors_and_unknown_types_are_looked_up(told, tree, tmp_path):
     (tree / "link").symlink_to(tmp_path / "shim.c")
     (tree / "inner/round").symlink_to(tree)
     lines = told(WALK)

@@ -59,7 +59,7 @@ async def test_the_gate_follows_the_pace():
     assert max(most) == 1
 
 
-async def test_requests_that_were_throttled_together_are_one_step_down_and_one_pause():
+async def test_requests_throttled_together_slow_down_once():
     pauses = []
 
     async def sleep(seconds):

@@ -89,7 +89,7 @@ async def test_a_storm_of_slow_down_shrinks_the_pace_and_loses_no_key(stub, dele
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_fails_every_path_is_answered_and_what_is_called_gone_is_gone(stub, deleter, seed):
+async def test_every_path_is_answered_whatever_fails(stub, deleter, seed):
     chance = random.Random(seed)
     stub.buckets["lake"] = {f"t/{number:03d}": b"x" for number in range(60)}
     deleter.pace.page_size = 7

@@ -91,9 +91,7 @@ async def test_a_refusal_is_denied_and_says_which_permission_is_missing(stub, st
         (403, "RequestTimeTooSkewed", "correct this machine's clock"),
     ],
 )
-async def test_keys_and_clocks_that_the_store_does_not_take_are_no_matter_of_permissions(
-    stub, storage, status, code, advice
-):
+async def test_bad_keys_and_clocks_are_not_permission_errors(stub, storage, status, code, advice):
     stub.fault = always(lambda: s3_stub.error(status, code))
     with pytest.raises(Denied, match=code) as caught:
         await listed(storage)
@@ -149,7 +147,7 @@ async def test_a_store_that_hangs_is_unavailable(stub, operation):
 
 
 @pytest.mark.parametrize("operation", ["list", "read"])
-async def test_a_missing_bucket_is_an_error_that_names_it_and_never_an_empty_listing(storage, operation):
+async def test_a_missing_bucket_is_an_error_and_no_empty_listing(storage, operation):
     elsewhere = Location("s3", "nowhere", "t/a")
     with pytest.raises(StorageError, match=r"s3://nowhere/.*bucket does not exist") as caught:
         await (listed(storage, elsewhere) if operation == "list" else storage.read(elsewhere))
@@ -174,14 +172,14 @@ async def test_a_proxy_that_answers_in_its_own_words_is_understood_by_its_status
 
 @pytest.mark.parametrize("text", ["<html><p>no</html>", "default backend - 404", ""])
 @pytest.mark.parametrize("operation", [name for name in ASKED if name != "stat"])
-async def test_a_404_that_is_not_in_the_stores_words_does_not_make_an_object_absent(stub, storage, operation, text):
+async def test_a_404_of_a_proxy_does_not_make_an_object_absent(stub, storage, operation, text):
     stub.fault = always(lambda: web.Response(status=404, text=text))
     with pytest.raises(Unavailable, match="not an answer of an object store"):
         await ASKED[operation](storage)
 
 
 @pytest.mark.parametrize("text", ["<html><body>Sign in first</body></html>", ""])
-async def test_success_that_is_not_in_the_stores_words_neither_stores_nor_finds_an_object(stub, storage, text):
+async def test_a_success_of_a_proxy_neither_stores_nor_finds_an_object(stub, storage, text):
     stub.fault = always(lambda: web.Response(text=text))
     with pytest.raises(Unavailable, match=stub.endpoint_url):
         await storage.stat(PLACE)
@@ -396,7 +394,7 @@ async def test_a_large_object_is_read_in_ranges_a_few_at_a_time(stub, storage, l
     assert stub.count("get") == 1 + 11 + 1
 
 
-async def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_never_a_mixture(stub, storage, large):
+async def test_an_object_replaced_while_read_is_an_error(stub, storage, large):
     async def replace(request):
         if request.headers.get("range", "").startswith("bytes=5000-"):
             stub.buckets["lake"]["t/a"] = bytes(len(large))

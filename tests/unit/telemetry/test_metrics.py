@@ -182,7 +182,7 @@ def test_only_what_was_deleted_counts_as_deleted(outcomes):
     assert (value(metrics, "dry_run_files_total") or 0) == 4 * outcomes.count(Outcome.DRY_RUN)
 
 
-def test_counters_of_an_expected_table_begin_at_zero_and_keep_what_they_counted():
+def test_counters_of_expected_tables_begin_at_zero():
     metrics = Metrics()
     metrics.expect(ref())
     assert value(metrics, "bytes_freed_total") == 0
