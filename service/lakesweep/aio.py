@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from lakesweep.model.errors import Interrupted
@@ -15,6 +16,19 @@ CONCURRENT_READS = 16
 """Small reads in flight for one table."""
 T = TypeVar("T")
 R = TypeVar("R")
+
+TENANT: ContextVar[str] = ContextVar("tenant", default="")
+"""The tenant that this task works for, empty for the service itself. Threads that it calls have it too."""
+
+
+@contextmanager
+def working_for(tenant: str) -> Iterator[None]:
+    """What this task and those it starts take of threads and processes counts for this tenant."""
+    token = TENANT.set(tenant)
+    try:
+        yield
+    finally:
+        TENANT.reset(token)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import pytest
 from pyarrow import orc
 from tests.builders.bombs import parquet_of_one_text
 
+from lakesweep.aio import working_for
 from lakesweep.formats import bounds, columnar
 from lakesweep.formats.bounds import TooMuch
 
@@ -145,3 +146,32 @@ def test_one_that_takes_all_it_may_spoils_nothing_for_those_beside_it():
         thread.join()
     assert failed
     assert read == [True] * 8
+
+
+def test_a_tenant_that_holds_all_its_decoders_blocks_no_other_tenant():
+    held, free, waiting = threading.Barrier(columnar._PER_TENANT + 1), threading.Event(), threading.Event()
+
+    def hold():
+        with working_for("hostile"), columnar.opened(written()):
+            held.wait(60)
+            free.wait(60)
+
+    def queue():
+        with working_for("hostile"), columnar.opened(written()):
+            waiting.set()
+
+    threads = [threading.Thread(target=hold) for _ in range(columnar._PER_TENANT)]
+    for thread in threads:
+        thread.start()
+    held.wait(60)
+    late = threading.Thread(target=queue)
+    late.start()
+    try:
+        with working_for("acme"), columnar.opened(written()) as file:
+            assert file.read().equals(ROWS)
+        assert not waiting.is_set()
+    finally:
+        free.set()
+        for thread in (*threads, late):
+            thread.join(60)
+    assert waiting.is_set()

@@ -18,6 +18,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from lakesweep.aio import working_for
 from lakesweep.cleanup import plan_file, private_files
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.cycle import Cycle
@@ -36,7 +37,6 @@ from lakesweep.daemon.run_ports import TableDeleters, TableEngines, TableSurroun
 from lakesweep.daemon.table_locations import TableLocations
 from lakesweep.daemon.table_status import TableStatus
 from lakesweep.daemon.targets import Work
-from lakesweep.daemon.tenant_threads import working_for
 from lakesweep.engines.table_size import RUNS_LOOKED_AT
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError, UnknownTable

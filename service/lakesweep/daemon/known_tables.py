@@ -14,11 +14,11 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lakesweep.aio import working_for
 from lakesweep.daemon.app import App
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.targets import Work
-from lakesweep.daemon.tenant_threads import working_for
 from lakesweep.model.errors import CatalogUnavailable
 from lakesweep.model.table import TableRef, TenantId
 from lakesweep.retry import doubled

@@ -1,20 +1,19 @@
 """Threads of its own for every tenant. A tenant whose disk hangs blocks its own threads and nobody else's.
 
 `TenantThreads` is the event loop's default executor, so that every `asyncio.to_thread` goes through it. It looks at
-the tenant that the calling task works for, which `working_for` sets. Threads end after a while without work, and none
-of them keeps the process from ending.
+the tenant that the calling task works for, which `aio.working_for` sets. Threads end after a while without work, and
+none of them keeps the process from ending.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from lakesweep.aio import TENANT
 from lakesweep.telemetry import activity
 
 T = TypeVar("T")
@@ -22,18 +21,6 @@ T = TypeVar("T")
 MAX_THREADS = 8
 """Of one tenant, and of the service itself."""
 IDLE_SECONDS = 30.0
-
-_tenant: ContextVar[str] = ContextVar("tenant", default="")
-
-
-@contextmanager
-def working_for(tenant: str) -> Iterator[None]:
-    """Blocking calls of this task, and of tasks that it starts, run in the tenant's threads."""
-    token = _tenant.set(tenant)
-    try:
-        yield
-    finally:
-        _tenant.reset(token)
 
 
 class TenantThreads(ThreadPoolExecutor):
@@ -47,7 +34,7 @@ class TenantThreads(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Run it in the threads of the current task's tenant."""
-        tenant = _tenant.get()
+        tenant = TENANT.get()
         if tenant not in self._pools:
             self._pools[tenant] = _Pool(f"tenant {tenant}" if tenant else "service", self._most, self._idle_seconds)
         future: Future[T] = Future()

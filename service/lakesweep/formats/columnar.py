@@ -25,6 +25,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
+from lakesweep.aio import TENANT
 from lakesweep.formats import bounds
 from lakesweep.formats.bounds import TooMuch
 from lakesweep.formats.columnar_worker import END, ERROR, HEAD, LENGTH, OUT_OF_MEMORY, ROWS
@@ -38,9 +39,10 @@ _ROOM_PER_BYTE = 4
 _SECONDS = 60
 _BYTES_PER_SECOND = 1024 * 1024
 """Processor time for any file, and how much longer a large one may take. Real ones need a fiftieth."""
-_AT_ONCE = 4
+_AT_ONCE = 8
+_PER_TENANT = 4
 _KEPT = 2
-"""Processes at one time, and of these left waiting for the next file."""
+"""Processes at one time, those of one tenant, and those left waiting for the next file."""
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "SYSTEMROOT", "TZ")
 """Of the environment: no keys."""
 
@@ -90,7 +92,7 @@ class ColumnarFile:
 @contextmanager
 def opened(data: bytes, kind: str = "parquet") -> Iterator[ColumnarFile]:
     """Open a file's bytes in a child process. Blocks; `kind` is parquet or orc."""
-    with _places:
+    with _slots_of(TENANT.get()), _slots:
         worker = _idle.pop() if _idle else _Worker()
         try:
             yield ColumnarFile(worker, data, kind)
@@ -213,15 +215,24 @@ class _Worker:
         return ValueError(f"the process that decoded it has ended ({code}): {why}")
 
 
-_places = threading.BoundedSemaphore(_AT_ONCE)
+def _slots_of(tenant: str) -> threading.BoundedSemaphore:
+    """A tenant whose files take long to decode waits for itself."""
+    with _tenants_lock:
+        return _tenants.setdefault(tenant, threading.BoundedSemaphore(_PER_TENANT))
+
+
+_slots = threading.BoundedSemaphore(_AT_ONCE)
+_tenants: dict[str, threading.BoundedSemaphore] = {}
+_tenants_lock = threading.Lock()
 _idle: list[_Worker] = []
 _all: set[_Worker] = set()
 
 
 def _forget() -> None:
     """In a process that was forked: the children are its parent's."""
-    global _places  # noqa: PLW0603 - places that nobody will give back here
-    _places = threading.BoundedSemaphore(_AT_ONCE)
+    global _slots, _tenants_lock
+    _slots, _tenants_lock = threading.BoundedSemaphore(_AT_ONCE), threading.Lock()
+    _tenants.clear()
     _idle.clear()
     _all.clear()
 

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from lakesweep.daemon.tenant_threads import TenantThreads, working_for
+from lakesweep.aio import working_for
+from lakesweep.daemon.tenant_threads import TenantThreads
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ async def test_a_call_that_was_cancelled_before_its_turn_is_not_made(threads):
 def test_a_thread_that_hangs_does_not_keep_the_process():
     program = """
 import asyncio, threading
-from lakesweep.daemon.tenant_threads import TenantThreads, working_for
+from lakesweep.aio import working_for
+from lakesweep.daemon.tenant_threads import TenantThreads
 async def main():
     asyncio.get_running_loop().set_default_executor(TenantThreads())
     with working_for("acme"):
