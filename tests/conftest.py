@@ -70,9 +70,10 @@ def seaweedfs(seaweedfs_server, s3_credentials):
     return seaweedfs_server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def browser():
-    """A real browser, where one is installed: `make test` sees to that."""
+    """A real browser, where one is installed: `make test` sees to that. Not longer than one test: while it is open its
+    event loop runs in this thread, and no other can."""
     from tests.servers import browser  # noqa: PLC0415  # few tests need what it imports
 
     if browser.chromium() is None:

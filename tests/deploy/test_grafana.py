@@ -112,7 +112,7 @@ def test_a_real_prometheus_answers_every_query_about_a_running_service(tmp_path)
     # Nothing was skipped, refused or reloaded here.
     assert silent <= {
         "Skipped tables by reason",
-        "Files that could not be deleted",
+        "Files the store would not delete",
         "Leases lost and tables busy",
         "Bugs and reloads",
     }

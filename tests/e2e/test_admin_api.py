@@ -76,7 +76,7 @@ def test_a_run_asked_for_is_done_recorded_and_verified(tmp_path):
     segment.write_bytes(segment.read_bytes().replace(b"orphan-3", b"orphan-4"))
     broken = place.command("audit", "verify", "--table", "acme/prod/orders")
     assert broken.returncode == 4
-    assert "segment 2: its seal does not match" in broken.stdout
+    assert "segment 2: its checksum does not match" in broken.stdout
 
 
 def test_a_plan_above_its_ceiling_waits_for_its_approval(tmp_path):
