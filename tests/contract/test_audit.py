@@ -241,7 +241,9 @@ async def test_a_store_that_is_away_fails_the_record_with_its_reason(memory_shel
     memory.bucket(memory_shelf.artifacts.authority).faults = away
     with pytest.raises(AuditFailed, match=r"cannot be written \(connection refused\): nothing is deleted without"):
         await memory_shelf.trail().end(a_run(outcome=Outcome.DONE))
-    assert memory_shelf.pauses == [0.5, 1.0]
+    first, second = memory_shelf.pauses
+    assert 0 <= first <= 1.0
+    assert 0 <= second <= 2.0
 
 
 async def test_a_lost_answer_does_not_record_twice(memory_shelf):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from pydantic import Field, create_model
 
@@ -50,10 +49,9 @@ def for_tenant(settings: Settings, tenant: str | None = None) -> Mapping[str, St
 def _override(name: str, settings: type[Group]) -> type[Group]:
     fields: dict[str, Any] = {}
     for key, info in settings.model_fields.items():
-        optional = copy(info)
-        optional.default = None
-        optional.default_factory = None
-        fields[key] = (info.annotation | None, optional)  # type: ignore[operator]  # every field has one
+        # What a key allows belongs to its value, so that None, for a key that is inherited, is allowed as well.
+        value: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        fields[key] = (value | None, Field(default=None, description=info.description, repr=info.repr))
     made = create_model(f"{settings.__name__.removesuffix('Settings')}Override", __base__=Group, **fields)
     made.__doc__ = f"Some of the keys of `[storage.{name}]`, for one tenant."
     return made

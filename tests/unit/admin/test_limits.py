@@ -31,7 +31,7 @@ async def test_a_body_that_does_not_say_how_long_it_is_is_counted(service):
 
     async with service.client(limits=Limits(body_bytes=100)) as client:
         answer = await client.post("/api/v1/runs", content=pieces(), headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["detail"]) == (413, "a body may have 100 bytes")
+    assert (answer.status_code, answer.json()["detail"]) == (413, "the request body may have at most 100 bytes")
     assert service.asked == []
 
 

@@ -126,7 +126,7 @@ async def test_a_run_ends_with_the_reason_and_the_watch_with_the_last_run():
 async def test_a_run_that_somebody_stopped_says_that():
     for stop in (StopRequest(), asyncio.Event()):
         stop.set()
-        assert "from outside" in str(interruption(stop))
+        assert "the next cycle continues" in str(interruption(stop))
 
 
 def test_json_that_takes_more_than_a_run_may_is_refused_before_it_is_read():

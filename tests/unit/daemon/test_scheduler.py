@@ -372,7 +372,7 @@ async def test_only_so_many_requested_runs_of_a_tenant_wait(lake, monkeypatch):
         await stand.round(times=1)
         for number in range(2):
             stand.scheduler.request(f"acme/d/t{number}", execute=False, trigger=API)
-        with pytest.raises(Refused, match="2 runs of acme wait"):
+        with pytest.raises(Refused, match="2 runs of acme are already queued"):
             stand.scheduler.request("acme/d/t2", execute=False, trigger=API)
         stand.scheduler.request("other/d/t", execute=False, trigger=API)
 

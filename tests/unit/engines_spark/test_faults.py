@@ -49,8 +49,8 @@ def test_an_error_that_no_worker_should_raise_fails_the_engine():
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ("ModuleNotFoundError: No module named 'lakesweep.engines'", "lack the Python package lakesweep:"),
-        ("ModuleNotFoundError: No module named 'pyarrow'", "lack the Python package pyarrow:"),
+        ("ModuleNotFoundError: No module named 'lakesweep.engines'", "do not have the Python package lakesweep:"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", "do not have the Python package pyarrow:"),
         (
             "[PACKAGE_NOT_INSTALLED] PyArrow >= 15.0.0 must be installed; however, it was not found.",
             "another Python environment than this one: PyArrow >= 15.0.0 must be installed",

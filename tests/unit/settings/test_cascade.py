@@ -126,3 +126,12 @@ def test_a_tenant_s_s3_inherits_what_it_does_not_give():
     )
     assert (stores.for_tenant(cascade, "b")["s3"].region, stores.for_tenant(cascade)["s3"].path_style) == ("eu", True)
     assert stores.for_tenant(cascade, "a")["s3"].max_connections == 64
+
+
+def test_an_override_may_say_nothing_of_a_key_that_has_bounds():
+    """As settings are that were written out and read again."""
+    tenant = {"id": "a", "root": "s3://lake/a", "storage": {"s3": {"max_connections": None, "region": "us"}}}
+    settings = Settings.model_validate({"tenants": [tenant]})
+    assert stores.for_tenant(settings, "a")["s3"].max_connections == 64
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        Settings.model_validate({"tenants": [{**tenant, "storage": {"s3": {"max_connections": 0}}}]})
