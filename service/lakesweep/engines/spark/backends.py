@@ -183,7 +183,7 @@ class DriverBackend:
         active = SparkContext._active_spark_context  # noqa: SLF001  # the only way to ask without starting one
         if active is not None and active is DriverBackend._ours:
             raise EngineFailed(
-                f"this process still runs Spark at {active.master} under the settings of before: "
+                f"this process still runs Spark at {active.master} under the previous settings: "
                 f"this table goes to {self._config.master} once that ends"
             )
         if active is not None and not (self._config.local and active.master.startswith("local")):
