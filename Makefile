@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak sim check lint bench docs picture sbom serve clean
+.PHONY: help setup demo test soak sim check lint bench bench-scale docs picture sbom dist serve clean
 
 help:  ## Show what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 setup: $(VENV)/.installed  ## Make .venv with lakesweep and its pinned dependencies
 	@.ci/need java >/dev/null
@@ -60,13 +60,20 @@ soak: setup $(VENV)/.test-installed  ## The same laws with many more examples, a
 
 # With fixed seeds. What failed once is in tests/sim/seeds.txt and is always run.
 STORIES ?= 100000
+# With a trash, runs that are taken back, and cycles that list nothing.
+OTHER_STORIES ?= 10000
 
 sim: setup $(VENV)/.test-installed  ## A hundred thousand simulated histories of each format, within an hour
-	$(BIN)/python -m tests.sim --stories $(STORIES) --workers $(WORKERS)
+	$(BIN)/python -m tests.sim --stories $(STORIES) --workers $(WORKERS) --out build/sim.json
+	$(BIN)/python -m tests.sim --first 10000000 --stories $(OTHER_STORIES) --workers $(WORKERS) --out build/sim-ways.json
+	$(BIN)/python -m tests.sim --service --stories 300 --out build/sim-service.json
 
 bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today
 	@.ci/need maven
 	$(BIN)/python -m tests.bench
+
+bench-scale: setup $(VENV)/.test-installed  ## Both engines from 1 M to 100 M files: 48 GB of disk, two hours
+	$(BIN)/python -m tests.bench.bench_scale
 
 docs: setup $(VENV)/.test-installed  ## Write docs/settings.md anew from the schema
 	$(BIN)/python -m tests.docs settings
@@ -78,8 +85,16 @@ sbom: setup  ## Write build/sbom.cdx.json, the bill of materials of the Python p
 	@mkdir -p build
 	$(BIN)/python deploy/sbom.py > build/sbom.cdx.json
 
+dist:  ## Build the sdist, a manylinux wheel and one in plain Python into dist/; the same commit gives the same bytes
+	@.ci/need python
+	@.ci/need compiler
+	$(PYTHON) -m venv build/dist-tools
+	build/dist-tools/bin/pip install --quiet --disable-pip-version-check --require-hashes -r build.lock -r dist.lock
+	build/dist-tools/bin/python .ci/dist
+
 serve: setup  ## Run the service on a demo lake with something to clean, with config/local-demo.toml
 	@test -d /tmp/lakesweep-demo || $(BIN)/lakesweep demo --keep /tmp/lakesweep-demo --build-only
+	$(BIN)/lakesweep ghosts --config config/local-demo.toml
 	$(BIN)/lakesweep serve --config config/local-demo.toml
 
 clean:  ## Remove what the targets above made

@@ -1,5 +1,5 @@
-"""Run work side by side, end what changes nothing the moment somebody asks for it, finish what must not be left half
-done."""
+"""Run work concurrently, stop work that changes nothing as soon as that is requested, and finish work that must not be
+left half done."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lakesweep.model.errors import Interrupted
 
 STOPPED = "stopped; the next cycle continues"
 CONCURRENT_READS = 16
-"""Small reads in flight for one table."""
+"""Concurrent small reads for one table."""
 T = TypeVar("T")
 R = TypeVar("R")
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="")
-"""The tenant that this task works for, empty for the service itself. Threads that it calls have it too."""
+"""The tenant that this task works for, empty for the service itself. Threads that it calls inherit it."""
 
 
 @contextmanager
 def working_for(tenant: str) -> Iterator[None]:
-    """What this task and those it starts take of threads and processes counts for this tenant."""
+    """Threads and processes that this task and its children use count for this tenant."""
     token = TENANT.set(tenant)
     try:
         yield
@@ -33,7 +33,8 @@ def working_for(tenant: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """A TaskGroup whose first failure stops the others and comes out as it is: no group, and with its own cause."""
+    """A TaskGroup whose first failure stops the others and is raised as it is: not as a group, and with its own
+    cause."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -41,15 +42,15 @@ async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
         first = next(leaves(failures))
     else:
         return
-    # Outside of the handler: in there, the group would become what the failure is said to come from.
+    # Outside of the handler: inside it, the group would become the context of the failure.
     try:
         raise first
     finally:
-        del first  # a traceback must not hold the frame that holds it
+        del first  # a traceback must not reference the frame that references it
 
 
 async def together(work: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
-    """All of it side by side, results in order. The first failure stops the rest and is what the caller sees."""
+    """Run everything concurrently, results in order. The first failure stops the rest and is raised."""
     async with task_group() as group:
         tasks = [group.create_task(one) for one in work]
     return [task.result() for task in tasks]
@@ -69,7 +70,7 @@ async def gather_bounded(
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of a group and of the groups inside it; an error that is no group is its own."""
+    """The errors of a group and of the groups inside it; a single error yields itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -78,23 +79,23 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 class StopRequest(asyncio.Event):
-    """An event that also knows why it was set, where that is not somebody's wish."""
+    """An event that also has the reason why it was set, unless a person requested it."""
 
     why = STOPPED
 
     def end(self, why: str) -> None:
-        """Ask the run to stop, and have it give this reason."""
+        """Stop the run with this reason."""
         self.why = why
         self.set()
 
 
 def interruption(stop: asyncio.Event) -> Interrupted:
-    """What a run ends with that was asked to stop."""
+    """The error of a run that was stopped."""
     return Interrupted(stop.why if isinstance(stop, StopRequest) else STOPPED)
 
 
 async def cancel_on(stop: asyncio.Event, work: Coroutine[Any, Any, T], name: str) -> T:
-    """The result of the work, or Interrupted as soon as `stop` is set; the work is over when this returns."""
+    """The result of the work, or Interrupted as soon as `stop` is set. The work has ended when this returns."""
     working = asyncio.create_task(work, name=name)
     stopped = asyncio.create_task(stop.wait(), name=f"stop of {name}")
     try:
@@ -107,7 +108,7 @@ async def cancel_on(stop: asyncio.Event, work: Coroutine[Any, Any, T], name: str
         stopped.cancel()
         await asyncio.wait((working, stopped))
         if not working.cancelled():
-            working.exception()  # looked at: whoever stopped the work does not care how it ended
+            working.exception()  # retrieved, so that asyncio does not report it: the work was stopped
 
 
 async def finish_shielded(work: Coroutine[Any, Any, T]) -> T:
@@ -118,5 +119,5 @@ async def finish_shielded(work: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([working])
         if not working.cancelled():
-            working.exception()  # looked at: the cancellation is what the caller hears
+            working.exception()  # retrieved, so that asyncio does not report it: the cancellation is raised instead
         raise

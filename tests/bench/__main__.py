@@ -16,6 +16,7 @@ FULL = (
     ("Deleting: ours and a bare client, and a storm of SlowDown", ["tests.bench.bench_delete"]),
     ("A sweep without its deleting: gate, audit trail, journal", ["tests.bench.bench_sweep"]),
     ("A first cycle and the next one: what the digest cache saves", ["tests.bench.bench_cache"]),
+    ("A fleet of 10,000 idle tables: what waiting for them costs", ["tests.bench.bench_idle_fleet"]),
     (
         "Planning an Iceberg table of a million files in-process, cold and with a digest cache",
         ["tests.bench.synthetic", "--files", "1000000", "--cached"],

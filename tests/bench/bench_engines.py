@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from tests.bench.synthetic import CUTOFF, Rows, SyntheticTable, job, listing_pag
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
+from lakesweep.engines.spark.scratch import DirectoryScratch
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.formats import registry as formats
 from lakesweep.ports.engine import Engine
@@ -48,8 +50,8 @@ _MIB = 1024 * 1024
 # Making the table.
 
 
-def table_of(files: int) -> SyntheticTable:
-    return SyntheticTable(files=files, orphans=files // 10, per_manifest=PER_MANIFEST)
+def table_of(files: int, statistics: int = 10) -> SyntheticTable:
+    return SyntheticTable(files=files, orphans=files // 10, per_manifest=PER_MANIFEST, statistics=statistics)
 
 
 def write(table: SyntheticTable, directory: Path) -> None:
@@ -68,15 +70,15 @@ def _write_some(table: SyntheticTable, directory: Path, first: int) -> None:
     for number in range(first, first + 10):
         if number < table.manifests:
             name = table.source(number).location.name
-            (directory / "manifests" / name).write_bytes(table.manifest_bytes(number, _rows()))
+            (directory / "manifests" / name).write_bytes(table.manifest_bytes(number, _rows(table.statistics)))
         if paths := table.chunk(number):
             (directory / "pages" / f"{number:08d}.arrow").write_bytes(listing_page(paths))
 
 
 @functools.cache
-def _rows() -> Rows:
+def _rows(statistics: int) -> Rows:
     """Once per process."""
-    return Rows()
+    return Rows(statistics)
 
 
 def sources_of(table: SyntheticTable, directory: Path) -> list[ReferenceSource]:
@@ -94,7 +96,7 @@ def open_engine(kind: str, directory: Path, work: Path) -> Engine:
     storage = StoredTable(directory, CUTOFF)
     if kind == "inprocess":
         return InProcessEngine(
-            storage=storage, decoder=formats.decoder, cache=None, scratch_dir=work / "scratch", memory_limit="1GB"
+            storage=storage, decoder=formats.decoder, cache=None, scratch_dir=work / "scratch", memory_limit="512MB"
         )
     cloudpickle.register_pickle_by_value(stored_table)
     conf = (("spark.driver.memory", "2g"), ("spark.local.dir", str(work / "shuffle")))
@@ -104,7 +106,7 @@ def open_engine(kind: str, directory: Path, work: Path) -> Engine:
         open_storage=functools.partial(StoredTable, directory, CUTOFF),
         decoder=formats.decoder,
         cache=None,
-        scratch_dir=work / "scratch",
+        scratch=DirectoryScratch(parent=work / "scratch"),
     )
 
 
@@ -131,8 +133,8 @@ class Peaks:
     memory: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     """Bytes by role. Pages that processes share are shared out among them, so that sums are true."""
     disk: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DIRECTORIES, 0))
-    cpu: dict[int, float] = field(default_factory=dict)
-    """Seconds by process."""
+    cpu: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Seconds by role and process."""
 
     def look(self, pid: int, work: Path) -> None:
         now = dict.fromkeys(self.memory, 0)
@@ -140,7 +142,7 @@ class Peaks:
             with contextlib.suppress(psutil.Error):
                 now[role] += process.memory_full_info().pss
                 times = process.cpu_times()
-                self.cpu[process.pid] = times.user + times.system
+                self.cpu[role, process.pid] = times.user + times.system
         self.memory = {role: max(most, now[role]) for role, most in self.memory.items()}
         self.disk = {name: max(most, _size(work / name)) for name, most in self.disk.items()}
 
@@ -157,9 +159,10 @@ def _by_role(pid: int) -> Iterator[tuple[str, psutil.Process]]:
 
 def _size(directory: Path) -> int:
     found = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):
-            found += path.stat().st_size
+    for folder, _, names in os.walk(directory):  # directories come and go meanwhile
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += (Path(folder) / name).stat().st_size
     return found
 
 
@@ -179,7 +182,8 @@ def measure(kind: str, files: int, directory: Path) -> dict[str, Any]:
         found = json.loads(process.stdout.read().splitlines()[-1])
     memory = {role: round(most / _MIB) for role, most in peaks.memory.items()}
     disk = {name: round(most / _MIB) for name, most in peaks.disk.items()}
-    return {**found, "cpu": sum(peaks.cpu.values()), "memory": memory, "disk": disk}
+    shares = {role: round(sum(spent for (of, _), spent in peaks.cpu.items() if of == role), 1) for role in ROLES}
+    return {**found, "cpu": sum(peaks.cpu.values()), "cpu_by_role": shares, "memory": memory, "disk": disk}
 
 
 def show(files: int, results: dict[str, dict[str, Any]]) -> None:
@@ -191,6 +195,7 @@ def show(files: int, results: dict[str, dict[str, Any]]) -> None:
         print(f"| {kind} | {got['seconds']:.1f} | {got['cpu']:.1f} | {' | '.join(map(str, sizes))} |")
     for kind, got in results.items():
         print(f"{kind}: {', '.join(f'{phase} {seconds:.1f} s' for phase, seconds in got['phases'].items())}")
+        print(f"{kind}, CPU: {', '.join(f'{role} {spent} s' for role, spent in got['cpu_by_role'].items())}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -58,12 +58,14 @@ def main() -> int:
         "--docs", type=Path, help="keep results and charts in this directory, beside those of other runs"
     )
     parser.add_argument("--files", type=int, action="append", help="tables of this many files only")
+    parser.add_argument("--local", action="store_true", help="local tables only")
     options = parser.parse_args()
     sizes = SHORT if options.short else FULL
     with tempfile.TemporaryDirectory(prefix="lakesweep-bench-") as scratch, _server(Path(scratch)) as server:
         bench = Bench(work=Path(scratch), server=server, docs=options.docs)
         for name in options.only or COMPARE:
             chosen = [size for size in sizes[name] if not options.files or size.files in options.files]
+            chosen = [size for size in chosen if not (options.local and size.s3)]
             COMPARE[name](bench, chosen)
     print(results.table(bench.found))
     return 0

@@ -8,7 +8,11 @@ from tests.bench.iceberg_lake import IcebergLake
 from tests.bench.iceberg_peer import IcebergPeer
 from tests.bench.measuring import Cost
 from tests.bench.places import timed
+from tests.peers.spark_service import service
 from tests.servers import seaweedfs
+
+_ON_SPARK_FROM = 1_000_000
+"""Nobody plans smaller tables on Spark."""
 
 
 def compare(bench: Bench, sizes: list[Size]) -> None:
@@ -16,13 +20,17 @@ def compare(bench: Bench, sizes: list[Size]) -> None:
     with iceberg_peer.running(bench.work / "iceberg") as peer:
         for size in [Size(files=WARM_UP), *(Size(files=WARM_UP, s3=True) for _ in range(bench.server is not None))]:
             _iceberg_peer(bench, peer, size, _iceberg_lake(bench, size))
+        warm = _iceberg_lake(bench, Size(files=WARM_UP))
         for size in sizes:
             with timed(f"Iceberg, {size.label} files built"):
                 lake = _iceberg_lake(bench, size)
             planned, cycle = _iceberg_ours(bench, peer, size, lake)
             lake.restore()
+            on_spark = _iceberg_on_spark(bench, peer, size, lake, warm) if size.files >= _ON_SPARK_FROM else None
             dry, expiry, removal = _iceberg_peer(bench, peer, size, lake)
             bench.note("Iceberg orphans, dry run", size, planned, "Spark remove_orphan_files", dry)
+            if on_spark:
+                bench.note("Iceberg orphans, dry run, ours on Spark", size, on_spark, "Spark remove_orphan_files", dry)
             both = "Spark expire_snapshots + remove_orphan_files"
             bench.note("Iceberg full cycle, executed", size, cycle, both, expiry + removal)
             bench.remove(lake.place)
@@ -45,6 +53,27 @@ def _iceberg_ours(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake
     cycle = bench.ours(size, settings, "run", "acme/prod/t", "--execute")
     same("our cycle", before - lake.place.names(), lake.orphans | lake.expired.keys())
     return planned, cycle
+
+
+def _iceberg_on_spark(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake, warm: IcebergLake) -> Cost:
+    """Plan on a Spark like the peer's: as many cores, the same heap, started and warmed up before."""
+    tenants = []
+    for tenant, table, of in (("warm", warm, Size(files=WARM_UP)), ("acme", lake, size)):
+        name, properties = _register(bench, peer, of, table)
+        dataset = {"id": "prod", "format": "iceberg", "namespace": "db", "catalog": {"name": name, **properties}}
+        tenants.append({"id": tenant, "root": warehouse(table.place), "datasets": [dataset]})
+    conf = {"spark.driver.memory": iceberg_peer.MEMORY, "spark.sql.shuffle.partitions": "2"}
+    engine = {"kind": "spark", "spark": {"master": "local[2]", "conf": conf}}
+    config = bench.config(size, {"engine": engine, "tenants": tenants})
+    costs: list[Cost] = []
+    with service(config, bench.work / "on-spark.log", seaweedfs.ENVIRONMENT) as product:
+        product.cycle("warm/prod/t")
+        with bench.measured(size, product.pid, costs):
+            ended = product.cycle("acme/prod/t")
+    if ended["engine"] != "spark":
+        raise RuntimeError(f"not planned on Spark: {ended}")
+    same("our plan on Spark", bench.orphans_found(lake.place), lake.orphans)
+    return costs[0]
 
 
 def _iceberg_peer(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake) -> tuple[Cost, Cost, Cost]:

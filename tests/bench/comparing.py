@@ -75,15 +75,19 @@ class Bench:
         """What counts the requests on S3."""
         return self.server.requests if size.s3 and self.server else None
 
-    def ours(self, size: Size, settings: dict[str, Any], *command: str) -> Cost:
-        """Run lakesweep with nothing remembered: an empty cache, an empty state."""
+    def config(self, size: Size, settings: dict[str, Any]) -> Path:
+        """A settings file, and nothing remembered."""
         shutil.rmtree(self.state, ignore_errors=True)
         config = self.work / "lakesweep.toml"
         config.write_text(_toml({"service": {"data_dir": str(self.state)}, **self._storage_settings(size), **settings}))
+        return config
+
+    def ours(self, size: Size, settings: dict[str, Any], *command: str) -> Cost:
+        """Run lakesweep with nothing remembered: an empty cache, an empty state."""
         return measuring.lakesweep(
             *command,
             "--config",
-            str(config),
+            str(self.config(size, settings)),
             output=self.work / "ours.txt",
             environment=seaweedfs.ENVIRONMENT,
             requests=self.requests(size),
@@ -92,10 +96,15 @@ class Bench:
     def planned(self, size: Size, place: Place, settings: dict[str, Any], target: str) -> tuple[Cost, set[str]]:
         """Plan; which files nothing refers to, by their names below the table."""
         cost = self.ours(size, settings, "plan", target)
-        (rows_path,) = (self.state / "artifacts" / "plans").glob("*.parquet")
+        return cost, self.orphans_found(place)
+
+    def orphans_found(self, place: Place) -> set[str]:
+        """What the newest plan found, by the names below its table."""
+        plans = (self.state / "artifacts" / "plans").glob("*.parquet")
+        rows_path = max(plans, key=lambda path: path.stat().st_mtime)
         rows = pq.read_table(rows_path, columns=["path", "reason"])
         paths = rows.filter(pc.equal(rows.column("reason"), "unreferenced")).column("path")
-        return cost, {below(place, path) for path in paths.to_pylist()}
+        return {below(place, path) for path in paths.to_pylist()}
 
     @contextmanager
     def measured(self, size: Size, pid: int, costs: list[Cost]) -> Iterator[None]:

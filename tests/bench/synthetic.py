@@ -61,6 +61,8 @@ class SyntheticTable:
     files: int
     orphans: int
     per_manifest: int = 1000
+    statistics: int = 10
+    """Columns that manifests have statistics on."""
     sources_as: str = "avro"
 
     @property
@@ -96,7 +98,8 @@ class SyntheticTable:
 class Rows:
     """Encodes manifest rows by patching the path into rows encoded before: a hundred times faster than a writer."""
 
-    def __init__(self) -> None:
+    def __init__(self, statistics: int = 10) -> None:
+        self._statistics = statistics
         schema = entry_schema()
         parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
         self._dice = random.Random(0)
@@ -121,12 +124,12 @@ class Rows:
         return b"".join(parts)
 
     def _record(self, path: str) -> dict[str, object]:
-        record = entry_record(Entry(path=path, columns_with_statistics=10))
+        record = entry_record(Entry(path=path, columns_with_statistics=self._statistics))
         file = record["data_file"]
         for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
-            file[name] = [{"key": key, "value": self._dice.getrandbits(20)} for key in range(1, 11)]
+            file[name] = [{"key": key, "value": self._dice.getrandbits(20)} for key in range(1, self._statistics + 1)]
         for name in ("lower_bounds", "upper_bounds"):
-            file[name] = [{"key": key, "value": self._dice.randbytes(8)} for key in range(1, 11)]
+            file[name] = [{"key": key, "value": self._dice.randbytes(8)} for key in range(1, self._statistics + 1)]
         return record
 
 

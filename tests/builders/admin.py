@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,17 +16,27 @@ from tests.builders.audits import a_run
 
 from lakesweep.admin.app import make_app
 from lakesweep.admin.auth import Gatekeeper, mint
-from lakesweep.admin.backend import Health, PlanPage
+from lakesweep.admin.backend import Health, PlanPage, SnapshotPage, TableDetail, TableSnapshot
 from lakesweep.admin.limits import Limits
-from lakesweep.cleanup import plan_file
+from lakesweep.admin.server import serving
+from lakesweep.cleanup import plan_file, plan_groups
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.cleanup.explain import Explanation
+from lakesweep.cleanup.lake_report import trend
+from lakesweep.cleanup.report import restore_document
+from lakesweep.daemon import lake_report, targets
+from lakesweep.daemon.due_times import Schedule
+from lakesweep.daemon.lake_report import Named
+from lakesweep.daemon.table_detail import why_then
 from lakesweep.model.access import EVERY_TENANT, Role
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.files import Tally
-from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal
+from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal, Restored
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.state import Hold, PlanHeader
+from lakesweep.settings import effective
+from lakesweep.settings.schema import Settings
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.telemetry.metrics import Metrics
 
@@ -110,11 +122,23 @@ class SmallService:
                         "location": None,
                         "problem": None,
                         "last_run": last[0] if last else None,
+                        "estimate": None,
                         "next_due": None,
                         "paused": False,
+                        "next_expiry": None,
+                        "next_listing": None,
+                        "cadence": None,
                     }
                 )
         return found[:limit]
+
+    async def report(self, tenants):
+        known = [
+            Named(label=label, format=ref.format)
+            for label, ref in self.tables_known.items()
+            if tenants is None or ref.tenant in tenants
+        ]
+        return await lake_report.make(Settings(), self.state, self.clock, known, tenants)
 
     async def start_run(self, table, *, execute, who):
         if table not in self.tables_known:
@@ -126,18 +150,58 @@ class SmallService:
         self.asked.append(("run", table, str(execute), who))
         return run.id
 
+    async def hint(self, table, *, event, who):
+        if table not in self.tables_known:
+            raise UnknownTable(table)
+        self.asked.append(("hint", table, str(event), who))
+        return self.clock.now()
+
     async def runs(self, *, tenants, table, before, limit):
         return await self.state.list_runs(tenants=tenants, table=table, before=before, limit=limit)
 
     async def run(self, run_id):
         return await self.state.get_run(run_id)
 
-    async def plan(self, run_id, *, offset, limit):
+    async def plan(self, run_id, *, offset, limit, text=""):
         header = await self.state.get_plan(run_id)
         if header is None:
             return None
-        files = next(iter(plan_file.read_batches(header.rows_path, offset, limit)), [])
-        return PlanPage(header=header, files=files)
+        files, matching = plan_groups.search(header.rows_path, text, offset, limit)
+        return PlanPage(header=header, files=files, matching=matching)
+
+    async def plan_groups(self, run_id):
+        header = await self.state.get_plan(run_id)
+        return plan_groups.groups(header.rows_path) if header else None
+
+    async def batches(self, run_id):
+        return await self.state.journal(run_id)
+
+    async def explain(self, table, path):
+        if table not in self.tables_known:
+            raise UnknownTable(table)
+        return Explanation(path=path, table=self.tables_known[table], verdict=None, sentences=("not stored",))
+
+    async def table_detail(self, table):
+        if table not in self.tables_known:
+            raise UnknownTable(table)
+        held = [hold for hold in await self.state.holds() if targets.covers(hold.scope, table)]
+        figures = await self.state.run_figures(NOON - timedelta(days=90), table=table)
+        return TableDetail(
+            holds=held, trend=trend(figures, NOON.date()), next_due=NOON, next_expiry=None, next_listing=None,
+            next_because=why_then(Schedule(interval=timedelta(hours=24)), None, held, enabled=True),
+        )  # fmt: skip
+
+    async def snapshots(self, table):
+        if table not in self.tables_known:
+            raise UnknownTable(table)
+        newest = TableSnapshot(id="7", committed_at=NOON, expires=False, why="<b>head</b>", pins=["branch main"])
+        oldest = TableSnapshot(id="1", committed_at=NOON, expires=True, why="no rule keeps it any longer", pins=[])
+        return SnapshotPage(head="h1", total=2, expiring=1, skipped=None, snapshots=[newest, oldest])
+
+    async def settings_of(self, table):
+        if table not in self.tables_known:
+            raise UnknownTable(table)
+        return effective.for_table(Settings(), lambda _: None, *table.split("/"))[:3]
 
     async def approve(self, run_id, *, digest, who):
         header = await self.state.get_plan(run_id)
@@ -146,14 +210,29 @@ class SmallService:
         approvals = Approvals(state=self.state, artifacts=Artifacts(self.directory))
         return await approvals.give(run_id, by=who, now=self.clock.now(), valid_for=timedelta(hours=1))
 
+    async def restore(self, run_id, *, paths, dry_run, who, admin):
+        document = await self.state.get_run(run_id)
+        if document["outcome"] is None:
+            raise Refused("nothing_to_restore", "it took no file")
+        self.asked.append(("restore", run_id, tuple(paths), dry_run, who, admin))
+        return restore_document(Restored(of=run_id, restored=Tally(files=1, bytes=7)), paused=not dry_run)
+
     async def cancel(self, run_id, *, who):
         document = await self.state.get_run(run_id)
         if document["outcome"] is not None:
             raise Refused("not_running", "the run has ended")
         self.asked.append(("cancel", run_id, who))
 
-    async def pause(self, scope, *, who, reason, admin):
-        await self.state.set_hold(Hold(scope=scope, since=self.clock.now(), by=who, reason=reason, by_admin=admin))
+    def approval_remark(self, table):
+        return None
+
+    async def pause(self, scope, *, who, reason, admin, force=False, ends_at=None):
+        tenant = scope.partition("/")[0]
+        if not force and scope.count("/") > 1 and scope not in self.tables_known and tenant != "location":
+            raise UnknownTable(f"no table matches {scope!r}")
+        now = self.clock.now()
+        hold = Hold(scope=scope, since=now, by=who, reason=reason, by_admin=admin, ends_at=ends_at)
+        await self.state.set_hold(hold)
 
     async def stop(self, scope, *, who, reason, admin):
         self.asked.append(("stop", scope, who))
@@ -164,6 +243,9 @@ class SmallService:
 
     async def holds(self):
         return await self.state.holds()
+
+    async def ended_holds(self):
+        return await self.state.ended_holds()
 
     async def alive(self):
         return Health(well=self.well, checks={"scheduler": "ok"})
@@ -198,3 +280,24 @@ class SmallService:
 def tenants_named(text: str) -> set[str]:
     """Names of tenants, datasets and tables that a text gives away."""
     return {name for name in ("acme", "orders", "umbrella", "virus", "lab") if name in text}
+
+
+@contextmanager
+def served(service):
+    """The API of a small service on a free port, in a thread of its own."""
+    started, ended, box = threading.Event(), threading.Event(), []
+
+    async def serve():
+        async with serving(service.app(), "127.0.0.1:0") as address:
+            box.append(address if "://" in address else f"http://{address}")
+            started.set()
+            await asyncio.to_thread(ended.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    started.wait(30)
+    try:
+        yield box[0]
+    finally:
+        ended.set()
+        thread.join()

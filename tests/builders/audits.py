@@ -59,11 +59,11 @@ def rows_of(*candidates: Candidate) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([asdict(one) for one in candidates], schema=plan_file.PLAN_SCHEMA)
 
 
-def fates_of(*fates: tuple[str, str] | tuple[str, str, str | None], size_bytes: int = 7) -> pa.RecordBatch:
-    """What became of files: path, fate and what the store said."""
-    rows = [(path, size_bytes, fate, *(why or (None,))) for path, fate, *why in fates]
+def fates_of(*fates: tuple[str | None, ...], size_bytes: int = 7) -> pa.RecordBatch:
+    """What became of files: path, fate, and as far as there is more what the store said, where it went, its marker."""
+    rows = [(path, size_bytes, fate, *more) for path, fate, *more in fates]
     return pa.RecordBatch.from_pylist(
-        [dict(zip(DELETE_RESULTS_SCHEMA.names, row, strict=True)) for row in rows], schema=DELETE_RESULTS_SCHEMA
+        [dict(zip(DELETE_RESULTS_SCHEMA.names, row, strict=False)) for row in rows], schema=DELETE_RESULTS_SCHEMA
     )
 
 

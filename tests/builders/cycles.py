@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,26 +14,36 @@ from typing import Any
 from tests.builders.audits import ABOUT, KEY
 from tests.builders.faults import Faults
 from tests.builders.stores import StorageSpec
+from tests.builders.surroundings import Alone
 
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
+from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.restore import Finder, Restore, Taken
 from lakesweep.cleanup.run_context import Ports, RunContext
+from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
+from lakesweep.model.files import Reason
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.run import CleanupRun, EngineChoice
+from lakesweep.model.run import CleanupRun, EngineChoice, ListingMode, Restored
+from lakesweep.model.table import TableRef, TenantId
+from lakesweep.model.trash import RunTrash, default_trash
 from lakesweep.ports.state import StateStore
-from lakesweep.ports.surroundings import Alone, Neighbours
+from lakesweep.ports.surroundings import Neighbours
 from lakesweep.ports.table import Table
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage.local.same_place import identify
-from lakesweep.storage.registry import open_deleter, open_storage, open_writer
+from lakesweep.storage.registry import open_deleter, open_mover, open_storage, open_writer
 
 CACHE_KEY = b"k" * 32
+
+to_trash: ContextVar[bool] = ContextVar("to_trash", default=False)
+"""Do the cycles of a test move files to the trash?"""
 
 
 @dataclass
@@ -67,6 +78,8 @@ class Bench:
     neighbours: Mapping[Any, Any] = field(default_factory=dict)
     neighbours_problem: str | None = None
     inventory: Location | None = None
+    listing: ListingMode = ListingMode.ALWAYS
+    regular_wait: timedelta = timedelta(0)
     lent: Any = None
     """Tells which files other tables use, in place of the answer that there are none."""
 
@@ -84,7 +97,81 @@ class Bench:
     def writer(self) -> Any:
         return self.faults.storage(open_writer(StorageSpec(attempts=1)))
 
-    async def run(self, table: Table, policy: CleanupPolicy, *, execute: bool = True) -> CleanupRun:
+    @property
+    def mover(self) -> Any:
+        """Moves one file at a time, so that a fault may come between any two."""
+        return OneByOne(self.faults.storage(open_mover(StorageSpec())))
+
+    def trash_of(self, run_id: str) -> RunTrash:
+        root = Location.parse(str(self.root))
+        return RunTrash(place=default_trash(root), root=root, run_id=run_id)
+
+    def trail(self, label: str, run_id: str) -> Trail:
+        return Trail(
+            chain=ChainWriter(
+                artifacts=Location.parse(str(self.scratch)),
+                table=label,
+                run_id=run_id,
+                key=KEY,
+                storage=self.faults.storage(open_storage(StorageSpec(attempts=1))),
+                writer=self.writer,
+                state=self.faults.state(self.store),
+                clock=self.clock,
+                sleep=lambda _: asyncio.sleep(0),
+            ),
+            about=ABOUT,
+        )
+
+    async def restore(self, document: Any) -> Restored:
+        """Take one run back. Killed gets out of here, as it would end the process."""
+        of, run_id, label = document["run_id"], uuid.uuid4().hex, document["table"]
+        lease = await self.store.acquire_lease(label, "bench", timedelta(days=1))
+        finder = Finder(
+            taken=Taken(
+                run_id=of,
+                root=Location.parse(str(self.root)),
+                plan=await self.store.get_plan(of),
+                batches=await self.store.journal(of),
+                trash=self.trash_of(of) if document["trash"] else None,
+                markers={},
+            ),
+            patterns=(),
+            storage=self.storage,
+            artifacts=Artifacts(self.scratch),
+        )
+
+        async def note(_: Restored) -> None:
+            return None
+
+        tenant, dataset, name = label.split("/", 2)
+        ref = TableRef(tenant=TenantId(tenant), dataset=dataset, name=name, format=document["format"])
+        await self.store.start_run(
+            CleanupRun(id=run_id, table=ref, location=None, started_at=self.clock.now(), restored=Restored(of=of))
+        )
+        restore = Restore(
+            run_id=run_id,
+            finder=finder,
+            mover=self.mover,
+            journal=self.faults.state(self.store),
+            audit=self.trail(label, run_id),
+            fence=AlwaysOurs(),
+            fencing_token=lease.token,
+            stop=asyncio.Event(),
+            note=note,
+        )
+        try:
+            return await restore.run()
+        finally:
+            await self.store.release_lease(lease)
+
+    async def run(
+        self,
+        table: Table,
+        policy: CleanupPolicy,
+        *,
+        execute: bool = True,
+        listing: ListingMode | None = None,
+    ) -> CleanupRun:
         """One cycle. Killed gets out of here, as it would end the process."""
         run_id = uuid.uuid4().hex
         lease = await self.store.acquire_lease(table.ref.label, "bench", timedelta(days=1))
@@ -96,26 +183,14 @@ class Bench:
             cache_key=CACHE_KEY,
         )
 
+        trash = self.trash_of(run_id) if to_trash.get() else None
         ports = Ports(
             table=table,
             storage=self.storage,
             engines=OneEngine(engine),
-            deleters=GatedDeleters(self),
+            deleters=GatedDeleters(self, trash),
             state=self.faults.state(self.store),
-            audit=Trail(
-                chain=ChainWriter(
-                    artifacts=Location.parse(str(self.scratch)),
-                    table=table.ref.label,
-                    run_id=run_id,
-                    key=KEY,
-                    storage=self.faults.storage(open_storage(StorageSpec(attempts=1))),
-                    writer=self.writer,
-                    state=self.faults.state(self.store),
-                    clock=self.clock,
-                    sleep=lambda _: asyncio.sleep(0),
-                ),
-                about=ABOUT,
-            ),
+            audit=self.trail(table.ref.label, run_id),
             clock=self.clock,
             artifacts=Artifacts(self.scratch),
             surroundings=BenchSurroundings(self),
@@ -129,7 +204,10 @@ class Bench:
             fencing_token=lease.token,
             rows_path=str(self.scratch / "plans" / f"{run_id}.parquet"),
             inventory=self.inventory,
+            listing=listing or self.listing,
+            regular_wait=self.regular_wait,
         )
+        context = replace(context, trash=trash)
         cycle = Cycle(ports, context)
         try:
             return await cycle.run()
@@ -138,13 +216,38 @@ class Bench:
             await self.store.release_lease(lease)
 
 
+def rows(run: CleanupRun, reason: Reason) -> dict[str, int]:
+    """Files of a run's plan that go for one reason, and their sizes."""
+    found = [row for batch in plan_file.read_batches(run.plan.rows_path) for row in batch]
+    return {row.path: row.size_bytes for row in found if row.reason is reason}
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A mover that is asked for each file by itself."""
+
+    inner: Any
+
+    async def to_trash(self, moves: Any, conditions: Any = None) -> list[Any]:
+        return [answer for move in moves for answer in await self.inner.to_trash([move], conditions)]
+
+    async def back(self, moves: Any, conditions: Any = None) -> list[Any]:
+        return [answer for move in moves for answer in await self.inner.back([move], conditions)]
+
+    async def uncover(self, markers: Any, conditions: Any = None) -> list[Any]:
+        return await self.inner.uncover(markers, conditions) if markers else []
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
 @dataclass(frozen=True)
 class OneEngine:
     """The same engine for every table."""
 
     engine: Any
 
-    def choose(self, _: Any) -> tuple[Any, EngineChoice]:
+    async def choose(self, _: Any) -> tuple[Any, EngineChoice]:
         return self.engine, EngineChoice(kind="inprocess", why="test")
 
 
@@ -153,9 +256,12 @@ class GatedDeleters:
     """Real deleters of a bench, behind the gate and its faults."""
 
     bench: Bench
+    trash: RunTrash | None = None
 
     def open(self, state: Any) -> GatedDeleter:
         inner = self.bench.faults.storage(open_deleter(StorageSpec()))
+        if self.trash is not None:
+            inner = TrashDeleter(self.bench.mover, inner, self.trash)
         return GatedDeleter(inner, tenant_root=Location.parse(str(self.bench.root)), table_roots=state.roots)
 
 

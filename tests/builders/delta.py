@@ -23,8 +23,7 @@ from tests.builders.stores import GatedTidy, LocalStorage, StorageSpec
 
 from lakesweep.cleanup import plan_file
 from lakesweep.formats.delta.decode import decode
-from lakesweep.formats.delta.options import DeltaOptions
-from lakesweep.formats.delta.table import DeltaTable
+from lakesweep.formats.delta.table import DeltaOptions, DeltaTable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy

@@ -12,7 +12,7 @@ from typing import Any
 
 from lakesweep.model.errors import StateError, Unavailable
 
-READS = ("list", "read", "stat", "now")
+READS = ("list", "read", "stat", "stat_together", "now")
 
 
 class Killed(BaseException):
@@ -27,6 +27,8 @@ class Faults:
     kill: bool = False
     after: bool = False
     """Let the call have its effect first: a lost answer, or a crash right behind it."""
+    before: Callable[[int], None] | None = None
+    """Somebody else acts right before a call; gets the call's number."""
     calls: list[str] = field(default_factory=list)
 
     def wrap(self, inner: Any, error: Callable[[], Exception], **overrides: Any) -> Any:
@@ -42,6 +44,8 @@ class Faults:
     def hit(self, name: str, error: Callable[[], Exception], *, after: bool) -> None:
         if not after:
             self.calls.append(name)
+            if self.before is not None:
+                self.before(len(self.calls) - 1)
         if self.at is not None and len(self.calls) - 1 == self.at and self.after == after:
             if not after or self.at >= 0:
                 self.at = None

@@ -7,7 +7,7 @@ a list, `_ledger/ID.list`, which is a JSON list of the files that it needs. A co
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,7 +24,7 @@ from lakesweep.model.table import FormatFacts, FormatName, TableRef
 from lakesweep.ports.references import REFERENCE_SCHEMA, Decode, References, ReferenceSource
 from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.table import FileKind, MatchBy, TableView
+from lakesweep.ports.table import ExpiringFiles, FileKind, MatchBy, ReadSources, Shortlist, TableView
 
 LOG = "_ledger"
 FACTS = FormatFacts(keys=("location",), retention="a table says nothing of its own")
@@ -53,6 +53,12 @@ class LedgerLayout:
         return FileKind(kind="data") if path.endswith(".data") else FileKind(kind="other", foreign=True)
 
 
+async def _read(read: ReadSources, source: ReferenceSource) -> AsyncIterator[str]:
+    async for _, batch in read([source]):
+        for path in batch.column("path").to_pylist():
+            yield path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView(TableView):
     document: dict[str, Any]
@@ -66,6 +72,14 @@ class LedgerView(TableView):
         ]
         keep = tuple(KeptSnapshot(id=one.id, why="young enough") for one in self.snapshots if one not in going)
         return ExpiryPlan(head=self.head, expire=tuple(going), keep=keep)
+
+    async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:
+        names = [path for source in found.sources if not source.retained async for path in _read(read, source)]
+        objects = tuple(sorted({*found.expired, *names}))
+        return ExpiringFiles(shortlist=Shortlist(roots=(), objects=objects, tolerates_all=False))
+
+    async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:
+        return ()
 
     async def references(self, expiring: ExpiryPlan, before: Self | None = None) -> References:
         going = {one.id for one in expiring.expire}

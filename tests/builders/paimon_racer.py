@@ -15,7 +15,7 @@ from tests.builders.stores import StorageSpec
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
-from lakesweep.formats.unpublished_files import LeaveAll
+from lakesweep.formats.spec import LeaveAll
 from lakesweep.model.errors import CommitConflict, CommitUnknown
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_storage, open_writer

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 from lakesweep.daemon.app import App
 from lakesweep.settings.schema import Settings
 
 
-def iceberg(lake, **cleanup):
+def iceberg(lake, *more, state="memory://", **cleanup):
+    """`more` are further datasets; without `state` it is a file that outlives the process."""
     dataset = {"id": "prod", "format": "iceberg", "catalog": lake.properties, "namespace": "db"}
     return Settings.model_validate(
         {
             "orphan_cleanup": {"enabled": True, "dry_run": False, **cleanup},
             "service": {"data_dir": str(lake.root.parent / "state")},
-            "state": {"url": "memory://"},
-            "tenants": [{"id": "acme", "root": str(lake.root), "datasets": [dataset]}],
+            "state": {"url": state},
+            "tenants": [{"id": "acme", "root": str(lake.root), "datasets": [dataset, *more]}],
         }
     )
 
@@ -22,3 +25,13 @@ async def run(settings, target):
     async with App.open(settings) as app:
         (work,) = await app.resolve(target)
         return await app.run(work, execute=True)
+
+
+def borrow(lake, name, through=None, clone="acme/d/clone"):
+    """A commit of the clone that adds a file of the source; `through` is another name of the source's directory."""
+    path = lake.directory("acme/d/source") / name
+    spelled = f"file://{through / name if through else path}"
+    add = {"path": spelled, "partitionValues": {}, "size": 9, "modificationTime": 1, "dataChange": True}
+    log = lake.directory(clone) / "_delta_log" / f"{1:020}.json"
+    log.write_text(json.dumps({"add": add}) + "\n")
+    return path

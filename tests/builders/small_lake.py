@@ -28,8 +28,8 @@ class SmallTable:
             yield path, path.encode()
 
 
-def small_table(name: str, *, live: int = 2, orphans: int = 3) -> SmallTable:
-    files = tuple(f"part-{number:05}-live.parquet" for number in range(live))
+def small_table(name: str, *, live: int = 2, orphans: int = 3, begin: str = "part") -> SmallTable:
+    files = tuple(f"{begin}-{number:05}-live.parquet" for number in range(live))
     schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
     born = int(LONG_AGO.timestamp() * 1000)
     actions: list[dict[str, Any]] = [
@@ -60,7 +60,7 @@ def small_table(name: str, *, live: int = 2, orphans: int = 3) -> SmallTable:
     ]
     return SmallTable(
         live=files,
-        orphans=tuple(f"part-{number:05}-failed.parquet" for number in range(orphans)),
+        orphans=tuple(f"{begin}-{number:05}-failed.parquet" for number in range(orphans)),
         log="".join(json.dumps(action) + "\n" for action in actions),
     )
 

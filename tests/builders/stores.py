@@ -32,3 +32,30 @@ def StorageSpec(*, s3: S3Options | None = None, **other) -> _StorageSpec:
 
 
 GatedTidy = partial(_GatedTidy, age_by=AgeBy.MODIFICATION)
+
+ODD_NAMES = [
+    "with space",
+    "trailing space ",
+    "hash#1",
+    "what?x=1",
+    "50%",
+    "a%20b",
+    "%2F",
+    "a+b",
+    "a&b",
+    "<tag>",
+    "&amp;",
+    "quote\"and'apostrophe",
+    "ünïcode-ß",
+    "日本語",
+    "emoji-😀",
+    ".hidden",
+    "..double",
+    "_under",
+    "k=v%3Dw",
+    "semi;colon:at@",
+    "tab\there",
+    "line\nbreak",
+    "~tilde~",
+    "\x01control",
+]

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.servers.postgres import PostgresServer, running_postgres
+from tests.sim.ports import Process, SimState
+from tests.sim.world import World
 
 from lakesweep.ports.state import StateStore
 from lakesweep.state.memory import MemoryStateStore
@@ -59,7 +61,7 @@ class MemoryBackend(StateBackend):
 
 
 class PostgresBackend(StateBackend):
-    """The server's clock cannot be moved, so the leases are moved into the past instead."""
+    """The server's clock cannot be moved, so leases and holds are moved into the past instead."""
 
     def __init__(self, server: PostgresServer, database: str) -> None:
         super().__init__(server.url(database))
@@ -67,15 +69,29 @@ class PostgresBackend(StateBackend):
         self.database = database
 
     async def advance(self, seconds: float) -> None:
+        await super().advance(seconds)  # of this machine
+        await self.execute(f"UPDATE lakesweep_holds SET ends_at = ends_at - interval '{seconds} seconds'")
         await self.execute(f"UPDATE lakesweep_leases SET expires_at = expires_at - interval '{seconds} seconds'")
 
     async def execute(self, statement: str) -> None:
         await self.server.execute(statement, database=self.database)
 
 
+class SimulatedBackend(MemoryBackend):
+    """The memory store as the simulator's processes reach it, with nobody who interrupts."""
+
+    async def open(self) -> StateStore:
+        return SimState(await super().open(), Process(World()))
+
+
 @pytest.fixture
 def memory_backend():
     return MemoryBackend()
+
+
+@pytest.fixture
+def simulated_backend():
+    return SimulatedBackend()
 
 
 @pytest.fixture
@@ -88,7 +104,7 @@ async def postgres_backend(postgres_server):
     return PostgresBackend(postgres_server, await postgres_server.create_database())
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "simulated", "sqlite", "postgres"])
 def state_backend(request):
     return request.getfixturevalue(f"{request.param}_backend")
 

@@ -35,6 +35,7 @@ from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark.engine import SparkEngine
+from lakesweep.engines.spark.scratch import DirectoryScratch
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import Denied, Indeterminate, OutOfOrder, Refused, Unavailable, Unreadable
 from lakesweep.model.files import Reason, Tally, Verdict
@@ -62,7 +63,7 @@ def open_spark(storage, scratch):
         open_storage=Travelling(storage),
         decoder=decoder,
         cache=None,
-        scratch_dir=scratch,
+        scratch=DirectoryScratch(parent=scratch),
         concurrency=3,
     )
 
@@ -281,6 +282,7 @@ async def test_live_files_that_nobody_looked_for_are_counted_once_each(find, lak
     lake.tolerated = ["s3://other/u/may-be-gone.data"]
     plan, _ = await find()
     assert (plan.unverified, plan.missing_count) == (3, 0)
+    assert (len(plan.unverified_shown), plan.unverified_shown[0]) == (3, plan.unverified_first)
     assert plan.unverified_first in ("s3://other/u//1.data", "s3://other/u/1.data")
 
 
@@ -634,6 +636,30 @@ async def test_of_a_table_with_a_shortlist_nothing_else_is_looked_at(find, lake)
     assert plan.missing_count == 0
     counted = {verdict: tally.files for verdict, tally in plan.verdicts.items() if tally.files}
     assert counted == {Verdict.LIVE: 2, Verdict.ORPHAN: 3, Verdict.YOUNG: 1}
+
+
+async def test_what_metadata_records_is_judged_without_a_question(find, lake):
+    """Names of expiring snapshots alone: nothing is asked for, nothing is missing, and age is of no matter."""
+    going, live, stray = (f"s3://b/t/{name}.data" for name in ("going", "live", "stray"))
+    lake.source([live, "s3://b/t/unseen.data"])
+    lake.source([going, live], retained=False)
+    lake.named = ["s3://b/t/head.data", "s3://elsewhere/u/guarded.data"]
+    lake.expired = [going, "s3://b/t/guarded.data"]
+    recorded = ((going, 7), (live, 8), (stray, 9), ("s3://b/t/guarded.data", 1))
+    lake.shortlist = Shortlist(roots=(), objects=(), recorded=recorded, tolerates_all=False)
+    plan, rows = await find()
+    assert [(row.path, row.size_bytes, row.reason) for row in rows] == [(going, 7, Reason.EXPIRED)]
+    assert (plan.missing_count, plan.missing, plan.missing_clash, plan.listed) == (0, (), (), False)
+    counted = {verdict: tally.files for verdict, tally in plan.verdicts.items() if tally.files}
+    assert counted == {Verdict.LIVE: 1, Verdict.ORPHAN: 1, Verdict.YOUNG: 1, Verdict.FOREIGN: 1}
+
+
+async def test_a_shortlist_of_nothing_gives_an_empty_plan(find, lake):
+    lake.put("s3://b/t/unseen.data")
+    lake.source(["s3://b/t/live.data"])
+    lake.shortlist = Shortlist(roots=(), objects=(), tolerates_all=False)
+    plan, rows = await find()
+    assert (rows, plan.missing_count, plan.references) == ([], 0, 1)
 
 
 async def test_an_unanswered_shortlist_object_gives_no_plan(find, lake, tmp_path):

@@ -98,6 +98,50 @@ async def test_holds_are_set_replaced_and_cleared_by_scope(store):
     assert [hold.scope for hold in await store.holds()] == ["*"]
 
 
+async def test_a_hold_ends_at_its_time_and_is_known_as_ended_until_forgotten(store, state_backend):
+    soon = Hold(scope="acme", since=NOON, by="ann", reason="move", ends_at=state_backend.clock.now() + HOUR)
+    await store.set_hold(soon)
+    await store.set_hold(Hold(scope="zeta", since=NOON, by="ann"))
+    assert await store.holds() == [soon, Hold(scope="zeta", since=NOON, by="ann")]
+    assert await store.ended_holds() == []
+    await state_backend.advance(3601)
+    assert [hold.scope for hold in await store.holds()] == ["zeta"]
+    (ended,) = await store.ended_holds()
+    assert (ended.scope, ended.by, ended.reason) == ("acme", "ann", "move")
+    assert await store.forget_ended_holds(ended.ends_at - HOUR) == 0
+    assert await store.forget_ended_holds(state_backend.clock.now() + 1000 * HOUR) == 1
+    assert await store.ended_holds() == []
+    assert [hold.scope for hold in await store.holds()] == ["zeta"]  # one without an end is never forgotten
+
+
+@pytest.mark.parametrize("admin_first", [True, False])
+async def test_of_two_holds_of_a_scope_the_later_end_counts_whoever_made_it(store, state_backend, admin_first):
+    """A pause with an end must not end another's, not even the one that a guard has left behind."""
+    now = state_backend.clock.now()
+    short = Hold(scope="acme", since=NOON, by="short", ends_at=now + HOUR, by_admin=not admin_first)
+    endless = Hold(scope="acme", since=NOON, by="endless", by_admin=admin_first)
+    for first, second in ((short, endless), (endless, short)):
+        await store.set_hold(first)
+        await store.set_hold(second)
+        (there,) = await store.holds()
+        assert (there.ends_at, there.by_admin) == (None, True)
+        assert there.by == ("endless" if admin_first else "short")
+        await state_backend.advance(3601)
+        assert len(await store.holds()) == 1
+        assert await store.clear_hold("acme")
+
+
+async def test_a_tenant_can_hold_again_what_an_administrators_hold_has_let_go(store, state_backend):
+    ours = Hold(scope="acme", since=NOON, by="root", ends_at=state_backend.clock.now() + HOUR)
+    theirs = Hold(scope="acme", since=NOON, by="token 1", by_admin=False)
+    await store.set_hold(ours)
+    await state_backend.advance(3601)
+    await store.set_hold(theirs)
+    assert await store.holds() == [theirs]
+    assert await store.ended_holds() == []
+    assert await store.clear_hold("acme", admin=False)
+
+
 async def test_an_administrators_hold_is_replaced_and_cleared_by_none_but_one(store):
     """In the store itself: between a look at the holds and a change of them another may come."""
     theirs = Hold(scope="acme", since=NOON, by="token 1", by_admin=False)

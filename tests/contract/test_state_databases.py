@@ -20,7 +20,7 @@ from tests.contract.state_child import child, outcomes
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.ports.state import BatchRecord, BatchState, DueTime, LedgerHeader, PlanHeader
+from lakesweep.ports.state import BatchRecord, BatchState, DueTime, Hold, LedgerHeader, PlanHeader
 from lakesweep.state import schema
 from lakesweep.state.migrations import versions
 
@@ -115,7 +115,64 @@ async def test_leases_on_postgres_follow_the_clock_of_the_server(postgres_backen
         await theirs.aclose()
 
 
+async def test_a_hold_on_postgres_ends_only_when_both_clocks_say_so(postgres_backend):
+    """A server, or a replica, whose clock is years ahead ends no hold."""
+    store = await postgres_backend.open()
+    try:
+        ahead = Hold(scope="acme", since=NOON, by="ann", ends_at=postgres_backend.clock.now() + MINUTE)
+        await store.set_hold(ahead)  # in the past for the server, which has the real time
+        assert await store.holds() == [ahead]
+        postgres_backend.clock.moment += timedelta(days=36500)
+        later = Hold(scope="zeta", since=NOON, by="ann", ends_at=datetime.now(UTC) + 1000 * MINUTE)
+        await store.set_hold(later)
+        assert [hold.scope for hold in await store.holds()] == ["zeta"]
+        assert [hold.scope for hold in await store.ended_holds()] == ["acme"]
+        assert await store.forget_ended_holds(postgres_backend.clock.now()) == 1
+        assert [hold.scope for hold in await store.holds()] == ["zeta"]
+    finally:
+        await store.aclose()
+
+
 # Migrating
+
+
+async def test_a_hold_of_an_older_version_stays_until_it_is_resumed(durable_backend):
+    await make_older(durable_backend, "0007")
+    await execute(
+        durable_backend,
+        "INSERT INTO lakesweep_holds (scope, since, by, by_admin) VALUES ('acme', '2026-03-01 12:00:00', 'ann', '0')",
+    )
+    store = await durable_backend.open()
+    try:
+        (hold,) = await store.holds()
+        assert (hold.scope, hold.by, hold.by_admin, hold.ends_at) == ("acme", "ann", False, None)
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("earlier_end", [-MINUTE, MINUTE])
+async def test_a_hold_set_by_an_older_replica_has_no_end_of_the_one_before(durable_backend, earlier_end):
+    """While replicas are replaced one by one, an old one writes the columns that it knows and leaves the end there."""
+    store = await durable_backend.open()
+    try:
+        now = datetime.now(UTC)
+        durable_backend.clock.moment = now
+        await store.set_hold(Hold(scope="acme", since=NOON, by="ann", ends_at=now + earlier_end))
+        await execute(
+            durable_backend,
+            "INSERT INTO lakesweep_holds (scope, since, by, reason, by_admin) "
+            "VALUES ('acme', '2026-03-01 13:00:00', 'lakesweep', 'ref_lost', '1') ON CONFLICT (scope) DO UPDATE SET "
+            "since = excluded.since, by = excluded.by, reason = excluded.reason, by_admin = excluded.by_admin",
+        )
+        await durable_backend.advance(3600)
+        (hold,) = await store.holds()
+        assert (hold.by, hold.reason, hold.ends_at) == ("lakesweep", "ref_lost", None)
+        assert await store.ended_holds() == []
+        assert await store.forget_ended_holds(durable_backend.clock.now()) == 0
+        await store.set_hold(Hold(scope="acme", since=now, by="ann", ends_at=now + 1000 * MINUTE))
+        assert [one.ends_at for one in await store.holds()] == [None]
+    finally:
+        await store.aclose()
 
 
 async def test_the_migrations_lead_to_exactly_the_schema_of_the_code(durable_backend):
@@ -142,15 +199,15 @@ async def test_an_old_database_becomes_what_a_new_one_is_made_as(durable_backend
     assert len(made) == len(schema.metadata.tables)
 
 
-async def make_older(backend):
-    """Leave the database as the first version of the program made it."""
+async def make_older(backend, version="0001"):
+    """Leave the database as an earlier version of the program made it, the first or another."""
     await (await backend.open()).aclose()
     await ask(backend, schema.metadata.drop_all)
 
     def first_step(connection):
         config = Config(attributes={"connection": connection})
         config.set_main_option("script_location", "lakesweep.state:migrations")
-        command.upgrade(config, "0001")
+        command.upgrade(config, version)
 
     await ask(backend, first_step)
 

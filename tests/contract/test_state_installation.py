@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from lakesweep.settings.digest import digest
+from lakesweep.settings.effective import digest
 from lakesweep.settings.schema import ServiceSettings, Settings
 from lakesweep.settings.secrets import MASK, mask
 from lakesweep.state.installation_key import derived, installation_key

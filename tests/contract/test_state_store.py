@@ -15,9 +15,9 @@ from tests.builders.state_records import MINUTE, NOON, TABLE, a_batch, a_run, le
 
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import LeaseLost, StateError
-from lakesweep.model.files import DeletionReport, FailedDelete, Tally
-from lakesweep.model.run import Lease, Outcome, Phase, Refusal
-from lakesweep.ports.state import BatchState, DueTime, LedgerHeader, PlanHeader
+from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally
+from lakesweep.model.run import Lease, Outcome, Phase, Refusal, Restored
+from lakesweep.ports.state import BatchState, DueTime, LedgerHeader, Notice, PlanHeader, RunFigures
 
 OTHER = replace(TABLE, name="orders")
 
@@ -34,6 +34,13 @@ def a_plan(run_id="r1", **changes):
         created_at=NOON,
     )
     return replace(plan, **changes)
+
+
+BIG = OrphanPlan(
+    head="h", cutoff=NOON, verdicts={}, candidates=Tally(files=2, bytes=2**60), by_kind={}, by_reason={},
+    missing=(), missing_count=0,
+    references=0, matched=0, rows_path="", digest="", engine="inprocess",
+)  # fmt: skip
 
 
 # Runs
@@ -89,6 +96,70 @@ async def test_the_newest_run_of_each_table_is_found_at_once(store):
     assert {table: run["run_id"] for table, run in last.items()} == {TABLE.label: "r4", OTHER.label: "r3"}
     assert set(await store.last_runs([TABLE.label])) == {TABLE.label}
     assert await store.last_runs([]) == {}
+
+
+async def test_the_newest_plan_of_each_table_is_found_at_once(store):
+    ended = {"outcome": Outcome.REFUSED, "phase": Phase.FINISHED, "plan": BIG}
+    await store.start_run(a_run("planned", **ended))
+    await store.save_plan(a_plan("planned"))
+    await store.start_run(a_run("failed", started_at=NOON + MINUTE, **{**ended, "outcome": Outcome.FAILED}))
+    await store.start_run(a_run("under-way", started_at=NOON + 2 * MINUTE))
+    await store.save_plan(a_plan("under-way"))
+    died = a_run("died", started_at=NOON + 3 * MINUTE)
+    await store.start_run(died)
+    await store.save_plan(a_plan("died"))
+    closed = {**run_document(died), "outcome": Outcome.FAILED, "reason": "interrupted: killed", "interrupted": True}
+    assert await store.close_run(closed)
+    await store.start_run(a_run("other", table=OTHER, **ended))
+    unlisted = a_run("unlisted", started_at=NOON + 4 * MINUTE, **{**ended, "plan": replace(BIG, listed=False)})
+    await store.start_run(unlisted)
+    await store.save_plan(a_plan("unlisted"))
+    assert not (await store.run_figures(NOON + 4 * MINUTE))[0].planned
+    found = await store.last_planned()
+    assert {table: run["run_id"] for table, run in found.items()} == {TABLE.label: "planned"}
+    assert await store.last_planned(["umbrella"]) == {}
+    assert set(await store.last_planned(["acme"])) == {TABLE.label}
+
+
+async def test_the_figures_of_runs_come_oldest_first(store):
+    gone = DeletionReport(deleted=Tally(files=1, bytes=2**59))
+    await store.start_run(a_run("new", started_at=NOON + MINUTE, outcome=Outcome.DONE, plan=BIG, deletion=gone))
+    await store.save_plan(a_plan("new"))
+    restored = Restored(of="new", restored=Tally(files=1, bytes=2**58))
+    await store.start_run(a_run("old", outcome=Outcome.FAILED, restored=restored))
+    await store.start_run(a_run("older", started_at=NOON - MINUTE, outcome=Outcome.DONE))
+    await store.start_run(a_run("open", started_at=NOON + MINUTE))
+    assert await store.run_figures(NOON) == [
+        RunFigures(
+            table=TABLE.label,
+            started_at=NOON,
+            planned=False,
+            orphan_bytes=0,
+            deleted_bytes=0,
+            freed_bytes=0,
+            restored_bytes=2**58,
+        ),
+        RunFigures(
+            table=TABLE.label,
+            started_at=NOON + MINUTE,
+            planned=True,
+            orphan_bytes=2**60,
+            deleted_bytes=2**59,
+            freed_bytes=2**59,
+        ),
+    ]
+    assert await store.run_figures(NOON, ["umbrella"]) == []
+    assert len(await store.run_figures(NOON, table=TABLE.label)) == 2
+    assert await store.run_figures(NOON, table=OTHER.label) == []
+
+
+async def test_runs_are_found_by_the_beginning_of_their_id(store):
+    for number, run_id in enumerate(("abc1", "abc2", "b%_c")):
+        await store.start_run(a_run(run_id, started_at=NOON + number * MINUTE))
+    assert [run["run_id"] for run in await store.runs_beginning("abc")] == ["abc2", "abc1"]
+    assert [run["run_id"] for run in await store.runs_beginning("abc", limit=1)] == ["abc2"]
+    assert [run["run_id"] for run in await store.runs_beginning("b%")] == ["b%_c"]
+    assert await store.runs_beginning("%") == []
 
 
 async def test_times_of_any_zone_sort_as_moments(store):
@@ -465,3 +536,26 @@ async def test_a_table_has_one_ledger(store):
 
 async def test_an_open_store_answers_a_ping(store):
     assert await store.ping() is None
+
+
+# Notices
+
+
+async def test_notices_wait_oldest_first_until_they_are_told_or_given_up(store):
+    made = [
+        Notice(id=f"n{n}", table="acme/d/t", created_at=NOON + n * MINUTE, next_try=NOON, body={"id": n, "x": "\u00e9"})
+        for n in (2, 1, 3)
+    ]
+    for notice in (*made, replace(made[0], body={})):  # one of the same id is there already
+        await store.add_notice(notice)
+    assert await store.notices() == sorted(made, key=lambda one: one.created_at)
+    assert await store.notices(limit=1) == [made[1]]
+    first = made[1]
+    assert await store.claim_notice(first, NOON + MINUTE)
+    assert not await store.claim_notice(first, NOON + MINUTE)
+    assert (await store.notices())[0] == replace(first, attempts=1, next_try=NOON + MINUTE)
+    await store.end_notice("n1")
+    await store.end_notice("n2", dead_at=NOON + 5 * MINUTE)
+    assert [one.id for one in await store.notices()] == ["n3"]
+    assert await store.notices(dead=True) == [replace(made[0], dead_at=NOON + 5 * MINUTE)]
+    assert not await store.claim_notice(made[0], NOON)

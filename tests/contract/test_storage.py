@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.builders.stores import StorageSpec
+from tests.builders.stores import ODD_NAMES, StorageSpec
 from tests.servers.s3_stub import s3_stub
 from tests.sim.ports import Process, SimDeleter, SimStorage, SimWriter
 from tests.sim.world import World
@@ -27,33 +27,6 @@ from lakesweep.ports.storage import LISTING_SCHEMA, Storage, Writer
 from lakesweep.storage import memory
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
 from lakesweep.storage.s3.options import S3Options
-
-ODD_NAMES = [
-    "with space",
-    "trailing space ",
-    "hash#1",
-    "what?x=1",
-    "50%",
-    "a%20b",
-    "%2F",
-    "a+b",
-    "a&b",
-    "<tag>",
-    "&amp;",
-    "quote\"and'apostrophe",
-    "ünïcode-ß",
-    "日本語",
-    "emoji-😀",
-    ".hidden",
-    "..double",
-    "_under",
-    "k=v%3Dw",
-    "semi;colon:at@",
-    "tab\there",
-    "line\nbreak",
-    "~tilde~",
-    "\x01control",
-]
 
 
 @dataclass(kw_only=True)
@@ -225,6 +198,24 @@ async def test_stat_and_list_agree(stores):
     assert abs(found.modified_at - row["modified_at"]) <= timedelta(seconds=1)
 
 
+@pytest.mark.parametrize(("one", "other"), [(8, 9), (9, 10), (99, 100), (999, 1000)])
+@pytest.mark.parametrize("name", ["_delta_log/{:020d}.json", "ünï code/snapshot-{}"])
+async def test_two_objects_are_seen_in_one_look_whichever_is_there(stores, name, one, other):
+    await stores.put_many([name.format(number) for number in range(max(0, one - 30), one)] + ["_delta_log/_sidecars/x"])
+    places = stores.at(name.format(one)), stores.at(name.format(other))
+    assert await stores.storage.stat_together(*places) == (None, None)
+    await stores.put(name.format(one), b"123")
+    seen, following = await stores.storage.stat_together(*places)
+    assert following is None
+    stated = await stores.storage.stat(places[0])
+    assert (seen.location, seen.size_bytes, seen.etag) == (places[0], 3, stated.etag)
+    assert abs(seen.modified_at - stated.modified_at) <= timedelta(seconds=1)
+    await stores.put(name.format(other), b"4")
+    assert [one.size_bytes for one in await stores.storage.stat_together(*places)] == [3, 1]
+    await stores.deleter.delete([places[0].raw])
+    assert (await stores.storage.stat_together(*places))[0] is None
+
+
 @pytest.mark.parametrize("ending", ["", "/"])
 async def test_a_root_never_lists_its_neighbours(stores, ending):
     await stores.put("a")
@@ -312,10 +303,11 @@ async def test_deleting_a_missing_object_never_fails_and_touches_nothing(stores)
 
 
 class Judged:
-    """Conditions that know the etags of what was listed, and object to nothing."""
+    """Conditions that know the etags or times of what was listed, and object to nothing."""
 
     def __init__(self, rows: list[dict]) -> None:
         self.etags = {row["path"]: row["etag"] for row in rows if row["etag"]}
+        self.written_ms = {row["path"]: round(row["modified_at"].timestamp() * 1000) for row in rows if not row["etag"]}
 
     async def withheld(self, paths):
         return {}
@@ -325,14 +317,19 @@ class Judged:
 
 
 async def test_an_object_written_anew_since_it_was_listed_stays(stores):
-    """On stores that know etags; where there are none nothing is compared."""
+    """By its etag; a disk has none, there its time tells, also that of an older file that was moved there."""
     names = ["data/a", "data/b \x01", "data/c"]
     await stores.put_many(names)
+    if stores.kind == "local":
+        for name in names:
+            os.utime(stores.at(name).path, (1_700_000_000, 1_700_000_000))
     listed = Judged(await stores.listed())
     for name in names[:2]:
         await stores.put(name, b"written anew")
+    if stores.kind == "local":
+        os.utime(stores.at(names[1]).path, (1_600_000_000, 1_600_000_000))
     answers = await stores.deleter.delete([stores.at(name).raw for name in names], listed)
-    kept = names[:2] if stores.kind != "local" else []
+    kept = names[:2]
     assert [one.fate is DeleteStatus.SPARED for one in answers] == [name in kept for name in names]
     assert await stores.names() == sorted(kept)
 

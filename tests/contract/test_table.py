@@ -1,4 +1,4 @@
-"""What every format's table promises. The three formats and a made-up one run the same suite."""
+"""What every format's table promises. The three formats, a made-up one and the simulator's catalogs run one suite."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from tests.builders.delta import open_table as open_delta
 from tests.builders.iceberg import Lake, later
 from tests.builders.made_up_format import LEDGER, LedgerTable, LedgerWriter
 from tests.builders.paimon_model import ModelTable
+from tests.sim.formats.iceberg import IcebergModel
+from tests.sim.ports import Process, SimStorage
+from tests.sim.product import open_format, table_ref
+from tests.sim.world import START, Rules, World
 
 from lakesweep.cleanup import addresses
 from lakesweep.formats import registry
@@ -184,7 +188,54 @@ class LedgerSubject(InMemory):
         self.place.put("_ledger/9.head", b"{", NOW)
 
 
-@pytest.fixture(params=[IcebergSubject, DeltaSubject, PaimonSubject, LedgerSubject], ids=lambda one: one.__name__[:-7])
+class SimulatedSubject:
+    """Iceberg with the simulator's catalog, which applies commits as a REST server does."""
+
+    client = False
+    now = START + timedelta(days=60)
+
+    def __init__(self, _home: Path):
+        self.world = World(rules=Rules(max_snapshot_age=POLICY.max_snapshot_age.total_seconds() / 3600))
+        self.model = IcebergModel(self.world)
+        self.model.client = self.client
+        self.model.begin()
+        for _ in range(3):
+            self.world.advance(timedelta(hours=1))
+            self.commit()
+        self.world.now = self.now
+        self.process = Process(self.world)
+        self.storage = SimStorage(self.process)
+
+    async def open(self):
+        return await open_format(self.model, self.process).open(table_ref(self.model))
+
+    def commit(self):
+        self.model.append()
+
+    def live(self):
+        view = self.model.table.current
+        return {Location.parse(one.path).match_key for one in view.snapshots[view.refs["main"].snapshot_id].live}
+
+    def stored(self):
+        return sorted(self.world.objects)
+
+    def damage(self):
+        self.world.put(self.model.table.current.path, b"{", "an accident")
+
+    async def read(self, location):
+        return await self.storage.read(location)
+
+
+class SimulatedSwapSubject(SimulatedSubject):
+    """The same with one that only swaps a pointer."""
+
+    client = True
+
+
+SUBJECTS = (IcebergSubject, DeltaSubject, PaimonSubject, LedgerSubject, SimulatedSubject, SimulatedSwapSubject)
+
+
+@pytest.fixture(params=SUBJECTS, ids=lambda one: one.__name__[:-7])
 def subject(request, tmp_path, monkeypatch):
     monkeypatch.setitem(registry.FORMATS, LEDGER, made_up_format.__name__)
     return request.param(tmp_path / "lake")

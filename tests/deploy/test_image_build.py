@@ -46,6 +46,7 @@ def places(tmp_path):
     shutil.rmtree(tmp_path, ignore_errors=True)  # some gigabytes
 
 
+@pytest.mark.soak  # three minutes and some gigabytes; test_image runs what the image runs
 def test_what_the_dockerfile_builds_cleans_a_lake(places):
     need_overlays(places / "tried")
     base = fetched("debian", "bookworm-with-headers", debian)

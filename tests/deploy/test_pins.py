@@ -92,9 +92,12 @@ def test_a_floating_install_is_noticed(command, wrong):
     [
         "requirements.lock",
         "build.lock",
+        "dist.lock",
         "tests/requirements.lock",
         "tests/peers/pypaimon.lock",
         "tests/peers/flink.lock",
+        "tests/peers/airflow.lock",
+        "tests/peers/dagster.lock",
     ],
 )
 def test_every_line_of_a_lock_file_has_one_version_and_a_digest(name):

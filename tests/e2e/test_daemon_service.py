@@ -100,7 +100,7 @@ def test_a_plan_above_its_ceiling_waits_until_it_is_approved(world):
         assert "above ceilings.files" in refused[0]["reason"]
         approved = world.lakesweep("approve", refused[0]["run"])
         assert (approved.returncode, approved.stderr.count("Traceback")) == (0, 0), approved.stderr
-        assert "3 files of acme/d/one may go" in approved.stdout
+        assert "3 files of acme/d/one may be deleted" in approved.stdout
         running.until(lambda: world.clean("acme/d/one"), "the approved plan is not executed")
         assert len(world.lake.orphans_left("acme/d/two")) == 3
         assert running.end(signal.SIGTERM) == 0

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetLocationUpdate
 from tests.builders.iceberg import SCHEMA, LakeTable
-from tests.builders.shared_files import iceberg, run
+from tests.builders.shared_files import borrow, iceberg, run
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup import report
+from lakesweep.daemon import table_locations
 from lakesweep.daemon.app import App
 from lakesweep.model.run import Outcome
 from lakesweep.settings.schema import Settings
@@ -50,26 +51,77 @@ async def test_files_that_another_table_added_outlive_the_staging_tables_expiry(
     assert len(target.refresh().scan().to_arrow()) == 1
 
 
-async def test_a_clone_made_while_planning_stops_the_run(lake):
+@pytest.mark.parametrize(
+    "properties", [{"gc.enabled": "false"}, {"history.expire.max-snapshot-age-ms": "-1"}], ids=["shared", "for ever"]
+)
+async def test_a_table_that_is_never_cleaned_keeps_the_files_it_uses_elsewhere(lake, properties):
+    """Spark's `snapshot` procedure makes such tables: `gc.enabled=false`, over the files of another table."""
+    staging = lake.create("staging")
+    staging.append(1)
+    (path,) = data_files(staging.table)
+    target = lake.catalog.create_table("db.target", SCHEMA, properties=properties)
+    target.add_files([path])
+    staging.table.refresh().delete("id > 0")
+    staging.append(2)
+    for _ in range(2):
+        done = await run(iceberg(lake, **SHORT), "acme/prod/staging")
+        assert done.outcome is Outcome.DONE, done.reason
+        assert [one.table for one in done.lent] == ["acme/prod/target"]
+    assert len(target.refresh().scan().to_arrow()) == 1
+
+
+async def test_a_neighbour_that_lost_a_manifest_keeps_what_the_others_name(lake):
     staging = lake.create("staging")
     staging.append(1)
     (path,) = data_files(staging.table)
     target = lake.catalog.create_table("db.target", SCHEMA)
+    target.add_files([path])
+    kept = {one.manifest_path for one in target.refresh().current_snapshot().manifests(target.io)}
+    target.append(staging.table.scan().to_arrow())
+    for one in target.refresh().current_snapshot().manifests(target.io):
+        if one.manifest_path not in kept:
+            Path(one.manifest_path.removeprefix("file://")).unlink()
     staging.table.refresh().delete("id > 0")
     staging.append(2)
+    done = await run(iceberg(lake, **SHORT), "acme/prod/staging")
+    assert done.outcome is Outcome.DONE, done.reason
+    assert [one.first for one in done.lent] == [path]
+    assert Path(path.removeprefix("file://")).exists()
+
+
+@pytest.fixture
+def asks_anew(monkeypatch):
+    """However slow this machine is now."""
+    monkeypatch.setattr(table_locations, "QUICK_SECONDS", 3600)
+
+
+@pytest.mark.usefixtures("asks_anew")
+@pytest.mark.parametrize("is_new", [False, True], ids=["a known table", "a new table"])
+async def test_a_clone_made_while_planning_stops_the_run(lake, is_new):
+    staging = lake.create("staging")
+    staging.append(1)
+    (path,) = data_files(staging.table)
+    if not is_new:
+        lake.catalog.create_table("db.target", SCHEMA)
+    staging.table.refresh().delete("id > 0")
+    staging.append(2)
+
+    def clone():
+        target = lake.catalog.create_table_if_not_exists("db.target", SCHEMA)
+        target.add_files([path])
+
     async with App.open(iceberg(lake, **SHORT)) as app:
         save_plan = app.state.save_plan
 
         async def saved_then_cloned(header):
             await save_plan(header)
-            await asyncio.to_thread(target.add_files, [path])
-            app.neighbours.forget("acme")
+            await asyncio.to_thread(clone)
 
         app.state.save_plan = saved_then_cloned
         (work,) = await app.resolve("acme/prod/staging")
         done = await app.run(work, execute=True)
     assert (done.outcome, done.refusal.code) == (Outcome.REFUSED, "table_changed")
-    assert len(target.refresh().scan().to_arrow()) == 1
+    assert len(lake.catalog.load_table("db.target").scan().to_arrow()) == 1
 
 
 @pytest.mark.parametrize("lists_left", [True, False])
@@ -96,15 +148,6 @@ async def test_a_moved_table_keeps_its_files_where_another_table_is_now(lake, li
     assert (done.outcome is Outcome.REFUSED) or done.lent == ()
 
 
-def borrow(lake, name):
-    """A commit of the clone that adds a file of the source."""
-    path = lake.directory("acme/d/source") / name
-    add = {"path": f"file://{path}", "partitionValues": {}, "size": 9, "modificationTime": 1, "dataChange": True}
-    log = lake.directory("acme/d/clone") / "_delta_log" / f"{1:020}.json"
-    log.write_text(json.dumps({"add": add}) + "\n")
-    return path
-
-
 @pytest.fixture
 def deltas(tmp_path):
     lake = LocalLake(root=tmp_path)
@@ -120,6 +163,26 @@ async def test_files_of_a_shallow_clone_stay_in_its_source(deltas):
     assert [one.table for one in done.lent] == ["acme/d/clone"], "a person reads in the plan whose clone it is"
 
 
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}},
+        {"metaData": {"id": "c", "partitionColumns": [], "configuration": {"delta.logRetentionDuration": "for ever"}}},
+    ],
+    ids=["unknown feature", "unreadable property"],
+)
+async def test_files_of_a_shallow_clone_that_is_refused_stay_in_its_source(deltas, action):
+    borrowed = borrow(deltas, "part-00000-failed.parquet")
+    log = deltas.directory("acme/d/clone") / "_delta_log" / f"{2:020}.json"
+    log.write_text(json.dumps(action) + "\n")
+    done = await run(Settings.model_validate(deltas.settings()), "acme/d/source")
+    assert (done.outcome, done.plan.candidates.files) == (Outcome.DONE, 2)
+    assert borrowed.exists()
+    refused = await run(Settings.model_validate(deltas.settings()), "acme/d/clone")
+    assert refused.outcome is Outcome.REFUSED, "it is read, not cleaned"
+
+
+@pytest.mark.usefixtures("asks_anew")
 async def test_a_clone_that_is_made_while_its_source_is_planned_stops_the_run(deltas):
     async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
         save_plan = app.state.save_plan
@@ -127,10 +190,45 @@ async def test_a_clone_that_is_made_while_its_source_is_planned_stops_the_run(de
         async def saved_then_cloned(header):
             await save_plan(header)
             borrow(deltas, "part-00000-failed.parquet")
-            app.neighbours.forget("acme")
 
         app.state.save_plan = saved_then_cloned
         (work,) = await app.resolve("acme/d/source")
         done = await app.run(work, execute=True)
     assert (done.outcome, done.refusal.code) == (Outcome.REFUSED, "table_changed")
     assert len(deltas.orphans_left("acme/d/source")) == 3
+
+
+async def test_slow_answers_about_shared_files_are_believed_for_a_while(deltas, monkeypatch):
+    """Else a tenant with very many tables would do nothing but ask."""
+    monkeypatch.setattr(table_locations, "QUICK_SECONDS", -1)
+    monkeypatch.setattr(table_locations, "_REST", 1_000_000)
+    asked = []
+    async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
+        ask = app.neighbours._borrowed_by
+
+        async def counted(*arguments):
+            asked.append(arguments)
+            return await ask(*arguments)
+
+        app.neighbours._borrowed_by = counted
+        for work in await app.resolve("acme/d"):
+            await app.run(work, execute=True)
+    assert len(asked) == 1
+
+
+async def test_what_a_table_uses_counts_while_its_dataset_is_away(deltas):
+    """The clone was the only one that asked; then the disk of its dataset is not there, as if nobody had any table."""
+    clones = deltas.root / "lake" / "acme" / "clones"
+    borrowed = borrow(deltas, "part-00000-failed.parquet")
+    clones.mkdir()
+    deltas.directory("acme/d/clone").rename(clones / "clone")
+    deltas.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
+    async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
+        (clone,) = await app.resolve("acme/c/clone")
+        await app.run(clone, execute=True)
+        clones.rename(deltas.root / "not mounted")
+        (source,) = await app.resolve("acme/d/source")
+        done = await app.run(source, execute=True)
+    assert done.outcome is Outcome.DONE, done.reason
+    assert [one.table for one in done.lent] == ["acme/c/clone"]
+    assert borrowed.exists()

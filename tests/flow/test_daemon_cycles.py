@@ -279,7 +279,7 @@ async def test_an_interrupted_run_is_closed_and_its_table_planned_again(stand):
     stand.cleanup = {"batch_size": 2, "max_concurrent_deletions": 1}
     await stand.start()
     opened = stand.app._adapters.deleter
-    stand.app._adapters.deleter = lambda *which: kill_at(opened(*which), 2)
+    stand.app._adapters.deleter = lambda *which, **more: kill_at(opened(*which, **more), 2)
     with pytest.raises(Killed):
         await stand.run()
     assert len(stand.lake.orphans_left(TABLE)) == 2
@@ -302,8 +302,8 @@ async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_told(stand):
     opened = stand.app._adapters.deleter
     state = stand.app.state
 
-    def slow(*which):
-        deleter = opened(*which)
+    def slow(*which, **more):
+        deleter = opened(*which, **more)
         delete = deleter._inner.delete
 
         async def taken_meanwhile(paths, conditions=None):
@@ -412,7 +412,7 @@ async def test_an_explanation_says_since_when_a_file_waits_and_until_when(stand)
     orphan = str(stand.lake.directory(TABLE) / stand.lake.tables[TABLE].orphans[0])
     before = await stand.app.explain(orphan, target=TABLE)
     assert before.verdict is Verdict.YOUNG
-    assert "no successful run has seen it so yet" in before.sentences[-1]
+    assert "no successful run has seen it unreferenced" in before.sentences[-1]
     await stand.run()
     waiting = await stand.app.explain(orphan, target=TABLE)
     assert (waiting.verdict, waiting.deletable_from) == (Verdict.YOUNG, NOON + 24 * HOUR)

@@ -12,7 +12,7 @@ from tests.builders.delta_neighbours import ROWS, Shared
 
 from lakesweep.formats import avro
 from lakesweep.formats.delta import table as ours
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, Outcome

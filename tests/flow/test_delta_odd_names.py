@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, sweep
 
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.run import Outcome
 
 TRINO = "20260101_101010_00001_abcde-11111111-2222-3333-4444-{:012d}"

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, millis, stored_vector, sweep
 from tests.builders.delta_neighbours import ROWS
 
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 

@@ -68,7 +68,7 @@ async def test_a_stop_from_any_replica_ends_all_sweeps_before_their_next_page(re
     lake, (*apps, elsewhere) = replicas
     pages = Pages(monkeypatch)
     tasks = await sweeping(apps)
-    await pages.until(2 * len(TABLES))
+    await pages.until(len(TABLES))
     hold = Hold(scope="*", since=elsewhere.clock.now(), by="somebody", reason="wrong files go")
     reached = await way(elsewhere.state, elsewhere.settings, hold)
     assert way is holds.pause or len(reached) == len(TABLES)
@@ -90,7 +90,7 @@ async def test_a_stop_of_one_table_leaves_the_others_alone(replicas, monkeypatch
     lake, (*apps, elsewhere) = replicas
     pages = Pages(monkeypatch)
     tasks = await sweeping(apps)
-    await pages.until(2 * len(TABLES))
+    await pages.until(len(TABLES))
     hold = Hold(scope="acme/d/two", since=elsewhere.clock.now(), by="somebody")
     await holds.stop(elsewhere.state, elsewhere.settings, hold)
     pages.goes.set()

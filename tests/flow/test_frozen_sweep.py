@@ -23,7 +23,7 @@ SWEEP = """
     from lakesweep.storage.local import deleter
 
     home, freezes_at, page = sys.argv[1], *map(int, sys.argv[2:])
-    deleter._PAGE = page
+    deleter.PAGE = page
     asked = 0
 
     class Clock:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.references import References
 from lakesweep.ports.table import TableView
+from lakesweep.storage import memory
 
 POLICY = CleanupPolicy(
     max_snapshot_age=timedelta(days=1), min_snapshots_to_keep=1, batch_size=2, max_concurrent_deletions=1
@@ -105,7 +107,7 @@ def _if_there(path: str, commit: Callable[[], object]) -> None:
         commit()
 
 
-async def delta(home: Path, moment: int | None) -> Came:
+async def delta(home: Path, moment: int | None, *, replaced: bool = False, set_back: bool = False) -> Came:
     place = MemoryPlace()
     writer = DeltaWriter(place)
     writer.create(days_ago(40))
@@ -117,7 +119,24 @@ async def delta(home: Path, moment: int | None) -> Came:
         if "old.parquet" in place.names():
             writer.add("old.parquet", write=False)
 
-    faults = Meanwhile(moment=moment, happens=add_again)
+    def convert() -> None:
+        """Another table takes over the files that lie there, as CONVERT TO DELTA does."""
+        nonlocal writer
+        for name in writer.logged():
+            place.delete(f"_delta_log/{name}")
+        writer = DeltaWriter(place, table_id="another")
+        writer.create()
+        writer.add(*(name for name in place.names() if name.endswith(".parquet")), write=False)
+
+    def take_back_the_newest() -> None:
+        """And go on: another commit has its version."""
+        if "old.parquet" in place.names():
+            place.delete(f"_delta_log/{writer.version:020d}.json")
+            writer.version -= 1
+            writer.add("old.parquet", write=False)
+
+    happens = convert if replaced else take_back_the_newest if set_back else add_again
+    faults = Meanwhile(moment=moment, happens=happens)
     root: Any = f"memory://{place.bucket}/lake"
     bench = Bench(root=root, clock=SetClock(NOW), scratch=home / "scratch", faults=faults)
     ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name="t", format=FormatName.DELTA)
@@ -126,15 +145,24 @@ async def delta(home: Path, moment: int | None) -> Came:
     return Came(moments=faults.moments, run=run, lost={path for path, _ in writer.live} - place.names())
 
 
-async def paimon(home: Path, moment: int | None) -> Came:
+async def paimon(home: Path, moment: int | None, *, replaced: bool = False) -> Came:
     with world([Step("append", ("a",)), Step("overwrite", ("a",)), Step("append", ("b",))]) as (table, bench):
         table.stray("old", old=True)
-        faults = bench.faults = Meanwhile(moment=moment, happens=table.restore)
+
+        anew: dict[str, memory.Held] = {}
+
+        def create_anew() -> None:
+            table.recreate()
+            table.append("a")
+            anew.update(table.bucket.objects)
+
+        faults = bench.faults = Meanwhile(moment=moment, happens=create_anew if replaced else table.restore)
         policy = CleanupPolicy(
             max_snapshot_age=timedelta(0), min_snapshots_to_keep=1, batch_size=2, max_concurrent_deletions=1
         )
         run = await bench.run(Counted(handle(table, bench), faults), policy)
-        return Came(moments=faults.moments, run=run, lost=table.lost())
+        other = {key for key, held in anew.items() if table.bucket.objects.get(key) != held}
+        return Came(moments=faults.moments, run=run, lost=table.lost() | other)
 
 
 FORMATS = {"iceberg": iceberg, "delta": delta, "paimon": paimon}
@@ -144,10 +172,12 @@ MOMENTS = {"iceberg": 40, "delta": 20, "paimon": 79}
 
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_a_file_taken_up_again_behind_the_journal_stays(tmp_path, kind):
-    """When everything is written down and the deleter has been called: the latest moment but the request itself."""
+    """When everything is written down and the deleter has been called, and before the last call of the look that it
+    asks for: the latest moments but the request itself."""
     untouched = await FORMATS[kind](tmp_path / "untouched", None)
     assert untouched.run.outcome is Outcome.DONE, untouched.run.reason
-    await _campaign(tmp_path, kind, [number for number, name in enumerate(untouched.moments) if name == "delete"])
+    called = [number for number, name in enumerate(untouched.moments) if name == "delete"]
+    await _campaign(tmp_path, kind, called + ([] if kind == "iceberg" else _last_of_looks(untouched.moments)))
 
 
 @pytest.mark.soak
@@ -170,3 +200,51 @@ async def _campaign(home: Path, kind: str, moments: Iterable[int]) -> None:
             lost[moment] = came.lost
     assert not lost
     assert spared
+
+
+LOOKS = {"irregular", "list", "read", "stat", "stat_together"}
+
+
+@pytest.mark.parametrize("kind", ["delta", "paimon"])
+async def test_a_table_created_anew_at_the_end_of_a_last_look_stays_whole(tmp_path, monkeypatch, kind):
+    """Before the last call of each look behind which a request is sent."""
+    await _created_anew(tmp_path, monkeypatch, kind, _last_of_looks)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["delta", "paimon"])
+async def test_a_table_created_anew_before_any_call_of_the_sweep_stays_whole(tmp_path, monkeypatch, kind):
+    await _created_anew(tmp_path, monkeypatch, kind, lambda names: range(len(names)))
+
+
+async def test_a_commit_that_takes_the_place_of_the_newest_is_heard(tmp_path):
+    """As after a backup that was one commit old: the log has as many versions as before."""
+    untouched = await delta(tmp_path / "untouched", None)
+    lost = {}
+    for moment in (0, untouched.moments.index("delete"), *_last_of_looks(untouched.moments)):
+        came = await delta(tmp_path / str(moment), moment, set_back=True)
+        if came.lost:
+            lost[f"before {untouched.moments[moment]}, {moment}"] = came.lost
+    assert not lost
+
+
+async def _created_anew(
+    home: Path, monkeypatch: pytest.MonkeyPatch, kind: str, moments: Callable[[list[str]], Iterable[int]]
+) -> None:
+    """A log begins with the same names again, and the store compares no etags, as a disk does not."""
+    monkeypatch.setattr(memory.Held, "etag", None)
+    untouched = await FORMATS[kind](home / "untouched", None)
+    lost = {}
+    for moment in moments(untouched.moments):
+        came = await FORMATS[kind](home / str(moment), moment, replaced=True)
+        if came.lost:
+            lost[f"before {untouched.moments[moment]}, {moment}"] = came.lost
+    assert not lost
+
+
+def _last_of_looks(names: list[str]) -> list[int]:
+    """The last call of each question for the head that a deleter asks."""
+    asked = [at for at, name in enumerate(names) if name == "head" and names[at - 1] == "delete"]
+    found = [list(takewhile(lambda one: names[one] in LOOKS, range(at + 1, len(names))))[-1] for at in asked]
+    assert found
+    return found

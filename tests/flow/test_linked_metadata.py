@@ -16,7 +16,7 @@ from tests.builders.iceberg_flow import clean, directory
 from tests.builders.paimon_model import ModelTable
 from tests.builders.stores import LocalStorage
 
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.errors import Indeterminate
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome

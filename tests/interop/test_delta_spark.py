@@ -20,7 +20,7 @@ from tests.peers import delta_spark
 from tests.peers.delta_reader import rebuild
 from tests.peers.delta_spark import DeltaSpark
 
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 

@@ -14,12 +14,11 @@ pytest.importorskip("thrift", reason="needs lakesweep[hive]")
 from pyiceberg.catalog.hive import HiveCatalog
 from tests.builders.iceberg import Lake, LakeTable, later
 from tests.peers.hive_metastore.server import HiveMetastore, hive_metastore
-from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expired
+from tests.unit.iceberg.expiring import OLD, POLICY, Fence, Interrupted, expired
 
 from lakesweep.formats.iceberg.hive import CHECKS_EXPECTED
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local.store import LocalWriter
 
 pytestmark = pytest.mark.xdist_group("catalogs")
 
@@ -76,19 +75,6 @@ class _Lockless:
         key = {"expected_parameter_key": "metadata_location", "expected_parameter_value": expected}
         environment_context.properties |= key
         self._opened.alter_table_with_environment_context(dbname, tbl_name, new_tbl, environment_context)
-
-
-class Interrupted(LocalWriter):
-    """Lets another writer commit while we write our metadata file: after our look at the table, before our swap."""
-
-    def __init__(self, act: Any) -> None:
-        super().__init__()
-        self._acts = [act]
-
-    async def put(self, location: Location, data: bytes, **options: Any) -> Any:
-        if self._acts:
-            self._acts.pop()()
-        return await super().put(location, data, **options)
 
 
 async def open_table(table: LakeTable, writer: Any = None):
@@ -150,3 +136,20 @@ async def test_the_lock_of_another_writer_is_waited_for_and_ours_is_given_back(t
 
         assert held.state == LockState.ACQUIRED
         client.unlock(UnlockRequest(lockid=held.lockid))
+
+
+async def test_every_entry_of_a_metastore_claims_its_place(table: LakeTable, metastore: HiveMetastore):
+    """Tables that are not Iceberg's may lie where they look like ghosts."""
+    from hive_metastore.ttypes import SerDeInfo, StorageDescriptor, Table  # noqa: PLC0415 - as above
+
+    serde = SerDeInfo(
+        name="s", serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe", parameters={"path": "/d"}
+    )
+    place = f"{metastore.warehouse}/plain"
+    stored = StorageDescriptor(cols=[], location=place, serdeInfo=serde, bucketCols=[], sortCols=[], parameters={})
+    plain = Table(tableName="plain", dbName="db", sd=stored, partitionKeys=[], parameters={}, tableType="MANAGED_TABLE")
+    catalog: Any = table.lake.catalog
+    with catalog._client as client:
+        client.create_table(plain)
+    claimed = {one.match_key.rstrip("/") for one in await table.lake.format().claimed()}
+    assert claimed >= {place, "file:///d", Location.parse(table.table.location()).match_key}

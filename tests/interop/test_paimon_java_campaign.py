@@ -22,7 +22,7 @@ TABLES: dict[str, Callable[[Peer, Path], JavaTable]] = {
     "branch": with_branch,
     "lasting changelogs": lambda peer, at: decoupled(peer, at, "none"),
 }
-LOOKS = {"list", "list_part", "parts", "directories", "irregular", "read", "stat"}
+LOOKS = {"list", "list_part", "parts", "directories", "irregular", "read", "stat", "stat_together"}
 MOMENTS = 8
 """Of each table and action, before calls that only look at storage."""
 OTHERS = 5

@@ -88,15 +88,15 @@ def fails(config, lake):
 
 
 def test_an_empty_java_home_is_named(fails, tmp_path):
-    assert fails('engine.kind = "spark"', JAVA_HOME=str(tmp_path)) == (
-        f"Spark needs Java 17 or newer: none in JAVA_HOME={tmp_path}"
-    )
+    told = fails('engine.kind = "spark"', JAVA_HOME=str(tmp_path))
+    assert "apt install openjdk" in told
+    assert told.startswith(f"Spark needs Java 17 or newer: none in JAVA_HOME={tmp_path}")
 
 
 def test_a_path_without_java_is_told_with_what_to_do(fails, tmp_path):
-    assert fails('engine.kind = "spark"', JAVA_HOME=None, PATH=str(tmp_path)) == (
-        "Spark needs Java 17 or newer: none found, set JAVA_HOME or put java on the PATH"
-    )
+    told = fails('engine.kind = "spark"', JAVA_HOME=None, PATH=str(tmp_path))
+    assert "apt install openjdk" in told
+    assert told.startswith("Spark needs Java 17 or newer: none found, set JAVA_HOME or put java on the PATH")
 
 
 @pytest.mark.parametrize(("version", "named"), [("11.0.2", "11.0.2"), ("1.8.0_202", "8.0_202")])
@@ -105,9 +105,9 @@ def test_an_old_java_is_named(fails, tmp_path, version, named):
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     java.chmod(java.stat().st_mode | stat.S_IXUSR)
-    assert fails('engine.kind = "spark"', JAVA_HOME=str(tmp_path)) == (
-        f"Spark needs Java 17 or newer: {java} is {named}"
-    )
+    told = fails('engine.kind = "spark"', JAVA_HOME=str(tmp_path))
+    assert "apt install openjdk" in told
+    assert told.startswith(f"Spark needs Java 17 or newer: {java} is {named}")
 
 
 @pytest.mark.parametrize(

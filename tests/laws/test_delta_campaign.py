@@ -24,8 +24,7 @@ from tests.builders.faults import Faults
 from tests.peers.delta_reader import rebuild
 
 from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
-from lakesweep.formats.delta.table import DeltaTable
+from lakesweep.formats.delta.table import DeltaOptions, DeltaTable, VacuumMode
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome

@@ -360,8 +360,9 @@ async def test_a_writers_action_before_any_call_of_a_cycle_loses_nothing(tmp_pat
 
         faults = Meanwhile(moment, act)
         ends[await world.cycle(faults)] += 1
-        gone = [f"{action} before call {moment} ({counting.calls[moment]}): {what}" for what in world.lost()]
-        if gone and is_inside_a_look(action, counting.calls, moment):
+        calls = faults.calls  # of this cycle: by the names of files, batches and so calls may fall otherwise
+        gone = [f"{action} before call {moment} ({calls[moment]}): {what}" for what in world.lost()]
+        if gone and is_inside_a_look(action, calls, moment):
             too_late, gone = too_late + 1, []
         lost += gone
     record_property("combinations", sum(ends.values()))

@@ -6,11 +6,9 @@ See PaimonPeer.java and pypaimon_peer.py.
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.peers import jars
+from tests.peers.pinned import python_with
 
 _SOURCE = Path(__file__).with_name("PaimonPeer.java")
 _SCRIPT = Path(__file__).with_name("pypaimon_peer.py")
@@ -85,21 +84,7 @@ def shared_python_peer() -> PaimonPeer:
     """pypaimon, likewise."""
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(_running([str(_pypaimon()), str(_SCRIPT)]))
-
-
-def _pypaimon() -> Path:
-    """The Python of a virtualenv that has pypaimon, made once and kept beside the jars."""
-    home = jars.cache_dir() / f"pypaimon-{hashlib.sha256(_PINS.read_bytes()).hexdigest()[:12]}"
-    python = home / "bin" / "python"
-    done = home / ".complete"
-    with jars.locked(jars.cache_dir() / ".pypaimon.lock"):
-        if not done.is_file():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-            install = [str(python), "-m", "pip", "install", "-q", "--require-hashes", "-r", str(_PINS)]
-            subprocess.run(install, check=True)
-            done.touch()
-    return python
+    return stack.enter_context(_running([str(python_with(_PINS)), str(_SCRIPT)]))
 
 
 @contextmanager

@@ -6,6 +6,8 @@ tests on one xdist worker. Spark and pyiceberg meet in an SQLite file: same cata
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +82,7 @@ def session(work: Path, *, memory: str = "1g") -> Iterator[SparkSession]:
     """A local Spark: two cores, loopback only, little memory, nothing written outside `work`."""
     libraries = classpath(*jars("iceberg-spark"), *jars("iceberg-s3"))
     _end_the_jvm()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # our own jobs may run in this session too
     spark = (
         SparkSession.builder.appName("lakesweep-peer")
         .master("local[2]")
@@ -94,7 +97,8 @@ def session(work: Path, *, memory: str = "1g") -> Iterator[SparkSession]:
         .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
+        .config("spark.ui.enabled", "true")  # tests of our own jobs may run in this session, and read its status
+        .config("spark.ui.port", "0")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )

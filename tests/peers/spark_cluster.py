@@ -7,12 +7,16 @@ by one, as machines fail.
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import socket
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
@@ -28,14 +32,19 @@ _START_SECONDS = 180
 class Cluster:
     """One master and some workers. `start` and `kill` may follow each other."""
 
-    def __init__(self, work: Path, *, workers: int = 2, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, work: Path, *, workers: int = 2, environment: dict[str, str] | None = None, hidden: Path | None = None
+    ) -> None:
+        """`hidden` is a directory that the workers do not see: they have an empty one of their own in its place."""
         self.port, self._web = free_port(), free_port()
         self._work = work
+        self._hidden = hidden
         self._count = workers
         self._environment = _environment(work) | (environment or {})
         self._stack = ExitStack()
         self._workers: list[psutil.Process] = []
         self._master: psutil.Process | None = None
+        self._started = 0
 
     @property
     def url(self) -> str:
@@ -47,18 +56,25 @@ class Cluster:
             "master", "org.apache.spark.deploy.master.Master", ["--port", self.port, "--webui-port", self._web],
             ready=lambda: _listens(self.port) and self._alive() == 0,
         )  # fmt: skip
-        for number in range(self._count):
-            arguments = ["--cores", 1, "--memory", "1g", "--webui-port", free_port()]
-            arguments += ["--work-dir", self._work / f"executors-{number}", self.url]
-            joined = number + 1
-            self._workers.append(
-                self._spawn(
-                    f"worker-{number}",
-                    "org.apache.spark.deploy.worker.Worker",
-                    arguments,
-                    ready=lambda joined=joined: self._alive() == joined,
-                )
-            )
+        for _ in range(self._count):
+            self.add_worker()
+
+    def add_worker(self) -> None:
+        """One more. Return when it has joined."""
+        self._started += 1
+        arguments = ["--cores", 1, "--memory", "1g", "--webui-port", free_port()]
+        arguments += ["--work-dir", self._work / f"executors-{self._started}", self.url]
+        name, before = f"worker-{self._started}", self._joined()
+        main = "org.apache.spark.deploy.worker.Worker"
+        self._workers.append(
+            self._spawn(name, main, arguments, ready=lambda: self._joined() > before, hidden=self._hidden)
+        )
+
+    def kill_worker(self) -> None:
+        """The first of them, with its executors, as a machine fails."""
+        worker = self._workers.pop(0)
+        for process in (*_children(worker), worker):
+            _kill(process)
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run Python tasks now: children of a worker that have a Python of their own."""
@@ -75,8 +91,13 @@ class Cluster:
         self._workers, self._master = [], None
         self._stack.close()
 
-    def _spawn(self, name: str, main: str, arguments: list[object], *, ready) -> psutil.Process:
+    def _spawn(
+        self, name: str, main: str, arguments: list[object], *, ready, hidden: Path | None = None
+    ) -> psutil.Process:
         command = [str(HOME / "bin" / "spark-class"), main, "--host", "127.0.0.1", *map(str, arguments)]
+        if hidden is not None:
+            hide = f'mount -t tmpfs tmpfs {shlex.quote(str(hidden))} && exec "$@"'
+            command = ["unshare", "--mount", "sh", "-c", hide, "sh", *command]
         log = self._work / f"{name}.log"
         process = self._stack.enter_context(
             running(command, log=log, ready=ready, seconds=_START_SECONDS, environment=self._environment)
@@ -84,12 +105,25 @@ class Cluster:
         return psutil.Process(process.pid)
 
     def _alive(self) -> int:
-        """How many workers the master counts."""
+        """How many workers the master counts as alive."""
+        return int(self._told().get("aliveworkers", -1))
+
+    def _joined(self) -> int:
+        """How many workers ever came: a dead one is counted among the living for a minute."""
+        return len(self._told().get("workers", ()))
+
+    def _told(self) -> dict[str, Any]:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as answer:
-                return int(json.load(answer)["aliveworkers"])
+                return json.load(answer)
         except OSError:
-            return -1
+            return {}
+
+
+def can_hide() -> bool:
+    """May processes have mounts of their own here?"""
+    command = ["unshare", "--mount", "true"]
+    return shutil.which("unshare") is not None and subprocess.run(command, check=False).returncode == 0
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ class Service:
         return self.result()
 
     @property
+    def pid(self) -> int:
+        """Of the service itself; its JVM and its workers are below it."""
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """How it ended, once it has."""
         return self._process.poll()
@@ -58,12 +64,19 @@ class Service:
 
 
 @contextmanager
-def service(config: Path, log: Path) -> Iterator[Service]:
+def service(config: Path, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Started now, ended by closing its input."""
+    variables = {**os.environ, **(environment or {})}
     command = [sys.executable, "-m", "tests.peers.spark_service", str(config)]
     with log.open("w") as errors:
         process = subprocess.Popen(
-            command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            command,
+            cwd=_REPOSITORY,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
     try:
         yield Service(process)

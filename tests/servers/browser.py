@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _QUIET = (
@@ -31,6 +31,7 @@ def running_browser() -> Iterator[Browser]:
     """One for a test process; every test opens windows of its own."""
     program = chromium()
     assert program, "no Chromium: run `.ci/need browser`"
+    expect.set_options(timeout=60_000)  # a busy machine is slow; what is waited for decides, not the time it takes
     arguments = [*_QUIET, *(["--no-sandbox"] if os.geteuid() == 0 else [])]  # it refuses to sandbox itself as root
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=arguments)

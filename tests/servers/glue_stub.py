@@ -35,9 +35,21 @@ class GlueStub:
                 return (200, {"Table": found}) if found else _error("EntityNotFoundException")
             case "GetDatabase":
                 return 200, {"Database": {"Name": request["Name"]}}
+            case "GetDatabases":
+                names = sorted({database for database, _ in self.tables})
+                return 200, {"DatabaseList": [{"Name": name} for name in names]}
+            case "GetTables":
+                return self._listed(request)
             case "UpdateTable":
                 return self._update(request)
         return _error("InvalidInputException")
+
+    def _listed(self, request: dict[str, Any]) -> _Answer:
+        """One table to a page."""
+        found = [table for (database, _), table in sorted(self.tables.items()) if database == request["DatabaseName"]]
+        at = int(request.get("NextToken", 0))
+        more = {"NextToken": str(at + 1)} if at + 1 < len(found) else {}
+        return 200, {"TableList": found[at : at + 1]} | more
 
     def _update(self, request: dict[str, Any]) -> _Answer:
         self.updates.append(request)

@@ -23,7 +23,8 @@ NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a fault needs to know. `operation` is buckets, list, get, head, put, delete or delete_page."""
+    """What a fault needs to know. `operation` is buckets, list, versions, uploads, parts, get, head, put, copy, delete
+    or delete_page."""
 
     operation: str
     bucket: str
@@ -45,6 +46,12 @@ class S3Stub:
     modified: datetime = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
     encodes: bool = True
     """Does it know EncodingType=url?"""
+    versions: dict[str, list[tuple[str, bytes | None]]] = field(default_factory=dict)
+    """Per bucket the versions of all keys, the newest of a key first; None is a delete marker."""
+    uploads: dict[str, list[tuple[str, list[int]]]] = field(default_factory=dict)
+    """Per bucket the uploads that nobody completed: key and sizes of their parts. An upload's id is its number."""
+    page_size: int = 1000
+    """Of versions, uploads and parts."""
     fault: Fault | None = None
     requests: list[Request] = field(default_factory=list)
 
@@ -67,8 +74,12 @@ class S3Stub:
             "get": self._get,
             "head": self._get,
             "put": self._put,
+            "copy": self._copy,
             "delete": self._delete,
             "delete_page": self._delete_page,
+            "versions": self._list_versions,
+            "uploads": self._list_uploads,
+            "parts": self._list_parts,
         }
         return operations[request.operation](request, self.buckets[request.bucket])
 
@@ -100,6 +111,52 @@ class S3Stub:
             )
         return "".join([*parts, "</ListBucketResult>"])
 
+    def _list_versions(self, request: Request, _objects: dict[str, bytes]) -> web.Response:
+        query, encoded = request.query, request.query.get("encoding-type") == "url"
+        known = [(key, str(number), data) for number, (key, data) in enumerate(self.versions.get(request.bucket, []))]
+        known.sort(key=lambda one: (one[0], int(one[1])))
+        newest = {key: id_ for key, id_, _ in reversed(known)}
+        after = (query.get("key-marker", ""), int(query.get("version-id-marker", -1)))
+        left = [one for one in known if one[0].startswith(query.get("prefix", "")) and (one[0], int(one[1])) > after]
+        page = left[: self.page_size]
+        rows = "".join(_version(_shown(key, encoded), id_, data, newest[key] == id_) for key, id_, data in page)
+        return xml(
+            f"<ListVersionsResult {NAMESPACE}>{'<EncodingType>url</EncodingType>' * encoded}"
+            f"<IsTruncated>{str(len(left) > len(page)).lower()}</IsTruncated>"
+            + (f"<NextKeyMarker>{_shown(page[-1][0], encoded)}</NextKeyMarker>" if page else "")
+            + (f"<NextVersionIdMarker>{page[-1][1]}</NextVersionIdMarker>" if page else "")
+            + f"{rows}</ListVersionsResult>"
+        )
+
+    def _list_uploads(self, request: Request, _objects: dict[str, bytes]) -> web.Response:
+        query, encoded = request.query, request.query.get("encoding-type") == "url"
+        known = sorted((key, number) for number, (key, _) in enumerate(self.uploads.get(request.bucket, [])))
+        after = (query.get("key-marker", ""), int(query.get("upload-id-marker", -1)))
+        left = [one for one in known if one[0].startswith(query.get("prefix", "")) and one > after]
+        page = left[: self.page_size]
+        rows = "".join(
+            f"<Upload><Key>{_shown(key, encoded)}</Key><UploadId>{id_}</UploadId></Upload>" for key, id_ in page
+        )
+        return xml(
+            f"<ListMultipartUploadsResult {NAMESPACE}>{'<EncodingType>url</EncodingType>' * encoded}"
+            f"<IsTruncated>{str(len(left) > len(page)).lower()}</IsTruncated>"
+            + (f"<NextKeyMarker>{_shown(page[-1][0], encoded)}</NextKeyMarker>" if page else "")
+            + (f"<NextUploadIdMarker>{page[-1][1]}</NextUploadIdMarker>" if page else "")
+            + f"{rows}</ListMultipartUploadsResult>"
+        )
+
+    def _list_parts(self, request: Request, _objects: dict[str, bytes]) -> web.Response:
+        key, sizes = self.uploads[request.bucket][int(request.query["uploadId"])]
+        if key != request.key:
+            return error(404, "NoSuchUpload")
+        first = int(request.query.get("part-number-marker", 0))
+        last = min(first + self.page_size, len(sizes))
+        parts = (f"<Part><PartNumber>{at + 1}</PartNumber><Size>{sizes[at]}</Size></Part>" for at in range(first, last))
+        return xml(
+            f"<ListPartsResult {NAMESPACE}><IsTruncated>{str(last < len(sizes)).lower()}</IsTruncated>"
+            f"<NextPartNumberMarker>{last}</NextPartNumberMarker>{''.join(parts)}</ListPartsResult>"
+        )
+
     def _get(self, request: Request, objects: dict[str, bytes]) -> web.Response:
         if request.key not in objects:
             return error(404, "NoSuchKey")
@@ -108,6 +165,8 @@ class S3Stub:
         headers = {"ETag": f'"{etag(data)}"', "Last-Modified": stamp}
         if request.headers.get("if-match", headers["ETag"]) != headers["ETag"]:
             return error(412, "PreconditionFailed")
+        if request.operation == "head":
+            return web.Response(headers={**headers, "Content-Length": str(len(data))})
         if "range" not in request.headers:
             return web.Response(body=data, headers=headers)
         first, last = map(int, request.headers["range"].removeprefix("bytes=").split("-"))
@@ -119,6 +178,18 @@ class S3Stub:
             return error(412, "PreconditionFailed")
         objects[request.key] = request.body
         return web.Response(headers={"ETag": f'"{etag(request.body)}"'})
+
+    def _copy(self, request: Request, objects: dict[str, bytes]) -> web.Response:
+        bucket, _, key = unquote(request.headers["x-amz-copy-source"]).removeprefix("/").partition("/")
+        data = self.buckets.get(bucket, {}).get(key)
+        if data is None:
+            return error(404, "NoSuchKey")
+        if request.headers.get("x-amz-copy-source-if-match", f'"{etag(data)}"') != f'"{etag(data)}"':
+            return error(412, "PreconditionFailed")
+        if request.headers.get("if-none-match") == "*" and request.key in objects:
+            return error(412, "PreconditionFailed")
+        objects[request.key] = data
+        return xml(f"<CopyObjectResult {NAMESPACE}><ETag>&quot;{etag(data)}&quot;</ETag></CopyObjectResult>")
 
     def _delete(self, request: Request, objects: dict[str, bytes]) -> web.Response:
         if request.key in objects and request.headers.get("if-match", "") not in (
@@ -138,6 +209,18 @@ class S3Stub:
             if key not in changed:
                 objects.pop(key, None)
         return delete_errors(changed)
+
+
+def _shown(text: str, encoded: bool) -> str:
+    """As S3 writes it: encoded when it was asked to, else as it is, whether XML can hold it or not."""
+    return quote_plus(text, safe="/") if encoded else escape(text)
+
+
+def _version(key: str, id_: str, data: bytes | None, is_latest: bool) -> str:
+    both = f"<Key>{key}</Key><VersionId>{id_}</VersionId><IsLatest>{str(is_latest).lower()}</IsLatest>"
+    if data is None:
+        return f"<DeleteMarker>{both}</DeleteMarker>"
+    return f"<Version>{both}<Size>{len(data)}</Size></Version>"
 
 
 def _rows(keys: list[str], prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], str | None]:
@@ -206,8 +289,14 @@ async def _understood(raw: web.BaseRequest) -> Request:
         operation = "buckets"
     elif raw.method == "POST" and "delete" in query:
         operation = "delete_page"
+    elif raw.method == "GET" and not key and ("versions" in query or "uploads" in query):
+        operation = "versions" if "versions" in query else "uploads"
+    elif raw.method == "GET" and "uploadId" in query:
+        operation = "parts"
     elif raw.method == "GET" and not key:
         operation = "list"
+    elif raw.method == "PUT" and "x-amz-copy-source" in raw.headers:
+        operation = "copy"
     else:
         operation = raw.method.lower()
     return Request(

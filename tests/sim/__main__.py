@@ -1,9 +1,10 @@
 """Run stories, or replay one.
 
 python -m tests.sim --format iceberg --stories 1000 --workers 2    many, from seed 0 on
-python -m tests.sim --format iceberg --first 7000000 --stories 10  others
+python -m tests.sim --format iceberg --first 10000000 --stories 10 some with a trash, restores, cycles that list nothing
 python -m tests.sim --format iceberg --seed 42                     one, printed; shrunk first if it fails
 python -m tests.sim --service --stories 300                        services of several replicas; --seed 42 replays one
+python -m tests.sim --stories 100000 --out build/sim.json          with its figures in a file: `make sim`
 python -m tests.sim --mutants                                      open holes again and find them, for docs/simulator.md
 """
 
@@ -14,8 +15,10 @@ import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from tests.sim import service_runs, situations
+from tests.sim import service_runs, situations, ways
+from tests.sim.book import Book
 from tests.sim.campaign import Figures, campaign, kept_seeds, tell
 from tests.sim.shrink import shrink
 from tests.sim.story import Result, Step, Story
@@ -26,40 +29,50 @@ FORMATS = ("iceberg", "delta", "paimon")
 def main() -> int:
     """The exit code is 1 if a story failed, or if a situation that has to come up never did."""
     options = _options()
+    out = Path(options.out) if options.out else None
     if options.mutants:
         # Mutants must be there before the product is imported, so in another process.
         command = [sys.executable, "-m", "tests.sim.hunt", "--docs", "--workers", str(options.workers)]
         return subprocess.run(command, check=False).returncode
     if options.service:
         seeds = range(options.first, options.first + options.stories)
-        return service_runs.replay(options.seed) if options.seed is not None else service_runs.run_many(seeds)
+        if options.seed is not None:
+            return service_runs.replay(options.seed, whole=options.whole)
+        return service_runs.run_many(seeds, out)
     formats = [options.format] if options.format else list(FORMATS)
     if options.seed is not None:
         return max(replay(one, options.seed, whole=options.whole) for one in formats)
     first = random.SystemRandom().randrange(10**9, 10**12) if options.random else options.first
-    return max(run_many(one, range(first, first + options.stories), options.workers) for one in formats)
+    book = Book(out, first, options.stories)
+    seeds = range(first, first + options.stories)
+    code = max([run_many(one, seeds, options.workers, book) for one in formats])
+    book.finish(code)
+    return code
 
 
-def run_many(format: str, seeds: range, workers: int) -> int:
+def run_many(format: str, seeds: range, workers: int, book: Book) -> int:
     """A campaign of one format, and the seeds that failed before."""
-    began, said = time.monotonic(), 0.0
-    total = tell(format, kept_seeds(format))
-    told = 0
-    for figures in campaign(format, seeds, workers):
+    said, told = time.monotonic(), 0
+    total = book.known(format) or Figures(format)
+    for figures in campaign(seeds, workers, total):
         for seed, _, failure in figures.failures[told:]:
             print(f"  {format} {seed}: {failure}", file=sys.stderr, flush=True)
         told = len(figures.failures)
         if time.monotonic() - said > 20:
             said = time.monotonic()
-            print(f"  {figures.line()}", file=sys.stderr, flush=True)
-    total.join(figures)
-    print(f"{total.line()}; {time.monotonic() - began:.0f} s, seeds {seeds.start} to {seeds.stop - 1}")
+            left = (len(seeds) - figures.stories) * figures.seconds / figures.stories
+            print(f"  {figures.line()}; about {left / 60:.0f} min left", file=sys.stderr, flush=True)
+            book.write(figures)
+    book.write(total)
+    print(f"{total.line()}; {total.seconds:.0f} s, seeds {seeds.start} to {seeds.stop - 1}")
+    total.join(tell(format, kept_seeds(format)))
     _print_seen(total)
     for kind in dict.fromkeys(kind for _, kind, _ in total.failures):
         seeds_of = [seed for seed, other, _ in total.failures if other == kind]
         print(f"\n{len(seeds_of)} stories failed like this one (seeds {', '.join(map(str, seeds_of[:10]))}):")
         replay(format, seeds_of[0])
-    missing = situations.missing(format, total.seen, total.stories)
+    other_ways = seeds.start >= ways.FIRST
+    missing = situations.missing(format, total.seen, total.stories, other_ways=other_ways)
     for name in missing:
         print(f"this never happened: {name}")
     return 1 if total.failures or missing else 0
@@ -110,6 +123,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="replay this one, and print it")
     parser.add_argument("--service", action="store_true", help="stories of services instead of single cycles")
     parser.add_argument("--mutants", action="store_true", help="hunt the catalogue of mutants instead")
+    parser.add_argument("--out", help="keep the figures in this file; an interrupted campaign goes on from it")
     parser.add_argument("--whole", action="store_true", help="with --seed: do not shrink it")
     return parser.parse_args()
 

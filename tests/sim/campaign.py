@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.sim.garbage import collect_seldom
 from tests.sim.story import Result, Story
 
 SEEDS = Path(__file__).with_name("seeds.txt")
@@ -28,6 +29,8 @@ class Figures:
     calls: int = 0
     deleted: int = 0
     cpu_seconds: float = 0.0
+    seconds: float = 0.0
+    """On the clock, of the whole campaign."""
     outcomes: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, str, str]] = field(default_factory=list)
@@ -83,27 +86,33 @@ def kept_seeds(format: str) -> list[int]:
 
 def tell(format: str, seeds: Iterable[int]) -> Figures:
     """Some stories, here and now."""
-    gc.set_threshold(100_000)  # most of a story's garbage needs no collector, and a story is short
+    collect_seldom()
     figures, began = Figures(format), time.process_time()
     for seed in seeds:
         figures.add(Story(format, seed).run())
+    gc.collect()
     figures.cpu_seconds = time.process_time() - began
     return figures
 
 
-def campaign(format: str, seeds: range, workers: int) -> Iterator[Figures]:
-    """The figures so far, again and again, until all stories are told."""
-    total = Figures(format)
-    chunks = [(format, seeds[at : at + _CHUNK]) for at in range(0, len(seeds), _CHUNK)]
+def campaign(seeds: range, workers: int, total: Figures) -> Iterator[Figures]:
+    """The figures so far, again and again, until all stories are told. Those that `total` has already are not told
+    again: it always has the first ones."""
+    left = seeds[total.stories :]
+    chunks = [(total.format, left[at : at + _CHUNK]) for at in range(0, len(left), _CHUNK)]
+    began = time.monotonic() - total.seconds
+    for figures in _told(chunks, workers):
+        total.join(figures)
+        total.seconds = round(time.monotonic() - began, 1)
+        yield total
+
+
+def _told(chunks: list[tuple[str, range]], workers: int) -> Iterator[Figures]:
     if workers == 1:
-        for one in chunks:
-            total.join(tell(*one))
-            yield total
+        yield from (tell(*one) for one in chunks)
         return
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=200) as pool:
-        for figures in pool.imap_unordered(_tell, chunks):
-            total.join(figures)
-            yield total
+        yield from pool.imap(_tell, chunks)
 
 
 def _tell(work: tuple[str, range]) -> Figures:

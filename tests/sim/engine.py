@@ -27,7 +27,8 @@ from lakesweep.ports.references import Decode, References, ReferenceSource
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import MatchBy
 
-Known = dict[tuple[str, bytes], pa.RecordBatch]
+Known = dict[Any, Any]
+"""What was worked out before: decoded sources, by their very bytes, and rows of pages of a listing."""
 
 
 class _Reference(NamedTuple):
@@ -76,7 +77,7 @@ class PlainEngine:
         """`known` holds what was decoded before, by the source and its very bytes."""
         self._storage = storage
         self._decoder = decoder
-        self._known: dict[tuple[str, bytes], pa.RecordBatch] = {} if known is None else known
+        self._known: Known = {} if known is None else known
 
     async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
         """List, then mark, then judge."""
@@ -89,6 +90,7 @@ class PlainEngine:
         listed = {row[-1] for row in stored}
         judged = _judged(job, stored, held, expired, expired_bare)
         lost = {key: held.path[key] for key, inside in held.inside.items() if inside and key not in listed}
+        lost = lost if common.looks_for_missing(job) else {}
         seen = await self._look_again(job, lost, len(stored)) if lost else set()
         missing = sorted(path for key, path in lost.items() if key not in seen)
         digest = _write(job.rows_path, judged)
@@ -115,10 +117,17 @@ class PlainEngine:
         for shard in listing.shards:
             async with aclosing(shard.rows(self._storage)) as pages:
                 async for page in pages:
-                    columns = [page.column(at).to_pylist() for at in range(4)]
-                    keys = addresses.match_keys(page.column("path"), match_by).to_pylist()
-                    found += zip(*columns, keys, strict=True)
+                    found += self._rows_of(page, match_by)
         return found
+
+    def _rows_of(self, page: pa.RecordBatch, match_by: MatchBy) -> list[tuple[Any, ...]]:
+        known = self._known.get((id(page), match_by))
+        if known is None:
+            columns = [page.column(at).to_pylist() for at in range(4)]
+            keys = addresses.match_keys(page.column("path"), match_by).to_pylist()
+            # With the page itself: as long as it lives nothing else has its id.
+            known = self._known[id(page), match_by] = (page, list(zip(*columns, keys, strict=True)))
+        return known[1]  # type: ignore[no-any-return]
 
     async def _read(self, job: OrphanJob, references: References) -> tuple[list[_Reference], int]:
         match_by, roots = job.layout.match_by, job.roots
@@ -285,5 +294,6 @@ def _findings(
         missing_clash=tuple(clash[:MISSING_SHOWN]),
         unverified=len(held.outside),
         unverified_first=min(held.outside.values(), default=None),
+        unverified_shown=tuple(sorted(held.outside.values())[:MISSING_SHOWN]),
         unreferenced_metadata=tuple(newest_first[:METADATA_SHOWN]),
     )

@@ -29,6 +29,22 @@ def race(number: int) -> Result:
     return Story("iceberg", number * 3 + 1, [*steps, Step("append", 3), Step("cycle", 4)]).run()
 
 
+SCRIPTS = {
+    # A rollback to a snapshot that was to go, and a commit on top of it, between two batches: it went.
+    ("paimon", 205500): [
+        Step(
+            "cycle",
+            3348853107,
+            inner=[
+                Step("roll_back_far", 2749239371, 0, "finish_batch"),
+                Step("as_latest", 2749239373, 0, "finish_batch"),
+            ],
+        )
+    ],
+}
+"""Shrunk stories that lost something, step by step: they stay what they are when writers learn new steps."""
+
+
 def main() -> int:
     """1 if one of them loses something again."""
     numbers = range(int(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) == 3 else RACES
@@ -36,7 +52,10 @@ def main() -> int:
     for number, result in results.items():
         if result.failure or len(numbers) < 10:
             print(f"race {number}: {result.failure or 'nothing was lost'} ({dict(result.outcomes)})")
-    return 1 if any(result.failure for result in results.values()) else 0
+    told = {key: Story(*key, script).run() for key, script in SCRIPTS.items()}
+    for key, result in told.items():
+        print(*key, result.failure or "nothing was lost", dict(result.outcomes))
+    return 1 if any(result.failure for result in (*results.values(), *told.values())) else 0
 
 
 if __name__ == "__main__":

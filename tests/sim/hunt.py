@@ -7,6 +7,7 @@ python -m tests.sim.hunt --docs             all of them, and the table of docs/s
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -16,15 +17,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
-from tests.sim import mutants
+from tests.sim import mutants, profiles
+from tests.sim.garbage import collect_seldom
 from tests.sim.mutants import Mutant
+from tests.sim.tree import tree
 
 STORIES = 2000
 """A mutant that outlives so many is not found."""
 WANTED = 0.95
 """Of those that are not said to be beyond the simulator."""
+_COLLECT = 25
+"""Garbage is looked for after so many stories."""
+KNOWN = Path(__file__).with_name("found_mutants.txt")
 PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
 _NO_PROGRAM = ("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ImportError", "SyntaxError")
 _BEGIN, _END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
@@ -80,13 +87,46 @@ def hunt(mutant: Mutant, stories: int, first: int = 0) -> Hunted:
     """In this process, which is good for nothing else afterwards."""
     began = time.monotonic()
     (mutants.install if mutants.needs_import(mutant) else mutants.apply)(mutant)
-    for number in range(stories):
+    collect_seldom()
+    numbers = list(range(stories))
+    known = known_number(mutant) if not first else None
+    if known is not None:
+        numbers.insert(0, known)  # what found it once finds it again at once, unless something has changed
+    for number in numbers:
         story = mutant.stories[number % len(mutant.stories)]
-        seed = first + number // len(mutant.stories)
+        seed = profiles.seed_of(mutant.profile, first + number // len(mutant.stories))
         failure = tell(story, seed)
+        if number % _COLLECT == 0:
+            gc.collect()
         if failure is not None:
             return Hunted(mutant.name, number + 1, story, seed, failure, time.monotonic() - began)
     return Hunted(mutant.name, stories, seconds=time.monotonic() - began)
+
+
+@cache
+def known() -> dict[str, tuple[str, int]]:
+    """By mutant, the story that found it last."""
+    lines = (line.split() for line in KNOWN.read_text().splitlines() if line and not line.startswith("#"))
+    return {name: (story, int(seed)) for name, story, seed in lines}
+
+
+def known_number(mutant: Mutant) -> int | None:
+    """Which of the stories that are told for a mutant found it last."""
+    story, seed = known().get(mutant.name, ("", 0))
+    if story not in mutant.stories:
+        return None
+    number = profiles.number_of(mutant.profile, seed)
+    return None if number is None else number * len(mutant.stories) + mutant.stories.index(story)
+
+
+def write_known(hunted: Iterable[Hunted]) -> None:
+    """For the next hunt."""
+    told = known() | {one.name: (one.story, one.seed) for one in hunted if one.found}
+    head = (
+        "# The story that found each mutant last: a hunt tells it first. Written by `python -m tests.sim --mutants`.\n"
+    )
+    rows = [f"{name} {story} {seed}\n" for name, (story, seed) in told.items() if name in mutants.catalogue()]
+    KNOWN.write_text(head + "".join(sorted(rows)))
 
 
 def hunt_all(wanted: Sequence[Mutant], stories: int, workers: int) -> Iterator[Hunted]:
@@ -94,6 +134,7 @@ def hunt_all(wanted: Sequence[Mutant], stories: int, workers: int) -> Iterator[H
     early = [one for one in wanted if mutants.needs_import(one)]
     yield from _some([one for one in wanted if one in early], stories, workers)
     import_all()
+    collect_seldom()  # children need not do it each
     yield from _some([one for one in wanted if one not in early], stories, workers)
 
 
@@ -184,20 +225,41 @@ def write_page(hunted: Sequence[Hunted]) -> None:
     PAGE.write_text(f"{before}{_BEGIN}{summary(hunted)}\n\n{table(hunted)}{_END}{after}")
 
 
+class _Kept:
+    """Mutants that were found in this very tree, in a file: a hunt that was stopped goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._tree = path, tree()
+        self.found: dict[str, Hunted] = {}
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            told = json.loads(line)
+            if told.pop("tree") == self._tree and (one := Hunted(**told)).found:
+                self.found[one.name] = one
+
+    def add(self, one: Hunted) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps({"tree": self._tree, **asdict(one)}) + "\n")
+
+
 def main() -> int:
     """Fails if too few are found, or one that was not said to be beyond the simulator is not."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.hunt", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="mutants, or beginnings of their names; all if there is none")
     parser.add_argument("--stories", type=int, default=STORIES)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", default="build/mutants.jsonl", help="what was found, to go on from after a stop")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/simulator.md")
     options = parser.parse_args()
     catalogue = mutants.catalogue()
     names = tuple(options.names)
     wanted = [one for name, one in catalogue.items() if not names or name.startswith(names)]
-    hunted: list[Hunted] = []
-    for one in hunt_all(wanted, options.stories, options.workers):
+    kept = _Kept(Path(options.out))
+    hunted = [one for one in kept.found.values() if one.name in {mutant.name for mutant in wanted}]
+    for one in hunt_all([one for one in wanted if one.name not in kept.found], options.stories, options.workers):
         hunted.append(one)
+        kept.add(one)
+        write_known(hunted)
         story = "" if one.seed is None else f"{one.story} {one.seed}: "
         where = f"{story}{one.failure or catalogue[one.name].beyond or ''}"
         told = "found" if one.found else "BROKEN" if one.broken else "NO PROOF" if one.innocent else "NOT FOUND"

@@ -13,6 +13,10 @@ class Stuck(AssertionError):
     """Everybody waits and nothing will ever happen."""
 
 
+class ReachesOut(BaseException):
+    """The product looks for a real network, past every simulated port. No code may catch it."""
+
+
 class _Waiting:
     """In the place of a selector: instead of sleeping, it moves the time on."""
 
@@ -36,6 +40,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._virtual = 0.0
         self._clock_resolution = 1e-6
         self.on_time = on_time
+        self._made: list[asyncio.Task[Any]] = []
+        self._reached_out: ReachesOut | None = None
         self.set_exception_handler(lambda *_: None)  # what killed processes leave behind is no news
 
     def time(self) -> float:
@@ -56,6 +62,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(exc)
         return future
 
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        """Nobody is found."""
+        raise self._outside(f"looks for {host}:{port}")
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        """Nobody is reached."""
+        raise self._outside(f"connects to {address}")
+
+    def _outside(self, what: str) -> ReachesOut:
+        self._reached_out = self._reached_out or ReachesOut(f"the product {what}: no simulated port leads there")
+        return self._reached_out
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(coro, **options)
+        self._made.append(task)
+        return task
+
+    def _run_once(self) -> None:
+        """As its parent does it, without what has no meaning here."""
+        ready = self._ready
+        if not ready or self._scheduled:
+            super()._run_once()
+            return
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
     def _process_events(self, event_list: Any) -> None:
         pass
 
@@ -66,13 +100,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run to its end, then end whatever is left: the tasks of a process that was killed."""
         asyncio.set_event_loop(self)
         try:
-            return self.run_until_complete(work)
+            answer = self.run_until_complete(work)
+            if self._reached_out is not None:
+                raise self._reached_out
+            return answer
         finally:
-            left = asyncio.all_tasks(self)
-            for task in left:
-                task.cancel()
-            if left:
+            while left := [task for task in self._made if not task.done()]:
+                self._made.clear()
+                for task in left:
+                    task.cancel()
                 self.run_until_complete(asyncio.wait(left))
+            self._made.clear()
             if self._asyncgens:
                 self.run_until_complete(self.shutdown_asyncgens())
             asyncio.set_event_loop(None)

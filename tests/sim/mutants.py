@@ -55,6 +55,8 @@ class Mutant:
     edits: tuple[Edit, ...]
     beyond: str | None = None
     """Why the simulator cannot find it, if it cannot."""
+    profile: str | None = None
+    """What the stories are about that may find it; see profiles.py. Without one, all."""
 
 
 def edit(module: str, where: str, old: str, new: str) -> Edit:
@@ -67,10 +69,17 @@ def body(module: str, where: str, new: str) -> Edit:
     return Edit(module=module, where=where, old=None, new=new)
 
 
-def hole(name: str, what: str, stories: str | Sequence[str], *edits: Edit, beyond: str | None = None) -> Mutant:
+def hole(
+    name: str,
+    what: str,
+    stories: str | Sequence[str],
+    *edits: Edit,
+    beyond: str | None = None,
+    profile: str | None = None,
+) -> Mutant:
     """One entry of the catalogue."""
     told = (stories,) if isinstance(stories, str) else tuple(stories)
-    return Mutant(name=name, hole=what, stories=told, edits=edits, beyond=beyond)
+    return Mutant(name=name, hole=what, stories=told, edits=edits, beyond=beyond, profile=profile)
 
 
 @cache

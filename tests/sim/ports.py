@@ -34,6 +34,7 @@ from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteS
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
 
 SCHEMES = ("s3", "memory")
+_TIME = LISTING_SCHEMA.field("modified_at").type
 
 
 @dataclass
@@ -50,6 +51,8 @@ class Process:
     """Objects in one delete request."""
     deleted: list[str] = field(default_factory=list)
     """What really went by its requests."""
+    took: dict[str, Stored] = field(default_factory=dict)
+    """The same with what each of them was."""
     lost_answers: int = 0
     """Deletes that had their effect and were answered as failed."""
     last_words: int = 0
@@ -97,24 +100,43 @@ class SimStorage:
         """All objects below `root` in key order, page by page: each page shows the store as it is at its time."""
         _check_scheme(root)
         place = root.as_directory().raw
-        after = ""
+        after, page = "", None
         while True:
-            call = await self._enter("list", root.raw if not after else f"{root.raw} after {after}")
-            page: list[tuple[str, Stored]] = []
-            more = False
-            for key, stored in self._world.below(place, after):
-                if key[-1] == "/":
-                    continue
-                if len(page) == self._process.page_rows:
-                    more = True
-                    break
-                page.append((key, stored))
-            await self._leave(call, f"{len(page)} objects{', more to come' if more else ''}")
-            if page:
-                yield _batch(page)
-                after = page[-1][0]
+            target = root.raw if not after else f"{root.raw} after {after}"
+            try:
+                call = await self._process.enter("storage", "list", target)
+            except Fault as fault:
+                if fault.kind != "repeat" or page is None:
+                    raise _storage_error(fault, target) from fault
+                self._world.seen["a page of a listing came twice"] += 1
+                yield page
+                continue
+            page, more, last = self._page(place, after)
+            await self._leave(call, f"{0 if page is None else page.num_rows} objects{', more to come' if more else ''}")
+            if page is not None:
+                yield page
+                after = last
             if not more:
                 return
+
+    def _page(self, place: str, after: str) -> tuple[pa.RecordBatch | None, bool, str]:
+        """The next page, whether more come, and its last key."""
+        size = self._process.page_rows
+        known = self._world.pages.get((place, after, size))
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        page: list[tuple[str, Stored]] = []
+        more = False
+        for key, stored in self._world.below(place, after):
+            if key[-1] == "/":
+                continue
+            if len(page) == size:
+                more = True
+                break
+            page.append((key, stored))
+        found = (_batch(page), more, page[-1][0]) if page else (None, False, after)
+        self._world.pages[place, after, size] = found
+        return found
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
         """Ranges of keys with about as many objects each."""
@@ -175,9 +197,23 @@ class SimStorage:
         await self._leave(call, "not there" if stored is None else "there")
         if stored is None:
             raise NotFound(location.raw, "no such object")
-        return StoredObject(
-            location=location, size_bytes=len(stored.data), modified_at=stored.modified_at, etag=stored.etag
+        modified_at = None if stored.modified_ms is None else stored.modified_at
+        return StoredObject(location=location, size_bytes=len(stored.data), modified_at=modified_at, etag=stored.etag)
+
+    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
+        """Two objects at one moment."""
+        _check_scheme(one)
+        call = await self._enter("stat_together", one.raw)
+        seen = [self._world.objects.get(place.raw) for place in (one, other)]
+        await self._leave(call, " and ".join("not there" if stored is None else "there" for stored in seen))
+        first, second = (
+            stored
+            and StoredObject(
+                location=place, size_bytes=len(stored.data), modified_at=stored.modified_at, etag=stored.etag
+            )
+            for place, stored in zip((one, other), seen, strict=True)
         )
+        return first, second
 
     async def now(self) -> datetime:
         """The store's own clock, which is right."""
@@ -315,6 +351,7 @@ class SimDeleter:
             return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         world.remove(path)
         self._process.deleted.append(path)
+        self._process.took[path] = stored
         world.changed(path, self._process.name)
         return Deleted(path=path, fate=DeleteStatus.DELETED)
 
@@ -350,7 +387,7 @@ def _batch(page: Sequence[tuple[str, Stored]]) -> pa.RecordBatch:
     columns = [
         pa.array(paths, pa.string()),
         pa.array([len(one.data) for one in objects], pa.int64()),
-        pa.array([one.modified_at for one in objects], LISTING_SCHEMA.field("modified_at").type),
+        pa.array([one.modified_ms for one in objects], pa.int64()).view(_TIME),  # None: the store does not say
         pa.array([one.etag for one in objects], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

@@ -5,7 +5,7 @@ Nothing of the product is replaced but its ports. The Iceberg catalog stands in 
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException, ServerError
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -23,10 +24,13 @@ from pyiceberg.table.update import (
     RemoveStatisticsUpdate,
 )
 from tests.builders.cycles import OneEngine
+from tests.builders.surroundings import Alone
 from tests.sim.engine import Known, PlainEngine
 from tests.sim.formats import Model
 from tests.sim.formats.iceberg import CommitRejected, IcebergModel
+from tests.sim.mover import SimMover
 from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
+from tests.sim.ways import USUAL, Ways
 from tests.sim.world import Fault, Rules
 
 from lakesweep.audit.chain_writer import ChainWriter
@@ -36,19 +40,21 @@ from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.cleanup.run_context import Ports, RunContext
+from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
+from lakesweep.formats.iceberg.expire import PlanHolds
 from lakesweep.formats.iceberg.format import IcebergFormat
-from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.unpublished_files import LeaveAll
+from lakesweep.formats.spec import DatasetSpec, LeaveAll
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
 from lakesweep.model.location import Location
-from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.run import CleanupRun
+from lakesweep.model.policy import CleanupPolicy, Deletion
+from lakesweep.model.run import CleanupRun, ListingMode
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.ports.surroundings import Alone, Neighbours
+from lakesweep.model.trash import RunTrash, default_trash
+from lakesweep.ports.surroundings import Neighbours
 from lakesweep.ports.table import Table, TableFormat, TableState
 
 TENANT = TenantId("acme")
@@ -79,13 +85,18 @@ class SimCatalog:
     async def pointer(self, identifier: tuple[str, ...]) -> Pointer:
         name = ".".join(identifier)
 
-        def found() -> Pointer | None:
+        def found(*, stale: bool = False) -> Pointer | None:
             table = self._model.catalog.get(name)
             if table is None:
                 return None
-            view = table.current
+            view, address = table.current, self._model.pointed_at(table)
+            if stale:
+                view = self._model.view_before(table) or view
+                address = view.path
+            if self._model.client:  # it knows an address, and nothing else
+                return Pointer(metadata_location=address)
             return Pointer(
-                metadata_location=view.path,
+                metadata_location=address,
                 properties=view.properties,
                 snapshots=frozenset(view.snapshots),
                 refs={ref_name: ref.snapshot_id for ref_name, ref in view.refs.items()},
@@ -97,7 +108,7 @@ class SimCatalog:
         return pointer
 
     async def commit_style(self) -> CommitStyle:
-        return CommitStyle.SERVER
+        return CommitStyle.CLIENT if self._model.client else CommitStyle.SERVER
 
     async def no_swap(self) -> str | None:
         return None
@@ -108,13 +119,30 @@ class SimCatalog:
         name = ".".join(identifier)
         try:
             call = await self._process.enter("catalog", "commit", name)
+            base = pointer.metadata_location
+            if self._model.client:
+                base = await self._written(name, requirements)
             try:
-                self._apply(name, pointer.metadata_location, requirements, updates)
+                self._apply(name, base, requirements, updates)
             except CommitRejected as exc:
                 raise CommitFailedException(str(exc)) from exc
             await self._process.leave(call, "committed")
         except Fault as fault:
             raise (TimeoutError() if fault.kind == "timeout" else ServerError(fault.kind)) from fault
+
+    async def _written(self, name: str, requirements: Sequence[Any]) -> str:
+        """As pyiceberg commits: look at what is there, write the new metadata file, swap the pointer if that is still
+        what was looked at. Answers with that."""
+        table = self._model.catalog[name]
+        base = table.current
+        for one in requirements:
+            if isinstance(one, PlanHolds):
+                one.validate(TableMetadataUtil.parse_raw(base.stored.data.decode()))
+        await self._process.leave(await self._process.enter("storage", "put", f"metadata of {name}"))
+        if self._model.catalog.get(name) is not table or table.current is not base:
+            self._model.lose_race(table, base, self._process.name)
+            raise CommitFailedException("the pointer has moved")
+        return base.path
 
     def explain(self, exc: BaseException) -> str:
         return str(exc)
@@ -131,6 +159,8 @@ class SimCatalog:
             found = answer()
             await self._process.leave(call, getattr(found, "metadata_location", ""))
         except Fault as fault:
+            if fault.kind == "stale" and not self._process.world.planned:
+                return answer(stale=True)
             raise CatalogUnavailable(f"injected: {fault.kind}") from fault
         return found
 
@@ -177,9 +207,11 @@ def open_format(model: Model, process: Process) -> TableFormat:
     return formats.open_format(spec, SimStorage(process), process, SimWriter(process), LeaveAll())
 
 
-def policy_of(rules: Rules) -> CleanupPolicy:
+def policy_of(rules: Rules, ways: Ways = USUAL) -> CleanupPolicy:
     """The product's policy from the story's rules."""
     return CleanupPolicy(
+        deletion=Deletion.TRASH if ways.trash else Deletion.DELETE,
+        listing_interval=None if ways.interval is None else timedelta(hours=ways.interval),
         dry_run=False,
         grace_period=timedelta(hours=rules.grace),
         max_snapshot_age=timedelta(hours=rules.max_snapshot_age),
@@ -188,6 +220,32 @@ def policy_of(rules: Rules) -> CleanupPolicy:
         confirm_after=timedelta(hours=rules.confirm_after),
         batch_size=rules.batch_size,
     )
+
+
+def table_ref(model: Model) -> TableRef:
+    """The product's name of the model's table."""
+    return TableRef(tenant=TENANT, dataset="prod", name="t", format=FormatName(model.format))
+
+
+def trash_of(model: Model, run_id: str) -> RunTrash:
+    """Where a run moves its files to, if it moves them."""
+    root = Location.parse(model.tenant_root)
+    return RunTrash(place=default_trash(root), root=root, run_id=run_id)
+
+
+def trail(process: Process, state: SimState, label: str, run_id: str) -> Trail:
+    """The audit trail of a run."""
+    chain = ChainWriter(
+        artifacts=ARTIFACTS,
+        table=label,
+        run_id=run_id,
+        key=KEY,
+        storage=SimStorage(process),
+        writer=SimWriter(process),
+        state=state,
+        clock=process,
+    )
+    return Trail(chain=chain, about=ABOUT)
 
 
 class AlwaysOurs:
@@ -204,6 +262,11 @@ _SCRATCH = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir
 """Plans are files. They are small, and in memory."""
 
 
+def _scratch() -> Path:
+    """Of this process: those that hunt mutants are forked, and must not clear away each other's plans."""
+    return Path(_SCRATCH.name, str(os.getpid()))
+
+
 @dataclass
 class Runner:
     """Runs cycles of one process, one after the other, on one state store."""
@@ -213,41 +276,36 @@ class Runner:
     store: Any
     runs: int = 0
     decoded: Known = field(default_factory=dict)
-    scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(dir=_SCRATCH.name)))
+    scratch: Path = field(default_factory=_scratch)
+    ways: Ways = USUAL
 
-    async def cycle(self) -> CleanupRun:
+    @property
+    def run_id(self) -> str:
+        """Of the newest run."""
+        return f"run-{self.runs:04d}"
+
+    async def cycle(self, listing: ListingMode = ListingMode.ALWAYS, *, execute: bool = True) -> CleanupRun:
         """One cycle. What kills the process gets out of here."""
         self.runs += 1
         process, model = self.process, self.model
         model.cycle_begins()
-        run_id = f"run-{self.runs:04d}"
+        run_id = self.run_id
         storage, state = SimStorage(process), SimState(self.store, process)
         source = open_format(model, process)
-        ref = TableRef(tenant=TENANT, dataset="prod", name="t", format=FormatName(model.format))
+        ref = table_ref(model)
         table = await source.open(ref)
         rows = self.scratch / "plans" / f"{run_id}.parquet"
         tenant_root = Location.parse(model.tenant_root)
         engine = PlainEngine(storage=storage, decoder=formats.decoder, known=self.decoded)
         lease = await self.store.acquire_lease(ref.label, process.name, timedelta(days=3650))
+        trash = trash_of(model, run_id) if self.ways.trash else None
         ports = Ports(
             table=table,
             storage=storage,
             engines=OneEngine(engine),
-            deleters=SimDeleters(process, tenant_root),
+            deleters=SimDeleters(process, tenant_root, trash),
             state=state,
-            audit=Trail(
-                chain=ChainWriter(
-                    artifacts=ARTIFACTS,
-                    table=ref.label,
-                    run_id=run_id,
-                    key=KEY,
-                    storage=storage,
-                    writer=SimWriter(process),
-                    state=state,
-                    clock=process,
-                ),
-                about=ABOUT,
-            ),
+            audit=trail(process, state, ref.label, run_id),
             clock=process,
             artifacts=Artifacts(self.scratch),
             surroundings=SimSurroundings(source, table, storage),
@@ -255,11 +313,13 @@ class Runner:
         context = RunContext(
             run_id=run_id,
             tenant_root=tenant_root,
-            policy=policy_of(process.world.rules),
-            execute=True,
+            policy=policy_of(process.world.rules, self.ways),
+            execute=execute,
             fence=AlwaysOurs(),
             fencing_token=lease.token,
             rows_path=str(rows),
+            listing=listing,
+            trash=trash,
         )
         cycle = Cycle(ports, context)
         try:
@@ -268,8 +328,10 @@ class Runner:
             await self.store.release_lease(lease)
 
     def aclose(self) -> None:
-        """Give back the plans of the story."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        """Remove the plans of the story."""
+        for directory, _, names in os.walk(self.scratch):
+            for name in names:
+                Path(directory, name).unlink()
 
 
 @dataclass(frozen=True)
@@ -278,9 +340,13 @@ class SimDeleters:
 
     process: Process
     tenant_root: Location
+    trash: RunTrash | None
 
     def open(self, state: TableState) -> GatedDeleter:
-        return GatedDeleter(SimDeleter(self.process), tenant_root=self.tenant_root, table_roots=state.roots)
+        inner: Any = SimDeleter(self.process)
+        if self.trash is not None:
+            inner = TrashDeleter(SimMover(self.process), inner, self.trash)
+        return GatedDeleter(inner, tenant_root=self.tenant_root, table_roots=state.roots)
 
 
 class SimSurroundings(Alone):

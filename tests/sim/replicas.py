@@ -1,8 +1,8 @@
 """Replicas of the service in a simulated world: the product's composition root, scheduler and leases run unchanged.
 
-Seams are the adapters (stores, engine, catalogs), the state store, the clocks, chance (random ids and jitter) and how
-often an idle scheduler looks around. All replicas share one event loop; what a frozen one was about to do is held back
-until it wakes up, as if its process stood still.
+Seams are the adapters (stores, engine, catalogs), the state store, the clocks, chance (random ids and jitter), the
+memory of the process, and how often an idle scheduler looks around. All replicas share one event loop; what a frozen
+one was about to do is held back until it wakes up, as if its process stood still.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import random
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -33,10 +33,12 @@ from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.daemon import adapters, app, lease, scheduler
 from lakesweep.daemon.app import App
 from lakesweep.daemon.clock import Uptime
+from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.formats import registry as formats
 from lakesweep.model.run import EngineChoice
+from lakesweep.ports.store_rules import AsksRules, NobodyAsks
 from lakesweep.settings.schema import Settings
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.telemetry.metrics import Metrics
@@ -117,7 +119,7 @@ class SimAdapters(adapters.Adapters):
         super().__init__(settings, clock)
         self.process = self._process = clock
 
-    def _opened_storage(self, spec: Any) -> Any:
+    def _opened_storage(self, spec: Any, cache: Any = None) -> Any:
         return (LocalStorage if self._process.world.local_clock else SimStorage)(self._process)
 
     def _opened_writer(self, spec: Any) -> Any:
@@ -130,12 +132,19 @@ class SimAdapters(adapters.Adapters):
         place = self._settings.artifacts
         await GatedTidy(lambda: SimDeleter(self._process), place, (place,)).discard(paths)
 
-    def deleter(self, tenant: str, tenant_root: Any, state: Any, concurrency: int, count: Any) -> GatedDeleter:
+    def deleter(
+        self, tenant: str, tenant_root: Any, state: Any, concurrency: int, count: Any, *, trash: Any = None
+    ) -> GatedDeleter:
+        assert trash is None, "no simulated service has a trash"
         inner = SimDeleter(self._process)
         return GatedDeleter(inner, tenant_root=tenant_root, table_roots=state.roots, count=count)
 
     def inprocess(self, tenant: str, root: Any = None) -> PlainEngine:
         return PlainEngine(storage=self.storage(tenant, root), decoder=formats.decoder)
+
+    def rules(self, tenant: str) -> AsksRules:
+        """No simulated store keeps what was deleted from it, and nobody may ask a real one."""
+        return NobodyAsks()
 
     def choose_engine(self, tenant: str, state: Any, runs: Any, root: Any = None) -> Any:
         return self.inprocess(tenant, root), EngineChoice(kind="inprocess", why="simulated")
@@ -146,6 +155,14 @@ class SimAdapters(adapters.Adapters):
             open_format = self._process.world.open_format
             self._formats[key] = open_format(self, dataset) if open_format else super().format(tenant, dataset)
         return self._formats[key]
+
+
+class _NoMemory(MemoryWatch):
+    """What this real process takes must decide nothing in a story: no run is ended for it."""
+
+    @asynccontextmanager
+    async def watching(self, label: str, run_id: str, stop: asyncio.Event) -> AsyncIterator[None]:
+        yield
 
 
 class SimWorld(World):
@@ -257,20 +274,23 @@ def seams(world: SimWorld, seed: int) -> Iterator[Path]:
         world.failure = world.failure or Lost(f"the product met a bug: {trouble!r}")
         world.failure.__cause__ = trouble
 
-    before = (app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4, random.getstate())
+    before = (app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4)
+    chances, watch = random.getstate(), app.MemoryWatch
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         app.Adapters, app.open_state = SimAdapters, open_state
         lease.time = SimpleNamespace(clock_gettime=steady)
         scheduler.STEP_SECONDS = IDLE_SECONDS
+        app.MemoryWatch = _NoMemory
         _METRICS.count_panic = panicked  # type: ignore[method-assign]
         uuid.uuid4 = lambda: uuid.UUID(int=chance.getrandbits(128), version=4)
         random.seed(seed)
         try:
             yield Path(place)
         finally:
-            app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4 = before[:5]
-            random.setstate(before[5])
+            app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4 = before
+            app.MemoryWatch = watch
+            random.setstate(chances)
 
 
 def settings_of(place: Path, dataset: Mapping[str, Any], cleanup: Mapping[str, Any], **daemon: Any) -> Settings:

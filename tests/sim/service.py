@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.sim import shortcuts
 from tests.sim.formats import Model, open_model
 from tests.sim.product import open_format
 from tests.sim.replicas import REPLICA, Machine, Replica, ServiceLoop, SimWorld, seams, settings_of
@@ -43,7 +44,11 @@ _OPERATIONS = (
     *("", "", "list", "read", "put", "commit", "pointer", "stat", "save_plan", "set_pending_expiry", "set_due"),
     *("delete", "delete", "delete", "begin_batch", "begin_batch", "finish_batch", "acquire_lease", "renew_lease"),
 )
-_INNER = ("writer",) * 4 + ("fault",) * 3 + ("kill", "freeze", "freeze", "slow", "pause", "stop", "settings", "clock")
+_INNER = (
+    ("writer",) * 4
+    + ("fault",) * 3
+    + ("kill", "freeze", "freeze", "slow", "pause", "stop", "settings", "clock", "rush")
+)
 
 
 class ServiceStory:
@@ -67,7 +72,7 @@ class ServiceStory:
 
     def run(self) -> None:
         """From the beginning to the quiet end."""
-        with seams(self.world, self.seed) as place:
+        with shortcuts.taken(), seams(self.world, self.seed) as place:
             loop = ServiceLoop(lambda seconds: self.world.advance(timedelta(seconds=seconds)))
             self.loop = loop
             self.world.frozen = lambda: loop.frozen
@@ -154,6 +159,7 @@ class ServiceStory:
         machine = Machine(self.world, f"replica-{number}.{self.births}")
         machine.page_rows, machine.request_keys = 40, 3
         if number in self.replicas:
+            self.world.seen["a replica was started again"] += 1
             machine.clock_error = self.replicas[number].machine.clock_error
         replica = self.replicas[number] = Replica(machine=machine, settings=self.settings_now)
         self.watch.ruled(machine.name, dry_run=self.settings_now.orphan_cleanup.dry_run)
@@ -207,8 +213,8 @@ class ServiceStory:
                 self.watch.resumed()
             elif name == "approve":
                 await self._approve()
-            elif name == "request":
-                for replica in self._schedulers()[:1]:
+            elif name in ("request", "request all"):
+                for replica in self._schedulers()[: 1 if name == "request" else None]:
                     for table in sorted(replica.scheduler.roster.entries):
                         replica.scheduler.request(table, execute=None, trigger=Trigger(by=TriggeredBy.API, who="x"))
             elif name == "settings":
@@ -379,6 +385,9 @@ class _Adversary(Adversary):
             return 0
         elif event.name == "slow":
             return chance.choice((1, 15, 45, 70, 300))
+        elif event.name == "rush":
+            await story._operate("request all")
+            return 20
         else:
             await story._operate(event.name)
         return None

@@ -26,6 +26,16 @@ _RARE = (
     "kill before state.finish_batch",
     "the process stands still before storage.delete",
 )
+_RARE_OF: dict[str, tuple[str, ...]] = {
+    "iceberg": (
+        "add an old path again, during a cycle",
+        "a neighbour uses our files, during a cycle",
+        "a file is named by an address that nobody here knows",
+        "the catalog answers with more than its metadata file has",
+    ),
+    "delta": ("restore, during a cycle", "clone, during a cycle"),
+    "paimon": ("roll_back_far, during a cycle", "a live file is missing", "the product dropped partitions"),
+}
 REQUIRED: dict[str, tuple[str, ...]] = {
     "iceberg": (
         *_COMMON,
@@ -41,7 +51,25 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 }
 
 
-def missing(format: str, seen: Counter[str], stories: int) -> list[str]:
+_OTHER_WAYS = (
+    "a cycle without a listing",
+    "a cycle without a listing, and something came between",
+    "a plan without a listing was compared",
+    "a run was taken back",
+    "a page of a listing came twice",
+    "fault before storage.copy",
+    "fault after storage.copy",
+    "kill after storage.copy",
+)
+"""Where stories draw other ways to run the product: see ways.py."""
+_CLIENT = ("a metadata file whose commit lost the race", "fault before catalog.pointer")
+
+
+def missing(format: str, seen: Counter[str], stories: int, *, other_ways: bool = False) -> list[str]:
     """Those that never came up, of those that have to in so many stories."""
-    wanted = (*(REQUIRED[format] if stories >= STORIES else ()), *(_RARE if stories >= MANY else ()))
+    wanted = REQUIRED[format] if stories >= STORIES else ()
+    if stories >= MANY:
+        wanted = (*wanted, *_RARE, *_RARE_OF[format])
+    if stories >= STORIES and other_ways:
+        wanted = (*wanted, *_OTHER_WAYS, *(_CLIENT if format == "iceberg" else ()))
     return [name for name in wanted if not seen[name]]

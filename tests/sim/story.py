@@ -14,31 +14,45 @@ import random
 import secrets
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import structlog
+from tests.sim import profiles, shortcuts
+from tests.sim import ways as ways_of_running
 from tests.sim.formats import Model, open_model
+from tests.sim.formats.iceberg import IcebergModel
 from tests.sim.loop import Stuck, VirtualLoop
+from tests.sim.operator import Operator
 from tests.sim.oracle import Oracle
 from tests.sim.ports import Process
 from tests.sim.product import Runner
+from tests.sim.taking_back import files_of, take_back
 from tests.sim.world import Adversary, Call, Event, Fault, Killed, Lost, Rules, World
 
 from lakesweep.model.errors import LakesweepError
-from lakesweep.model.run import CleanupRun
+from lakesweep.model.run import CleanupRun, ListingMode
 from lakesweep.state.memory import MemoryStateStore
 
+T = TypeVar("T")
 pa.set_cpu_count(1)  # small files are read sooner without handing them to threads
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 FAULTS = ("unavailable", "timeout", "throttled", "denied", "partial")
-_QUIET_ENDS = 3
+_TAKE_BACK = "take a run back"
+_QUIET_ENDS = 6
 """Of so many stories one goes on until all is quiet. It takes half of a story's time, and is about waste, not loss."""
-_CALL_SECONDS = 0.05
+_SWEEPING = "sweeping: "
+"""Before an operation: only those count that come once files are being deleted."""
+_OFTEN = (_SWEEPING, "delete", "begin_batch", "finish_batch", "recall")
+"""Calls that come more than once in a cycle."""
+_LEANS = 0.6
+"""How often a step is one of those that the story is about."""
+_CALL = timedelta(seconds=0.05)
 """What every call of the product takes."""
 
 
@@ -90,13 +104,22 @@ class Story(Adversary):
         self._replayed = script
         self._rng = random.Random(f"{format} {seed}")
         self.script: list[Step] = []
-        self.world = World(rules=_rules(random.Random(f"rules {format} {seed}")), tracing=tracing)
+        self._profile = profiles.of(seed)
+        self._falls_quiet = random.Random(f"end {seed}").randrange(_QUIET_ENDS) == 0
+        rules = _rules(random.Random(f"rules {format} {seed}"))
+        if self._profile.small_batches:
+            rules = replace(rules, batch_size=2 - seed % 2, confirm_after=0)
+        self.world = World(rules=rules, tracing=tracing)
         self.world.adversary = self
         self.model: Model = open_model(format, self.world)
+        ways = ways_of_running.of(format, seed)
+        if isinstance(self.model, IcebergModel):
+            self.model.client = ways.client
         self.oracle = Oracle(self.world, self.model)
         self.process = Process(self.world)
         self.store = MemoryStateStore(self.process)
-        self.runner = Runner(self.model, self.process, self.store)
+        self.runner = Runner(self.model, self.process, self.store, ways=ways)
+        self.operator = Operator(ways, self.world, self.runner)
         self.outcomes: Counter[str] = Counter()
         self._deleted = 0
         self._cycle: Step | None = None
@@ -107,7 +130,7 @@ class Story(Adversary):
     def run(self) -> Result:
         """Tell it. A failure is in the result; nothing is raised."""
         failure: str | None = None
-        with _deterministic(self.world, self.seed):
+        with shortcuts.taken(), _deterministic(self.world, self.seed):
             try:
                 self._tell()
             except (Lost, Stuck) as exc:
@@ -137,8 +160,11 @@ class Story(Adversary):
     def _tell(self) -> None:
         shape = random.Random(f"shape {self.format} {self.seed}")
         self.process.page_rows = shape.choice([5, 1000, 1000])
+        if self.operator.ways.repeats:
+            self.process.page_rows = 2
         self.process.request_keys = shape.choice([2, 1000, 1000])
         self.world.random = random.Random(shape.getrandbits(32))
+        self.world.ageless = self._profile.ageless and not self._falls_quiet
         self.model.begin()
         if self._replayed is None:
             for _ in range(self._rng.randrange(2, 7)):
@@ -150,24 +176,30 @@ class Story(Adversary):
         else:
             for step in self._replayed:
                 self._do(step)
-        if self.seed % _QUIET_ENDS == 0:
+        if self._falls_quiet:
             self._end(shape)
 
     def _next(self, *, quiet: bool = False) -> Step:
         rng = self._rng
         kind = rng.random()
         seed = rng.getrandbits(32)
+        if self.operator.wants_back(seed):
+            return Step(_TAKE_BACK, seed)
         if kind < 0.25:
             return Step("wait", seed)
         if kind < 0.45 and not quiet:
             return Step("cycle", seed)
-        possible = [*self.model.steps(), *self.model.revivals()]
+        possible: Sequence[str] = [*self.model.steps(), *self.model.revivals()]
+        if self._profile is not profiles.ANY and rng.random() < _LEANS:
+            possible = self._profile.leaning(self.format, possible)
         return Step(rng.choice(possible), seed)
 
     def _do(self, step: Step) -> None:
         world = self.world
         if step.name == "cycle":
             self._run_cycle(step)
+        elif step.name == _TAKE_BACK:
+            self._take_back(step)
         elif step.name == "wait":
             self.script.append(step)
             self._wait(step.seed)
@@ -208,31 +240,73 @@ class Story(Adversary):
             self._plan = self._interruptions(step) if self._replayed is None else list(step.inner)
         else:
             self._plan = []
-        self._cycle, self._counts, self._phase = told, Counter(), "planning"
+        self._counts, self._phase = Counter(), "planning"
         process = self.process
         process.alive, process.deleted, process.lost_answers, process.last_words = True, [], 0, 0
+        process.took = {}
         first = self.world.calls
         self.world.say(process.name, "a cycle begins")
-        self.world.cycling = True
-        loop = VirtualLoop(lambda seconds: self.world.advance(timedelta(seconds=seconds)))
-        try:
-            run = loop.run(self.runner.cycle())
-        except BaseException as exc:
-            if isinstance(exc, KeyboardInterrupt) or (process.alive and not isinstance(exc, LakesweepError)):
-                raise
-            # What a cycle cannot write down even at its beginning, the service reports and tries again.
-            outcome = f"failed: {exc}" if process.alive else "killed"
-        else:
+        listing = self.operator.listing(step.seed if step else None)
+        full = self._full_plan() if listing is ListingMode.NEVER and not self._plan else None
+        self._cycle, self.world.cycling = told, True
+        run, outcome = self._ran(self.runner.cycle(listing))
+        if run is not None:
             outcome = self._outcome(run)
-        self._cycle, self.world.cycling = None, False
+            self.operator.compare(full, run, alone=not (told and told.inner))
+        self._cycle, self.world.cycling, self.world.planned = None, False, False
         self._last_calls = max(20, self.world.calls - first)
         self.oracle.check_told(process.deleted, whole=outcome == "done" and not process.lost_answers)
+        self.operator.cycle_ended(self.runner.run_id, process.took)
         self._deleted += len(process.deleted)
         self.outcomes[outcome] += 1
         self.world.say(process.name, "the cycle ends", outcome)
         if outcome.startswith("refused ref_"):
             self.model.restore()
         return outcome
+
+    def _ran(self, work: Coroutine[Any, Any, T]) -> tuple[T | None, str]:
+        """What it answers, or how it ended."""
+        loop = VirtualLoop(lambda seconds: self.world.advance(timedelta(seconds=seconds)))
+        try:
+            return loop.run(work), ""
+        except BaseException as exc:
+            if isinstance(exc, KeyboardInterrupt) or (self.process.alive and not isinstance(exc, LakesweepError)):
+                raise
+            # What a cycle cannot write down even at its beginning, the service reports and tries again.
+            return None, f"failed: {exc}" if self.process.alive else "killed"
+
+    def _full_plan(self) -> CleanupRun | None:
+        """What a cycle with a listing would do now."""
+        return self._ran(self.runner.cycle(execute=False))[0]
+
+    def _take_back(self, step: Step) -> None:
+        """Once with interruptions, then until it is done."""
+        if not self.operator.taken:
+            return
+        told, process = Step(step.name, step.seed), self.process
+        self.script.append(told)
+        run_id, took = self.operator.choose(step.seed)
+        files = set(self._ran(files_of(self.runner, run_id))[0] or ())
+        wanted = self.operator.restorable(run_id, {path: one for path, one in took.items() if path in files})
+        self._plan = self._troubles(step.seed) if self._replayed is None else list(step.inner)
+        for number in range(2):
+            self._cycle, self._counts, self._phase = (None if number else told), Counter(), "taking back"
+            self.world.say("operator", f"{run_id} is taken back")
+            _, outcome = self._ran(take_back(self.runner, run_id, sorted(wanted)))
+            process.alive, self._plan, self._cycle = True, [], None
+        if outcome:
+            raise Lost(f"in a quiet world {run_id} cannot be taken back: {outcome}")
+        self.operator.check_back(run_id, wanted)
+
+    def _troubles(self, seed: int) -> list[Step]:
+        """What comes between a restore and its end."""
+        rng = random.Random(f"trouble {seed}")
+        names = [rng.choice(["kill", "writer", f"fault {rng.choice(FAULTS)}"]) for _ in range(rng.choice([0, 1, 2]))]
+        on = ("copy", "copy", "delete", "begin_batch", "put", "stat")
+        return [
+            Step(one, rng.getrandbits(32), rng.choice([0, 0, 1, 2]), rng.choice(on), rng.random() < 0.4)
+            for one in names
+        ]
 
     def _outcome(self, run: CleanupRun) -> str:
         process = self.process
@@ -251,6 +325,8 @@ class Story(Adversary):
         found = []
         # A fault while planning ends most cycles: some leave that part alone, so that the rest is met often enough.
         operations = _LATE[self.format] if rng.random() < 0.6 else _OPERATIONS[self.format]
+        if self.operator.ways.trash:
+            operations = (*operations, "copy", "copy")
         for _ in range(rng.choice([0, 1, 2, 3, 4, 6])):
             kind = rng.random()
             name = "writer" if kind < 0.5 else f"fault {rng.choice(FAULTS)}" if kind < 0.75 else ""
@@ -258,38 +334,55 @@ class Story(Adversary):
             on, at = rng.choice(operations), rng.choice([0, 0, 0, 0, 1, 1, 2, 4])
             if name == "writer" and rng.random() < 0.6:
                 on, at = "", rng.randrange(self._last_calls)
+            if name == "writer" and self._profile.between:
+                on = rng.choice(self._profile.between)
+                at = rng.choice([0, 0, 1, 2, 3, 5, 8]) if on.startswith(_OFTEN) else 0
             found.append(Step(name, rng.getrandbits(32), at, on, rng.random() < 0.35))
+        if self._profile.wrong_clocks and rng.random() < 0.5:
+            found.append(Step("clock", rng.getrandbits(32)))
         cuts = random.Random(f"cut {step.seed}")  # of its own, so that the stories of older seeds stay what they were
         if cuts.random() < 0.2:
             found.append(Step("fault cut", cuts.getrandbits(32), cuts.choice([0, 1, 2, 3, 5, 8, 13, 21, 34]), "read"))
+        if self.operator.ways.stale and cuts.random() < 0.5:
+            found.append(Step("fault stale", cuts.getrandbits(32), cuts.choice([0, 0, 1, 1, 2, 3]), "pointer"))
+        if self.operator.ways.repeats and cuts.random() < 0.6:
+            found.append(Step("fault repeat", cuts.getrandbits(32), cuts.randrange(1, 12), "list"))
         return found
 
     # ---- the adversary
 
-    async def before(self, call: Call) -> None:
-        self.world.now += timedelta(seconds=_CALL_SECONDS)
+    def before(self, call: Call) -> None:
+        self.world.now += _CALL
         if self._cycle is None:
             return
-        self._counts[""] += 1
-        self._counts[call.operation] += 1
+        counts = self._counts
+        counts[""] += 1
+        counts[call.operation] += 1
         self._enter_phase(call)
+        if self._phase == "sweeping":
+            counts[_SWEEPING + call.operation] += 1
         if self._plan:
             self._interrupt(call, after=False)
 
-    async def after(self, call: Call) -> None:
+    def after(self, call: Call) -> None:
         if self._cycle is not None and self._plan:
             self._interrupt(call, after=True)
 
     def _interrupt(self, call: Call, *, after: bool) -> None:
-        due = [
-            one
-            for one in self._plan
-            if one.after == after and (not one.on or one.on == call.operation) and one.at == self._counts[one.on] - 1
-        ]
+        due = [one for one in self._plan if one.after == after and self._is_at(one, call)]
         for one in due:
             self._plan.remove(one)
         for one in due:
             self._happen(one, call)
+
+    def _is_at(self, one: Step, call: Call) -> bool:
+        if (
+            one.on
+            and one.on != call.operation
+            and not (self._phase == "sweeping" and one.on == _SWEEPING + call.operation)
+        ):
+            return False
+        return one.at == self._counts[one.on] - 1
 
     def _happen(self, one: Step, call: Call) -> None:
         where = f"{'after' if one.after else 'before'} {call.port}.{call.operation}"
@@ -319,10 +412,14 @@ class Story(Adversary):
 
     def _meanwhile(self, one: Step, where: str) -> None:
         """Another writer's step. What brings dead files back only comes where the product can still notice."""
-        late = self.process.last_words and not where.endswith("before catalog.pointer")
+        # Behind everything that is read to answer the last question, the catalog is asked for its pointer once more.
+        noticed = ("before catalog.pointer", "before storage.read") if self.format == "iceberg" else ()
+        late = self.process.last_words and not where.endswith(noticed)
         revivals = [] if one.after or late else list(self.model.revivals())
         possible = [*self.model.steps(), *revivals]
-        name = one.name or random.Random(one.seed ^ 1).choice(possible)
+        chance = random.Random(one.seed ^ 1)
+        leans = self._profile is not profiles.ANY and chance.random() < _LEANS
+        name = one.name or chance.choice(self._profile.leaning(self.format, possible) if leans else possible)
         if name not in possible:
             return
         self._record(replace(one, name=name), f"a writer's step while {self._phase}")
@@ -352,6 +449,7 @@ class Story(Adversary):
         elif call.operation == "begin_batch":
             phase = "sweeping"
         self._phase = phase
+        self.world.planned = phase not in ("planning", "listing", "listed")
 
 
 _SWEEP = ("delete", "delete", "delete", "begin_batch", "finish_batch", "update_run")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.sim import mutants
+from tests.sim import hunt, mutants
 
 AT_LEAST = 80
 
@@ -22,6 +22,11 @@ def test_a_mutant_applies(mutant):
 def test_there_are_enough_mutants():
     assert len(mutants.catalogue()) >= AT_LEAST
     assert {story for one in mutants.catalogue().values() for story in one.stories} == {*mutants.ALL, *mutants.SERVICE}
+
+
+def test_a_story_that_found_a_mutant_is_one_that_is_told_for_it():
+    numbers = {name: hunt.known_number(mutants.catalogue()[name]) for name in hunt.known()}
+    assert [name for name, number in numbers.items() if number is None or number >= hunt.STORIES] == []
 
 
 def test_a_mutant_whose_target_is_gone_says_so():
@@ -73,3 +78,15 @@ def test_every_mutant_can_be_applied_to_what_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_processes_that_hunt_at_once_do_not_share_their_plans():
+    program = (
+        "import os\n"
+        "from tests.sim.product import _scratch\n"
+        "if os.fork():\n"
+        "    os.wait()\n"
+        "print(_scratch(), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == 2

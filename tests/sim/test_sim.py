@@ -1,16 +1,19 @@
-"""A thousand stories of each format with fixed seeds, the seeds that failed once, and the simulator's own laws.
+"""A thousand stories of each format with fixed seeds, some of services, those that failed once, the simulator's laws.
 
 Stories run in a process of their own: the simulator takes over names, jitter and logs of the whole process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.sim.loop import ReachesOut, VirtualLoop
 
 STORIES = 1000
 ROOT = Path(__file__).parents[2]
@@ -27,13 +30,40 @@ def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProce
 def test_no_story_loses_anything(format):
     done = simulate("--format", format, "--stories", str(STORIES))
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5000:]
+    assert "leaked" not in done.stderr
 
 
-@pytest.mark.parametrize("format", ["iceberg", "delta", "paimon"])
-def test_a_seed_tells_the_same_story_in_every_process(format):
-    one, other = (simulate("--format", format, "--seed", "7", hash_seed=seed) for seed in ("1", "2"))
-    assert "a cycle begins" in one.stdout
+@pytest.mark.timeout(300)
+def test_no_story_with_a_trash_or_without_listings_loses_anything():
+    done = simulate("--first", "10000000", "--stories", "60")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5000:]
+
+
+@pytest.mark.timeout(300)
+def test_no_story_of_a_service_loses_anything():
+    done = simulate("--service", "--stories", "9")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5000:]
+
+
+@pytest.mark.parametrize(
+    "kind", [("--format", "iceberg"), ("--format", "delta"), ("--format", "paimon"), ("--service",)]
+)
+def test_a_seed_tells_the_same_story_in_every_process(kind):
+    one, other = (simulate(*kind, "--seed", "7", hash_seed=seed) for seed in ("1", "2"))
+    assert "storage.list" in one.stdout
     assert one.stdout == other.stdout
+
+
+ORDER = """
+from tests.sim.story import Story
+one, other = ([Story("iceberg", seed).run().calls for seed in order] for order in ((0, 1), (1, 0)))
+print(one == other[::-1])
+"""
+
+
+def test_a_seed_tells_the_same_story_after_any_other():
+    done = subprocess.run([sys.executable, "-c", ORDER], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_an_expiry_that_is_overtaken_at_its_commit_deletes_no_file():
@@ -41,6 +71,17 @@ def test_an_expiry_that_is_overtaken_at_its_commit_deletes_no_file():
         [sys.executable, "-m", "tests.sim.found"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_story_that_looks_for_a_real_network_ends_with_that():
+    async def asks():
+        with suppress(BaseException):
+            await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", 9)
+
+    loop = VirtualLoop()
+    with pytest.raises(ReachesOut, match=r"127\.0\.0\.1"):
+        loop.run(asks())
+    loop.close()
 
 
 LOSES = """

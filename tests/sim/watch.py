@@ -234,7 +234,10 @@ class Watch:
         watch, world = self, self.world
 
         async def acquire_lease(table: str, owner: str, ttl: timedelta) -> Any:
+            held = state._leases.get(table)
             granted = await acquire(table, owner, ttl)
+            if granted is not None and held is not None and held.owner != owner and world.now < held.expires_at:
+                world.failure = world.failure or Lost(f"{owner} was given {table} while {held.owner} held it")
             if granted is not None:
                 before, watch.holder[table] = watch.holder.get(table), world.caller
                 watch.had.add(world.caller)

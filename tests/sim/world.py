@@ -10,10 +10,11 @@ import hashlib
 import random
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zlib import crc32
 
 START = datetime(2026, 1, 5, 8, 0, 0, tzinfo=UTC)
 
@@ -25,8 +26,9 @@ class Killed(BaseException):
 class Fault(Exception):
     """A call that goes wrong. Raised by an adversary; ports turn it into what their real ones raise.
 
-    `kind` is `unavailable`, `timeout`, `throttled`, `denied`, `partial` (of a delete, only a part is done) or `cut` (of
-    a read, only the beginning comes)."""
+    `kind` is `unavailable`, `timeout`, `throttled`, `denied`, `partial` (of a delete, only a part is done), `cut` (of
+    a read, only the beginning comes), `repeat` (of a listing, the last page comes again) or `stale` (a catalog
+    answers what was true a commit ago)."""
 
     def __init__(self, kind: str = "unavailable") -> None:
         super().__init__(kind)
@@ -40,10 +42,11 @@ class Lost(AssertionError):
 class Stored:
     """One object as it was written. Never changed: another content is another Stored, so `is` compares bytes."""
 
-    __slots__ = ("_etag", "data", "modified_at", "who")
+    __slots__ = ("_etag", "data", "modified_at", "modified_ms", "who")
 
     def __init__(self, data: bytes, modified_at: datetime, who: str) -> None:
         self.data, self.modified_at, self.who = data, modified_at, who
+        self.modified_ms: int | None = round(modified_at.timestamp() * 1000)
         self._etag: str | None = None
 
     @property
@@ -93,12 +96,13 @@ class Call:
 
 
 class Adversary:
-    """What may happen around every call of the product. This one does nothing."""
+    """What may happen around every call of the product. This one does nothing. One that lets time pass for others
+    meanwhile answers with something to wait for."""
 
-    async def before(self, call: Call) -> None:
+    def before(self, call: Call) -> Awaitable[None] | None:
         """May do another writer's step, wait, or raise (a fault, Killed) before the call has its effect."""
 
-    async def after(self, call: Call) -> None:
+    def after(self, call: Call) -> Awaitable[None] | None:
         """The same between the effect and its answer."""
 
 
@@ -123,8 +127,14 @@ class World:
     watchers: list[Watcher] = field(default_factory=list)
     cycling: bool = False
     """Is a cycle of the product under way?"""
+    planned: bool = False
+    """Has that cycle looked at the tables around for the last time?"""
+    ageless: bool = False
+    """Does the store say nothing about the age of some objects?"""
     calls: int = 0
     names: int = 0
+    pages: dict[tuple[str, str, int], Any] = field(default_factory=dict)
+    """What listings found, by place, beginning and size of a page. Forgotten when something changes at the place."""
     _keys: list[str] = field(default_factory=list)
 
     # ---- time and chance
@@ -149,7 +159,10 @@ class World:
         """Write an object, whole. Stores keep times in whole seconds."""
         if address not in self.objects:
             insort(self._keys, address)
+        self._forget(address)
         stored = self.objects[address] = Stored(data, (modified_at or self.now).replace(microsecond=0), who)
+        if self.ageless and crc32(address.encode()) % 3 == 0:
+            stored.modified_ms = None
         return stored
 
     def get(self, address: str) -> bytes:
@@ -163,6 +176,7 @@ class World:
         """Delete an object; None if there was none."""
         stored = self.objects.pop(address, None)
         if stored is not None:
+            self._forget(address)
             del self._keys[bisect_left(self._keys, address)]
         return stored
 
@@ -174,6 +188,10 @@ class World:
             if not key.startswith(place):
                 return
             yield key, self.objects[key]
+
+    def _forget(self, address: str) -> None:
+        for key in [key for key in self.pages if address.startswith(key[0])]:
+            del self.pages[key]
 
     def changed(self, address: str, process: str) -> None:
         """The product wrote or deleted an object: tell those who look on."""
@@ -192,10 +210,14 @@ class World:
         """Ports call this first."""
         self.calls += 1
         call.number = self.calls
-        await self.adversary.before(call)
+        answer = self.adversary.before(call)
+        if answer is not None:
+            await answer
 
     async def after(self, call: Call, answer: object = "") -> None:
         """Ports call this when the effect is there and the answer is not yet."""
         if self.tracing:
             self.say(call.process, str(call), answer)
-        await self.adversary.after(call)
+        waiting = self.adversary.after(call)
+        if waiting is not None:
+            await waiting

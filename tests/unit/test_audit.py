@@ -19,7 +19,7 @@ from lakesweep.audit.chain import Broken, Segment
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome, Refusal
 from lakesweep.ports.state import Approval
-from lakesweep.settings.digest import digest as settings_digest
+from lakesweep.settings.effective import digest as settings_digest
 from lakesweep.settings.schema import Settings
 from lakesweep.storage import memory
 
@@ -165,6 +165,18 @@ def test_a_decision_names_everything_there_is_to_know_of_the_file():
 def test_a_failed_delete_is_recorded_with_what_the_store_said():
     (record,) = told(records.deleted_lines(batch(0, 1), fates_of(("p", "failed", "SlowDown"))))
     assert record == {"record": "failed", "batch": 0, "path": "p", "size_bytes": 7, "why": "SlowDown"}
+
+
+def test_a_deleted_file_whose_bytes_stay_is_recorded_with_where():
+    fates = fates_of(
+        ("a", "deleted", None, "freed", None),
+        ("b", "deleted", None, "trash", None),
+        ("c", "deleted", None, "versions", 'id"1'),
+    )
+    one, two, three = told(records.deleted_lines(batch(0, 3), fates))
+    assert one == {"record": "deleted", "batch": 0, "path": "a", "size_bytes": 7}
+    assert two == {**one, "path": "b", "went": "trash"}
+    assert three == {**one, "path": "c", "went": "versions", "delete_marker": 'id"1'}
 
 
 def test_a_record_that_would_be_lost_is_an_error():

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakesweep.formats import _avro, avro
+from lakesweep.formats import avro
+from lakesweep.formats import avro_bytes as _avro
 from lakesweep.formats.avro_columns import compiled, is_alike
 
 n = avro._long

@@ -11,6 +11,9 @@ from tests.builders.delta import NOW, MemoryPlace, days_ago
 from tests.builders.made_up_format import LEDGER, LedgerWriter
 
 from lakesweep.formats import markers, registry
+from lakesweep.formats.delta.layout import DeltaLayout
+from lakesweep.formats.iceberg.layout import IcebergLayout
+from lakesweep.formats.paimon.layout import make_layout
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model import table as model
 from lakesweep.model.location import Location
@@ -24,14 +27,26 @@ TOUCHED = {"model/table.py", "formats/registry.py", "formats/markers.py"}
 POLICY = CleanupPolicy(max_snapshot_age=timedelta(days=5), min_snapshots_to_keep=1)
 
 
+def add_marker(monkeypatch, directory):
+    """All that a real format would add to `markers.py`."""
+    marker = markers.Marker(
+        format=LEDGER,
+        directories=(directory,),
+        files=rf"{directory}/\d+\.list",
+        parts=(f"{directory}/",),
+        shown=f"in {directory}/",
+    )
+    monkeypatch.setattr(markers, "MARKERS", (*markers.MARKERS, marker))
+    monkeypatch.setattr(markers, "SIGNS", markers.Signs(markers.MARKERS))
+
+
 @pytest.fixture
 def registered(monkeypatch):
     """The lines that a real format would add to the three files."""
     monkeypatch.setitem(FormatName._value2member_map_, LEDGER.value, LEDGER)
     monkeypatch.setitem(model.FACTS, LEDGER, made_up_format.FACTS)
     monkeypatch.setitem(registry.FORMATS, LEDGER, made_up_format.__name__)
-    marker = markers.Marker(format=LEDGER, directories=(made_up_format.LOG,), shown=f"in {made_up_format.LOG}/")
-    monkeypatch.setattr(markers, "MARKERS", (*markers.MARKERS, marker))
+    add_marker(monkeypatch, made_up_format.LOG)
 
 
 @pytest.fixture
@@ -80,7 +95,13 @@ def test_a_format_touches_its_package_and_three_files(name):
     files = [path for path in SERVICE.rglob("*.py") if not any(path.is_relative_to(package) for package in own)]
     assert len(files) > 100
     found = {path.relative_to(SERVICE).as_posix() for path in files if names.search(path.read_text())}
-    beside = {"formats/delta/uniform.py"} if name == "ICEBERG" else set()  # the seam that the import contract names
+    beside = {"python/sources.py"}  # the public API takes tables of pyiceberg and deltalake
+    # What is known of the places of former tables. Of a format that they do not name, they keep more.
+    beside |= {"daemon/ghost_files.py", "formats/ghost_layout.py"}
+    if name == "ICEBERG":
+        beside.add("formats/delta/uniform.py")  # the seam that the import contract names
+        beside.add("formats/ghost_metadata.py")  # Iceberg metadata beside any format's
+        beside.add("daemon/ghost_works.py")  # the name of a ghost of which only data files are left
     assert found - beside == TOUCHED
 
 
@@ -91,3 +112,39 @@ def test_the_page_on_formats_names_what_a_format_touches():
 
 def test_every_format_has_facts_a_line_and_a_marker():
     assert set(model.FACTS) == set(registry.FORMATS) == {one.format for one in markers.MARKERS} == set(FormatName)
+
+
+ROOT = "s3://lake/wh/db/t"
+LAYOUTS = {
+    FormatName.DELTA: DeltaLayout(prefix=f"{ROOT}/", partition_columns=(), iceberg_metadata=False),
+    FormatName.ICEBERG: IcebergLayout(home=f"{ROOT}/", outposts=(), context=("db", "t"), plain_prefixes=()),
+    FormatName.PAIMON: make_layout(Location.parse(ROOT), external_roots=(), data_directory=None, partition_levels=1),
+}
+METADATA = {
+    FormatName.DELTA: "_delta_log/00000000000000000007.json",
+    FormatName.ICEBERG: "metadata/00007-0.metadata.json",
+    FormatName.PAIMON: "schema/schema-7",
+}
+"""A file of a table's metadata, for each format."""
+
+
+def found_inside(format, path):
+    kind = LAYOUTS[format].classify(f"{ROOT}/dt=1/{path}")
+    assert kind.reserved
+    return kind.kind
+
+
+@pytest.mark.parametrize("format", FormatName)
+def test_each_format_notices_a_table_of_any_other_inside_its_own(format):
+    assert set(LAYOUTS) == set(METADATA) == set(FormatName)
+    for other in set(FormatName) - {format}:
+        # In a partition of a Paimon table nothing but its own buckets can hold candidates.
+        assert found_inside(format, METADATA[other]) == ("other" if format is FormatName.PAIMON else "metadata"), other
+
+
+@pytest.mark.parametrize("directory", ["_ledger", "ledger"])
+@pytest.mark.parametrize("format", [FormatName.DELTA, FormatName.ICEBERG])
+def test_a_marker_alone_makes_a_new_format_known_to_the_others(format, directory, monkeypatch):
+    add_marker(monkeypatch, directory)
+    assert found_inside(format, f"{directory}/7.list") == "metadata"
+    assert directory in markers.SIGNS.directories

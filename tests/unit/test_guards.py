@@ -178,3 +178,8 @@ def test_a_table_outside_its_tenants_root_is_refused():
 def test_an_unsafe_policy_cannot_be_built(unsafe):
     with pytest.raises(ValueError, match=r"must|below"):
         CleanupPolicy(**unsafe)
+
+
+def test_a_ghost_of_which_one_file_is_used_is_none():
+    assert code(state=replace(STATE, goes_whole=True)) == "ghost_claimed"
+    assert code() is None

@@ -97,3 +97,5 @@ def test_an_access_point_may_lead_into_any_bucket_so_the_key_decides(other, same
     bucket, point = Location.parse("s3://lake/t"), Location.parse(other)
     assert (bucket.overlaps(point), point.overlaps(bucket)) == (same, same)
     assert not bucket.contains(point)
+    second = Location.parse("s3://arn:aws:s3:eu-central-1:111122223333:accesspoint/second/t")
+    assert second.overlaps(point) is (same or not point.may_be_any_bucket), "two access points may be of one bucket"

@@ -7,8 +7,9 @@ def codes_that(what):
     return {code.value for code in RefusalCode if getattr(consequences(code), what)}
 
 
-def test_a_person_may_approve_a_plan_above_a_ceiling_and_nothing_else():
-    assert codes_that("approvable") == {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place"}
+def test_a_person_may_approve_a_plan_above_a_ceiling_or_a_ghosts_only():
+    ceilings = {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place"}
+    assert codes_that("approvable") == {*ceilings, "ghost_not_approved"}
 
 
 def test_what_only_a_person_can_judge_holds_the_table():

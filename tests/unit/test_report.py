@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from lakesweep.cleanup.report import FAILED_SHOWN, iso_utc, log_fields, plan_document, run_document
-from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally, Verdict
+from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally, Verdict, Went
+from lakesweep.model.requests import Expense, Requests
 from lakesweep.model.run import CleanupRun, EngineChoice, Outcome, Phase, Refusal
 from lakesweep.model.run_document import from_storage
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
+from lakesweep.model.store_rules import StoreRules, Versioning
 from lakesweep.model.table import FormatName, TableRef, TenantId
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -66,9 +68,37 @@ RUN = CleanupRun(
         already_gone=1,
         failed=(FailedDelete(path="s3://lake/x", why="AccessDenied"),),
         by_kind={"manifest": Tally(files=1, bytes=2), "data": Tally(files=1, bytes=7)},
+        retained={Went.TRASH: Tally(files=1, bytes=3), Went.VERSIONS: Tally(files=1, bytes=2)},
     ),
+    store=StoreRules(versioning=Versioning.ON, noncurrent_days=7, warning="do this"),
     spared=3,
+    planned=Expense(requests=Requests(list=3, get=5, put=2, delete=1, bytes_read=900), seconds=1.5, cost=0.000027),
+    sent=Expense(requests=Requests(list=3, get=6, head=1, put=2, delete=1, bytes_read=950), seconds=2.0, cost=0.000028),
 )
+REQUESTS = {
+    "planned": {
+        "list": 3,
+        "get": 5,
+        "head": 0,
+        "put": 2,
+        "delete": 1,
+        "bytes_read": 900,
+        "seconds": 1.5,
+        "cost": 0.000027,
+        "currency": "USD",
+    },
+    "sent": {
+        "list": 3,
+        "get": 6,
+        "head": 1,
+        "put": 2,
+        "delete": 1,
+        "bytes_read": 950,
+        "seconds": 2.0,
+        "cost": 0.000028,
+        "currency": "USD",
+    },
+}
 
 
 def test_a_run_document_is_spelled_like_this():
@@ -87,8 +117,16 @@ def test_a_run_document_is_spelled_like_this():
         "engine": {"kind": "inprocess", "why": "1000 files"},
         "expired_snapshots": ["9223372036854775807"],
         "expired_partitions": ["dt=1"],
-        "orphans": {"count": 2, "bytes": 9},
+        "orphans": {
+            "count": 2,
+            "bytes": 9,
+            "by_reason": {"unreferenced": {"count": 2, "bytes": 9}, "expired": {"count": 0, "bytes": 0}},
+        },
         "deleted": {"count": 2, "bytes": 9, "by_kind": {"data": 1, "manifest": 1}},
+        "freed_bytes": 4,
+        "retained_bytes": {"trash": 3, "versions": 2},
+        "store": {"versioning": "on", "noncurrent_days": 7, "abort_uploads_days": None},
+        "warnings": ["do this"],
         "already_gone": 1,
         "failed": {"count": 1, "files": [{"path": "s3://lake/x", "why": "AccessDenied"}]},
         "spared": 3,
@@ -98,7 +136,15 @@ def test_a_run_document_is_spelled_like_this():
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"], "unverified": 2},
         "stream": None,
         "lent": [],
+        "requests": REQUESTS,
+        "trash": None,
+        "table_uuid": None,
+        "listed": True,
+        "last_listed_at": None,
+        "listed_because": None,
+        "restored": None,
         "interrupted": False,
+        "digest": "d",
     }
 
 
@@ -142,12 +188,21 @@ def test_a_plan_document_is_spelled_like_this():
                 },
             ],
         },
+        "freed_bytes": 0,
+        "retained_bytes": {"trash": 0, "versions": 9},
+        "store": {"versioning": "on", "noncurrent_days": 7, "abort_uploads_days": None},
+        "warnings": ["do this"],
         "unconfirmed": {"count": 0, "bytes": 0},
         "missing": {"count": 1, "files": ["s3://lake/acme/events/data/gone.parquet"], "unverified": 2},
         "stream": None,
         "lent": [],
+        "requests": REQUESTS,
+        "listed": True,
+        "last_listed_at": None,
+        "listed_because": None,
         "engine": {"kind": "inprocess", "why": "1000 files"},
         "refused": None,
+        "digest": "d",
     }
 
 
@@ -186,16 +241,23 @@ def test_the_log_line_of_a_run_has_the_numbers_of_its_document():
         "candidates": RUN.plan.candidates.files,
         "deleted": RUN.deletion.deleted.files,
         "bytes": RUN.deletion.deleted.bytes,
+        "freed_bytes": 4,
         "failed": len(RUN.deletion.failed),
         "spared": RUN.spared,
         "missing": RUN.plan.missing_count,
         "unverified": RUN.plan.unverified,
+        "requests": 13,
     }
 
 
 def test_a_document_of_an_older_version_is_read_as_a_whole_one():
-    whole = json.loads(json.dumps(run_document(replace(RUN, plan=None))))
-    old = {name: value for name, value in whole.items() if name not in ("unconfirmed", "stream", "lent", "interrupted")}
+    deletion = replace(RUN.deletion, retained={})  # all that went was freed, as far as anybody knew
+    whole = json.loads(
+        json.dumps(run_document(replace(RUN, plan=None, planned=None, sent=Expense(), store=None, deletion=deletion)))
+    )
+    later = ("unconfirmed", "stream", "lent", "requests", "interrupted", "digest")
+    later += ("freed_bytes", "retained_bytes", "store", "warnings")
+    old = {name: value for name, value in whole.items() if name not in later}
     old["missing"] = {"count": 0, "files": []}
     assert from_storage(old) == whole
 

@@ -9,6 +9,7 @@ from tests.builders.audits import Shelf
 from tests.builders.sweeps import REF, Held, RecordingDeleter, make_sweep, paths
 
 from lakesweep.cleanup import plan_file
+from lakesweep.cleanup.delete_conditions import Looks
 from lakesweep.model.errors import AuditFailed, Indeterminate, LeaseLost, Refused, StateError, Unavailable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
@@ -81,6 +82,57 @@ async def test_what_became_referenced_is_spared(tmp_path):
     assert sweep.deleter.objects == {rows[12][0]}
     assert result.spared == 1
     assert len(seen) == 2
+
+
+class AskingDeleter(RecordingDeleter):
+    """Asks before each request, as real ones do."""
+
+    async def delete(self, paths, conditions=None):
+        for _ in range(3):  # a store that lets its requests wait
+            await asyncio.sleep(0)
+        kept = await conditions.withheld(paths)
+        self.asked.append([path for path in paths if path not in kept])
+        return [kept.get(path) or self._one(path) for path in paths]
+
+
+@pytest.mark.parametrize("concurrent", [1, 3])
+@pytest.mark.parametrize(("asks", "looks"), [(True, 5), (False, 4)])
+async def test_a_batch_takes_one_look_and_never_none(tmp_path, concurrent, asks, looks):
+    rows, seen = paths(35), []
+
+    async def look():
+        seen.append(1)
+        await asyncio.sleep(0)
+        return frozenset()
+
+    deleter = (AskingDeleter if asks else RecordingDeleter)(path for path, _ in rows)
+    sweep = await make_sweep(tmp_path, rows, concurrent=concurrent, deleter=deleter, revalidate=look)
+    assert (await sweep.run()).report.deleted.files == 35
+    assert len(seen) == looks, "one for each request, or for each batch where no request asks; and one for the first"
+
+
+@pytest.mark.parametrize("late", range(6))
+@pytest.mark.parametrize("asks", [True, False])
+async def test_what_is_referenced_before_a_batch_is_written_down_is_not_deleted(tmp_path, asks, late):
+    """Whoever takes the look: one from before the last batch was written down never counts for the next."""
+    rows, referenced = paths(50), set()
+
+    async def look():
+        await asyncio.sleep(0)
+        return frozenset(referenced)
+
+    deleter = (AskingDeleter if asks else RecordingDeleter)(path for path, _ in rows)
+    sweep = await make_sweep(tmp_path, rows, concurrent=3, deleter=deleter, revalidate=look)
+    begin = sweep.journal.begin_batch
+
+    async def begun(record):
+        if record.number == late:
+            referenced.update(path for path, _ in rows[(late + 1) * 10 :])
+        await begin(record)
+
+    sweep.journal.begin_batch = begun
+    await sweep.run()
+    assert deleter.objects == {path for path, _ in rows[(late + 1) * 10 :]}
 
 
 @pytest.mark.parametrize(
@@ -294,3 +346,21 @@ async def test_no_file_of_a_cancelled_sweep_is_deleted_without_its_audit_records
     assert asked <= {path for kind, path in records if kind == "delete"}
     # What was done is told as well, even while the sweep is being cancelled.
     assert asked == {path for kind, path in records if kind == "deleted"}
+
+
+async def test_a_look_that_began_before_a_batch_was_written_down_counts_no_more():
+    asked, answer = [], asyncio.Event()
+
+    async def ask():
+        asked.append(1)
+        await answer.wait()
+        return frozenset()
+
+    looks = Looks(ask)
+    first = asyncio.create_task(looks.new())
+    await asyncio.sleep(0)
+    looks.begin_batch()
+    answer.set()
+    await first
+    await looks.since_last_batch(None)
+    assert len(asked) == 2

@@ -1,4 +1,4 @@
-"""The API, put together: routes, limits, errors, and the dashboard's three static files."""
+"""The API, put together: routes, limits, errors, and the dashboard's static files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from lakesweep import __version__
-from lakesweep.admin import probes, problems, routes
+from lakesweep.admin import detail_routes, probes, problems, routes
 from lakesweep.admin.auth import Gatekeeper
 from lakesweep.admin.backend import AdminBackend
-from lakesweep.admin.limits import Guarded, Limits
+from lakesweep.admin.limits import PAGES, Guarded, Limits
 
-_PAGES = {"/": "dashboard.html", "/dashboard.css": "dashboard.css", "/dashboard.js": "dashboard.js"}
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_PAGES = {path: path[1:] or "dashboard.html" for path in PAGES}
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 def make_app(backend: AdminBackend, gatekeeper: Gatekeeper, limits: Limits | None = None) -> FastAPI:
@@ -32,6 +32,7 @@ def make_app(backend: AdminBackend, gatekeeper: Gatekeeper, limits: Limits | Non
     app.state.backend = backend
     app.include_router(probes.router)
     app.include_router(routes.router)
+    app.include_router(detail_routes.router)
     for path, name in _PAGES.items():
         _serve_page(app, path, name)
     problems.install(app)

@@ -27,11 +27,11 @@ _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 class Unauthorized(Exception):
-    """No valid token. Says no more: whether it was wrong, expired or revoked is nobody's business."""
+    """No valid token. It does not reveal whether the token was wrong, expired or revoked."""
 
 
 class NotLocal(Exception):
-    """The API is open to this machine alone, and the request is not from it or not of its own will."""
+    """The API is open to this machine only, and the request comes from elsewhere or was sent by a foreign web page."""
 
 
 class TokenStore(Protocol):
@@ -47,7 +47,7 @@ class TokenStore(Protocol):
 
 
 def mint(*, role: Role, tenants: Iterable[str], now: datetime, lasts: timedelta | None) -> tuple[ApiToken, str]:
-    """A new token, and the text that its owner sends. The text is known to nobody else and cannot be had again."""
+    """A new token, and the text that its owner sends. The text is stored nowhere and cannot be recovered."""
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     token = ApiToken(
         id=token_id,
@@ -61,7 +61,7 @@ def mint(*, role: Role, tenants: Iterable[str], now: datetime, lasts: timedelta 
 
 
 class Gatekeeper:
-    """Tells who a request comes from, or raises."""
+    """Says who sent a request, or raises."""
 
     def __init__(self, store: TokenStore, clock: Clock, *, loopback: bool) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class Gatekeeper:
         if scheme.lower() != "bearer" or not spelled:
             raise Unauthorized
         token = await self._store.get_token(spelled[1])
-        # An unknown id takes the same way as a wrong secret.
+        # An unknown id takes the same path as a wrong secret.
         right = hmac.compare_digest(_digest(spelled[2]), token.digest if token else _NOBODY)
         if token is None or not right or not token.valid_at(self._clock.now()):
             raise Unauthorized
@@ -102,7 +102,7 @@ async def check_listen(listen: str, store: TokenStore) -> None:
 
 
 def is_loopback(listen: str) -> bool:
-    """Does `host:port` stand for this machine alone? A name other than localhost is not asked about."""
+    """Is `host:port` a loopback address? Names other than localhost are not resolved."""
     return _is_loopback_host(listen.rpartition(":")[0])
 
 
@@ -115,7 +115,7 @@ def _is_loopback_host(host: str) -> bool:
 
 
 def _of_this_machine(request: Request) -> bool:
-    """A web page elsewhere can make this machine's browser send requests, and can give its own name our address."""
+    """A foreign web page can make this machine's browser send requests, and can resolve its own name to our address."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     name = urlsplit(f"//{host}").hostname
     if name is None or not _is_loopback_host(name):

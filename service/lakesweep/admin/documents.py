@@ -5,20 +5,24 @@ A field may be added, never renamed or removed: an answer may have more with a l
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from lakesweep.model import run_document
+from lakesweep.model import lake_report, run_document
+from lakesweep.model.ghost import GhostDocument
 from lakesweep.model.run_document import Count, Moment
 
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="A run's id.", examples=["0f" * 16])]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
+_FAR = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class Asked(BaseModel):
-    """A request. What it does not know is an error: a slip must not be ignored."""
+    """A request. An unknown field is an error: a typo must not be ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -30,6 +34,27 @@ class RunRequest(Asked):
     execute: bool = Field(False, description="Really expire and delete. Without it: a dry run.")
 
 
+class Event(StrEnum):
+    """What a catalog, a bucket or a job reports about a table."""
+
+    COMMITTED = "committed"
+    JOB_ENDED = "job_ended"
+
+
+class HintRequest(Asked):
+    """Something happened to a table."""
+
+    table: Name = Field(description="One configured table: tenant/dataset/table.", examples=["acme/prod/orders"])
+    event: Annotated[Event, Field(strict=False, description="What happened.")]
+
+
+class Hinted(TypedDict):
+    """When the table is due now."""
+
+    table: str
+    next_due: Moment
+
+
 class ApprovalRequest(Asked):
     """What is approved."""
 
@@ -38,13 +63,48 @@ class ApprovalRequest(Asked):
     )
 
 
+class RestoreRequest(Asked):
+    """What of a run is restored."""
+
+    paths: list[Name] = Field(
+        default_factory=list,
+        max_length=100,
+        description="Globs: only files whose address or name matches one. Without any: everything that the run took.",
+    )
+    dry_run: bool = Field(False, description="Show what would be restored, and change nothing.")
+
+
 class ScopeRequest(Asked):
-    """What is paused, or goes on."""
+    """What is paused, or resumed."""
 
     scope: Name | None = Field(
-        None, description="`*`, a tenant, a dataset or a table. Without it: everything that the token is for."
+        None, description="`*`, a tenant, a dataset or a table. Without it: everything that the token covers."
     )
     reason: Annotated[str, Field(max_length=1000)] | None = Field(None, description="The reason, shown to others.")
+    force: bool = Field(False, description="For `pause`: also hold a table that does not exist (yet).")
+
+
+def _text(given: object) -> object:
+    """A number would be read as seconds since 1970, which nobody means."""
+    if not isinstance(given, str):
+        raise ValueError("expected a time like 2026-12-24T18:00:00Z")  # noqa: TRY004 - pydantic's way
+    return given
+
+
+def _utc(given: datetime) -> datetime:
+    """An end in thousands of years is as good as none, but near the last year there is no other time zone."""
+    try:
+        return min(given.astimezone(UTC), _FAR)
+    except OverflowError:
+        return _FAR if given.year > 1 else datetime.min.replace(tzinfo=UTC)
+
+
+class PauseRequest(ScopeRequest):
+    """What is paused, why, and until when."""
+
+    ends_at: Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_text), AfterValidator(_utc)] | None = Field(
+        None, description="When the pause ends by itself. Without it: when it is resumed."
+    )
 
 
 class Runs(TypedDict):
@@ -67,6 +127,110 @@ class Tables(TypedDict):
     next: Annotated[str | None, Field(description="Give it as `after` for more; null when there are none.")]
 
 
+class Me(TypedDict):
+    """Who asks."""
+
+    name: str
+    role: Annotated[str, Field(description="`read` or `operate`.")]
+    tenants: Annotated[list[str], Field(description="Those of the token; `*` for all.")]
+
+
+class Group(run_document.Tally):
+    """Files of a plan that have something in common."""
+
+    name: str
+
+
+class PlanGroups(TypedDict):
+    """What a plan consists of, the most bytes first. Of the directories only the largest 50."""
+
+    by_reason: list[Group]
+    by_kind: list[Group]
+    by_directory: list[Group]
+
+
+class Ghosts(TypedDict):
+    """What is left of former tables, the largest first. `looked_at` is null if nobody has looked yet."""
+
+    ghosts: list[GhostDocument]
+    looked_at: Moment | None
+
+
+class Batch(TypedDict):
+    """One batch of deletions. `state` is `intent` while it is under way, then `done`."""
+
+    number: Count
+    state: str
+    count: Count
+    deleted: Count
+    bytes: Count
+    already_gone: Count
+    failed: Count
+
+
+class Batches(TypedDict):
+    """The batches of a run in their order."""
+
+    batches: list[Batch]
+
+
+class TableDetail(TypedDict):
+    """One table beyond its row in the report."""
+
+    table: str
+    next_due: Moment | None
+    next_expiry: Annotated[Moment | None, Field(description="With an adaptive cadence; else null.")]
+    next_listing: Annotated[Moment | None, Field(description="With an adaptive cadence; else null.")]
+    next_because: Annotated[str, Field(description="Why the next cycle comes then, in one sentence.")]
+    holds: Annotated[list[run_document.Hold], Field(description="All holds that cover the table.")]
+    trend: list[lake_report.Day]
+
+
+class Snapshot(TypedDict):
+    """A snapshot or version of a table."""
+
+    id: str
+    committed_at: Moment
+    expires: Annotated[bool, Field(description="Whether the next run expires it.")]
+    why: Annotated[str, Field(description="The rule that keeps it, or that none does.")]
+    pins: Annotated[list[str], Field(description="Branches, tags and consumers that keep it.")]
+
+
+class Snapshots(TypedDict):
+    """The newest snapshots of a table, at most 500, as its metadata has them now."""
+
+    table: str
+    head: str
+    total: Count
+    expiring: Count
+    skipped: Annotated[str | None, Field(description="Why nothing expires although it could; else null.")]
+    snapshots: list[Snapshot]
+
+
+class RunActions(TypedDict):
+    """What a person can do about a run."""
+
+    cancellable: Annotated[bool, Field(description="Whether it is still under way.")]
+    approvable: Annotated[bool, Field(description="Whether its plan waits for a person's approval.")]
+    restorable: Annotated[bool, Field(description="Whether something that it took can still be restored.")]
+    advice: Annotated[str | None, Field(description="What a person can do about its refusal.")]
+
+
+class Setting(TypedDict):
+    """One setting as it applies, and the level that sets it."""
+
+    name: str
+    value: object
+    level: str
+
+
+class TableSettings(TypedDict):
+    """The rules that apply to one table."""
+
+    table: str
+    settings: list[Setting]
+
+
 class Plan(TypedDict):
     """Part of the plan that a run made."""
 
@@ -76,6 +240,14 @@ class Plan(TypedDict):
     digest: str
     created_at: Moment
     orphans: run_document.Orphans
+    matching: Annotated[Count, Field(description="Files whose path contains `q`; all of them without it.")]
+    next: Annotated[Count | None, Field(description="Give it as `offset` for more; null when there are none.")]
+
+
+class ReportPage(lake_report.Report):
+    """The report with some of its tables."""
+
+    matching: Annotated[Count, Field(description="Tables that match the search.")]
     next: Annotated[Count | None, Field(description="Give it as `offset` for more; null when there are none.")]
 
 
@@ -86,7 +258,7 @@ class Started(TypedDict):
 
 
 class Approved(TypedDict):
-    """A plan that may go."""
+    """A plan that was approved."""
 
     run_id: str
     table: str
@@ -94,6 +266,7 @@ class Approved(TypedDict):
     approved_by: str
     approved_at: Moment
     expires_at: Moment
+    remark: Annotated[str | None, Field(description="Why nothing will be deleted by itself anyway; null if it will.")]
 
 
 class Paused(TypedDict):
@@ -101,6 +274,7 @@ class Paused(TypedDict):
 
     scope: str
     since: Moment
+    ends_at: Moment | None
     by: str | None
     reason: str | None
 
@@ -109,6 +283,13 @@ class Pauses(TypedDict):
     """What is paused now."""
 
     paused: list[Paused]
+
+
+class Holds(TypedDict):
+    """What is paused, by scope."""
+
+    holds: list[run_document.Hold]
+    ended: Annotated[list[run_document.Hold], Field(description="Holds that ended by themselves in the last 7 days.")]
 
 
 class Health(TypedDict):

@@ -1,8 +1,8 @@
 """How much the API may be asked: size and time of a body, requests at once, requests per second and client.
 
-Who asks is found out before a body is read: a stranger gets an answer, never a place. Requests of a valid token are
-counted by token, all others by address, so that strangers cannot use up what a token may ask. A request takes one of
-the places only when its body is complete.
+The caller is authenticated before a body is read: a stranger gets an answer, never a slot. Requests of a valid token
+are counted by token, all others by address, so that strangers cannot use up what a token may ask. A request takes one
+of the slots only when its body is complete.
 
 Also puts the security headers on every answer, those that no route gave included. Probes are never limited: a busy
 service is not a dead one.
@@ -28,7 +28,10 @@ from lakesweep.model.access import Principal
 from lakesweep.model.errors import LakesweepError
 
 PROBES = ("/healthz", "/readyz")
-OPEN_PATHS = ("/", "/dashboard.css", "/dashboard.js", "/api/openapi.json")
+MODULES = ("dashboard", "actions", "api", "charts", "dom", "overview", "run", "table")
+PAGES = ("/", "/dashboard.css", "/icon.svg", *(f"/{name}.js" for name in MODULES))
+"""The files of the dashboard."""
+OPEN_PATHS = (*PAGES, "/api/openapi.json")
 """What anybody may read: the same bytes for everybody. Everything else needs a principal."""
 PRINCIPAL = "lakesweep.principal"
 """Where a request's scope keeps who sent it."""
@@ -130,7 +133,7 @@ class Guarded:
             raise _TooMuch(429, "too many requests from this client", wait)
 
     async def _arrived(self, body: _Body, principal: Principal | None) -> Receive:
-        """The body, whole. A slow one keeps no place that others need."""
+        """The complete body. A slow one takes no slot that others need."""
         sender = principal.name if principal else ""
         if self._arriving[sender] >= self._limits.bodies_at_once:
             raise _TooMuch(429, "this client has too many requests in progress", 1)

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457). What went wrong inside is logged, never told."""
+"""Errors as `application/problem+json` (RFC 9457). Internal details are logged, never sent."""
 
 from __future__ import annotations
 

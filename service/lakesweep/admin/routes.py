@@ -1,12 +1,12 @@
-"""What can be asked. Every answer is limited to the tenants of whoever asks.
+"""The routes of the API. Every answer is limited to the tenants of the caller.
 
-Another tenant's table or run and one that does not exist get the same answer; a role that does not suffice is told
-before anything is looked up, so that it tells nothing either.
+Another tenant's table or run and one that does not exist get the same answer; an insufficient role is reported before
+anything is looked up, so that it reveals nothing either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Security
@@ -14,7 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from lakesweep.admin import documents
+from lakesweep.admin import documents, report_page
 from lakesweep.admin.auth import Unauthorized
 from lakesweep.admin.backend import AdminBackend
 from lakesweep.admin.limits import PRINCIPAL
@@ -28,7 +28,7 @@ from lakesweep.ports.state import Hold
 
 router = APIRouter(prefix="/api/v1", responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 
-_bearer = HTTPBearer(auto_error=False, description="A token made by `lakesweep token new`.")
+_bearer = HTTPBearer(auto_error=False, description="A token created by `lakesweep token new`.")
 
 
 def _backend(request: Request) -> AdminBackend:
@@ -38,7 +38,7 @@ def _backend(request: Request) -> AdminBackend:
 async def reader(
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
 ) -> Principal:
-    """Whoever the limits let in. The scheme is asked for only to be in the OpenAPI document."""
+    """The caller that the limits let in. The scheme is declared only for the OpenAPI document."""
     principal = request.scope.get(PRINCIPAL)
     if not isinstance(principal, Principal):
         raise Unauthorized
@@ -73,14 +73,36 @@ async def tables(
     return JSONResponse(answer)
 
 
+@router.get("/report", response_model=documents.ReportPage)
+async def report_of_all(
+    backend: Backend,
+    principal: Reader,
+    wanted: Annotated[report_page.Wanted, Query()],
+) -> JSONResponse:
+    """What all tables store, what could be deleted, and what stands in the way."""
+    return JSONResponse(report_page.of(await backend.report(_tenants(principal)), wanted))
+
+
 @router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))
 async def start_run(backend: Backend, principal: Operator, wanted: documents.RunRequest) -> JSONResponse:
-    """Begin a run of one table. `execute` overrides the global dry_run, never over a tenant's or table's own."""
+    """Start a run of one table. `execute` overrides the global dry_run, never a tenant's or table's own."""
     if not principal.sees(tenant_of(wanted.target)):
         raise UnknownTable(wanted.target)
     run_id = await backend.start_run(wanted.target, execute=wanted.execute, who=principal.name)
     started: documents.Started = {"run_id": run_id}
     return JSONResponse(started, 202, headers={"Location": f"/api/v1/runs/{run_id}"})
+
+
+@router.post("/hints", status_code=202, response_model=documents.Hinted, responses=documented(404))
+async def hint(backend: Backend, principal: Operator, told: documents.HintRequest) -> JSONResponse:
+    """Report that something happened to a table: its next regular cycle comes earlier. Changes no rule."""
+    if not principal.sees(tenant_of(told.table)):
+        raise UnknownTable(told.table)
+    answer: documents.Hinted = {
+        "table": told.table,
+        "next_due": report.iso_utc(await backend.hint(told.table, event=told.event, who=principal.name)),
+    }
+    return JSONResponse(answer, 202)
 
 
 @router.get("/runs", response_model=documents.Runs)
@@ -101,7 +123,7 @@ async def runs(
 @router.get("/runs/{run_id}", response_model=run_document.Run, responses=documented(404))
 async def run(backend: Backend, principal: Reader, run_id: RunId) -> JSONResponse:
     """One run."""
-    return JSONResponse(await _seen(backend, principal, run_id))
+    return JSONResponse(await seen(backend, principal, run_id))
 
 
 @router.get("/runs/{run_id}/plan", response_model=documents.Plan, responses=documented(404))
@@ -109,12 +131,14 @@ async def plan(
     backend: Backend,
     principal: Reader,
     run_id: RunId,
+    *,
     offset: Annotated[int, Query(ge=0, le=10**12, description="Number of files to skip.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of files to return.")] = 100,
+    q: Annotated[str, Query(max_length=200, description="Only files whose path contains this, ignoring case.")] = "",
 ) -> JSONResponse:
-    """The files that a run planned to delete, in the order in which they go."""
-    await _seen(backend, principal, run_id)
-    page = await backend.plan(run_id, offset=offset, limit=limit)
+    """The files that a run planned to delete, in the order of deletion."""
+    await seen(backend, principal, run_id)
+    page = await backend.plan(run_id, offset=offset, limit=limit, text=q)
     if page is None:
         raise UnknownRun(run_id)
     header, shown = page.header, offset + len(page.files)
@@ -129,7 +153,8 @@ async def plan(
             "bytes": header.bytes,
             "files": [report.orphan_document(row) for row in page.files],
         },
-        "next": shown if page.files and shown < header.candidates else None,
+        "matching": page.matching,
+        "next": shown if page.files and shown < page.matching else None,
     }
     return JSONResponse(answer)
 
@@ -138,8 +163,9 @@ async def plan(
 async def approve(
     backend: Backend, principal: Operator, run_id: RunId, wanted: documents.ApprovalRequest | None = None
 ) -> JSONResponse:
-    """Let a plan above its ceilings go. The next cycle checks everything else again all the same."""
-    await _seen(backend, principal, run_id)
+    """Approve a plan above its ceilings, or a ghost's plan. The table's next cycle still checks everything else again;
+    a ghost is deleted only with `lakesweep run --ghosts --execute`."""
+    await seen(backend, principal, run_id)
     approval = await backend.approve(run_id, digest=wanted.digest if wanted else None, who=principal.name)
     answer: documents.Approved = {
         "run_id": approval.run_id,
@@ -148,25 +174,57 @@ async def approve(
         "approved_by": approval.approved_by,
         "approved_at": report.iso_utc(approval.approved_at),
         "expires_at": report.iso_utc(approval.expires_at),
+        "remark": backend.approval_remark(approval.table),
     }
     return JSONResponse(answer)
+
+
+@router.post("/runs/{run_id}/restore", response_model=run_document.Restoration, responses=documented(404, 409))
+async def restore(
+    backend: Backend, principal: Operator, run_id: RunId, wanted: documents.RestoreRequest | None = None
+) -> JSONResponse:
+    """Restore the files that a run took, from the trash or by removing its delete markers. Its table is paused."""
+    await seen(backend, principal, run_id)
+    asked = wanted or documents.RestoreRequest()
+    restored = await backend.restore(
+        run_id, paths=asked.paths, dry_run=asked.dry_run, who=principal.name, admin=principal.sees_all
+    )
+    return JSONResponse(restored)
 
 
 @router.post("/runs/{run_id}/cancel", status_code=202, response_model=documents.Started, responses=documented(404, 409))
 async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONResponse:
     """End a run after its running batches."""
-    await _seen(backend, principal, run_id)
+    await seen(backend, principal, run_id)
     await backend.cancel(run_id, who=principal.name)
     ending: documents.Started = {"run_id": run_id}
     return JSONResponse(ending, 202)
 
 
-@router.post("/pause", response_model=documents.Pauses, responses=documented(404))
-async def pause(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
+@router.post("/pause", response_model=documents.Pauses, responses=documented(404, 409))
+async def pause(backend: Backend, principal: Operator, wanted: documents.PauseRequest | None = None) -> JSONResponse:
     """Start nothing more, in the whole service or in a part of it. A run that deletes ends before its next request."""
-    for scope in _scopes(principal, wanted):
-        await backend.pause(scope, who=principal.name, reason=_reason(wanted), admin=principal.sees_all)
+    asked = wanted or documents.PauseRequest()
+    for scope in _scopes(principal, asked):
+        await backend.pause(
+            scope,
+            who=principal.name,
+            reason=asked.reason,
+            admin=principal.sees_all,
+            force=asked.force,
+            ends_at=asked.ends_at,
+        )
     return await _pauses(backend, principal)
+
+
+@router.get("/holds", response_model=documents.Holds)
+async def holds(backend: Backend, principal: Reader) -> JSONResponse:
+    """What is paused, since when, until when, by whom and why."""
+    answer: documents.Holds = {
+        "holds": told_holds(await backend.holds(), principal),
+        "ended": told_holds(await backend.ended_holds(), principal),
+    }
+    return JSONResponse(answer)
 
 
 @router.post("/stop", response_model=documents.Pauses, responses=documented(404))
@@ -179,7 +237,7 @@ async def stop(backend: Backend, principal: Operator, wanted: documents.ScopeReq
 
 @router.post("/resume", response_model=documents.Pauses, responses=documented(404, 409))
 async def resume(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
-    """Go on with what was paused or stopped."""
+    """Resume what was paused or stopped."""
     for scope in _scopes(principal, wanted):
         await backend.resume(scope, who=principal.name, admin=principal.sees_all)
     return await _pauses(backend, principal)
@@ -193,8 +251,8 @@ def _tenants(principal: Principal) -> Collection[str] | None:
     return None if principal.sees_all else principal.tenants
 
 
-async def _seen(backend: AdminBackend, principal: Principal, run_id: str) -> run_document.Run:
-    """A run that is the principal's business."""
+async def seen(backend: AdminBackend, principal: Principal, run_id: str) -> run_document.Run:
+    """A run that the principal may see."""
     found = await backend.run(run_id)
     if found is None or not principal.sees(tenant_of(found["table"])):
         raise UnknownRun(run_id)
@@ -216,6 +274,11 @@ async def _pauses(backend: AdminBackend, principal: Principal) -> JSONResponse:
     return JSONResponse(answer)
 
 
+def told_holds(holds: Iterable[Hold], principal: Principal) -> list[run_document.Hold]:
+    """Those that concern the caller. A tenant does not see who holds several tenants, and why."""
+    return [_hold(hold, principal) for hold in holds if _told(hold, principal)]
+
+
 def _told(hold: Hold, principal: Principal) -> bool:
     return hold.scope == EVERY_TENANT or principal.sees(hold.scope.partition("/")[0])
 
@@ -226,6 +289,13 @@ def _pause(hold: Hold, principal: Principal) -> documents.Paused:
     return {
         "scope": hold.scope,
         "since": report.iso_utc(hold.since),
+        "ends_at": report.iso_utc(hold.ends_at),
         "by": hold.by if whole else None,
         "reason": hold.reason if whole else None,
     }
+
+
+def _hold(hold: Hold, principal: Principal) -> run_document.Hold:
+    whole = principal.sees(hold.scope.partition("/")[0])
+    told = report.hold_document(hold)
+    return told if whole else {**told, "by": None, "reason": None}

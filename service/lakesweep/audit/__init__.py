@@ -1,5 +1,5 @@
 """The audit trail in a store: `trail` writes one run's part, `inspect` reads and checks what is there.
 
-What is recorded is `audit.records`'s, the chain is `audit.chain`'. Segments are created, never overwritten and
+`audit.records` defines what is recorded, `audit.chain` how it is chained. Segments are created, never overwritten and
 never deleted.
 """

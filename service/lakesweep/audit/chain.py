@@ -1,9 +1,10 @@
-"""Segments of the audit trail: how records are written down and chained, and where that is kept. Pure.
+"""Segments of the audit trail: how records are written and chained, and where segments are stored. Pure.
 
-A table has one chain of segments, numbered from 1 without a gap, since a table has one worker at a time. A segment
-is a small object of JSON lines: a head, records, a seal. The head holds the digest of the segment before, the seal
-that of the lines above it and a signature with the installation's key. So a changed, missing, exchanged or planted
-segment shows; the state store remembers the newest digest of each table, so a cut end shows too.
+A table has one chain of segments, numbered from 1 without a gap, because a table has one worker at a time. A segment is
+a small object of JSON lines: a head, records, a seal. The head contains the digest of the previous segment; the seal
+contains the digest of the lines above it and a signature with the installation's key. So a changed, missing, exchanged
+or planted segment is detected. The state store has the newest digest of each table, so a truncated chain is detected
+too.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from lakesweep.cleanup.report import iso_utc
 from lakesweep.model.location import Location
 
 VERSION = 1
-"""Of the format. A field may be added, never renamed or removed."""
+"""The version of the format. A field may be added, never renamed or removed."""
 
 Record = dict[str, Any]
-"""One line. `record` says what it tells."""
+"""One line. Its field `record` names its kind."""
 
 
 class Broken(ValueError):
-    """These bytes are not a segment as it was written."""
+    """These bytes are not a valid segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +39,14 @@ class Link:
     table: str
     number: int
     previous: str | None
-    """Digest of the segment before; None only for the first."""
+    """Digest of the previous segment; None only for the first."""
     run_id: str
     at: datetime
     passed_over: int = 0
-    """How many places before this one hold something that this installation did not write."""
+    """How many numbers directly before this one are taken by segments that this installation did not write."""
 
     def sealed(self, records: bytes, key: bytes | None = None) -> tuple[bytes, str]:
-        """A segment's bytes, for ever, from the lines of its records; and the digest of these bytes."""
+        """The final bytes of a segment from the lines of its records, and the digest of these bytes."""
         head = {
             "record": "segment",
             "version": VERSION,
@@ -66,12 +67,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment(Link):
-    """One link of a table's chain with what it tells."""
+    """One link of a table's chain with its records."""
 
     records: tuple[Record, ...]
 
     def encode(self, key: bytes | None = None) -> bytes:
-        """Its bytes."""
         return self.sealed(lines(self.records), key)[0]
 
     @classmethod
@@ -83,7 +83,7 @@ class Segment(Link):
         try:
             head, *records = map(json.loads, body.splitlines())
             if head["version"] != VERSION:
-                raise Broken(f"it is of version {head['version']}, this program knows {VERSION}")
+                raise Broken(f"it is of version {head['version']}, this program supports {VERSION}")
             return cls(
                 table=head["table"],
                 number=head["number"],
@@ -98,23 +98,21 @@ class Segment(Link):
 
 
 def digest(segment: bytes) -> str:
-    """What the next segment and the state store remember of this one."""
+    """The digest that the next segment and the state store keep."""
     return hashlib.sha256(segment).hexdigest()
 
 
 def is_signed(segment: bytes, key: bytes) -> bool:
-    """Was it written with this installation's key?"""
     body, seal = _parted(segment)
     return hmac.compare_digest(_claimed(seal) or "", _signature(digest(body), key))
 
 
 def claims_signature(segment: bytes) -> bool:
-    """Does it carry a signature, whoever's? Segments of older versions have none."""
+    """Does it have any signature? Segments of older versions have none."""
     return _claimed(_parted(segment)[1]) is not None
 
 
 def lines(records: Iterable[Record]) -> bytes:
-    """Records, each on its line."""
     return b"".join(map(_line, records))
 
 
@@ -127,7 +125,6 @@ def _signature(sha256: str, key: bytes) -> str:
 
 
 def _claimed(seal: bytes) -> str | None:
-    """The signature that a seal carries."""
     try:
         found = json.loads(seal)
     except ValueError:
@@ -137,23 +134,23 @@ def _claimed(seal: bytes) -> str | None:
 
 
 def _parted(segment: bytes) -> tuple[bytes, bytes]:
-    """What is above the seal, and the seal."""
+    """The lines above the seal, and the seal."""
     cut = segment.rfind(b"\n", 0, -1) + 1
     return segment[:cut], segment[cut:]
 
 
 def _line(record: Record) -> bytes:
-    # Plain ASCII: an object's key that is not UTF-8 survives too.
+    # Plain ASCII, so that an object's key that is not UTF-8 survives too.
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
-# Where it is kept
+# Where it is stored
 
 _SUFFIX = ".jsonl"
 _LONGEST_NAME = 200
-"""Of a directory, in characters; file systems allow 255 bytes."""
+"""Maximum length of a directory name, in characters; file systems allow 255 bytes."""
 _NOTHING = "%"
-"""Stands for an empty part; quoting never writes a lone percent sign."""
+"""Replaces an empty part; quoting never produces a lone percent sign."""
 
 
 def directory(artifacts: Location, table: str) -> Location:
@@ -162,23 +159,23 @@ def directory(artifacts: Location, table: str) -> Location:
 
 
 def segment_place(artifacts: Location, table: str, number: int) -> Location:
-    """Where a segment is. The name is its number alone, so that two writers cannot both have it."""
+    """The address of a segment. The name is only its number, so that two writers cannot both create it."""
     return directory(artifacts, table).join(segment_name(number))
 
 
 def segment_name(number: int) -> str:
-    """Sorts by number."""
+    """File name of a segment; names sort by number."""
     return f"{number:010}{_SUFFIX}"
 
 
 def segment_number(name: str) -> int | None:
-    """The number that an object's name spells, if it is a segment's."""
+    """The number in an object's name, if it is the name of a segment."""
     stem = name.removesuffix(_SUFFIX)
     return int(stem) if name.endswith(_SUFFIX) and stem.isdecimal() and stem.isascii() else None
 
 
 def table_at(artifacts: Location, place: Location) -> str:
-    """The table whose directory this is, as far as the name tells: a very long one is cut."""
+    """The table of a directory, as far as its name tells: a very long name is cut."""
     below = place.path.removeprefix(artifacts.join("audit").as_directory().path)
     return "/".join(unquote(part) for part in below.split("/") if part != _NOTHING)
 
@@ -189,7 +186,7 @@ def tenant_of(table: str) -> str:
 
 
 def _parts(table: str) -> Sequence[str]:
-    # The label of a bare location is its address: nothing stands between its first two slashes.
+    # The label of a bare location is its address: there is nothing between its first two slashes.
     parts = table.split("/", 2)
     return parts if len(parts) == 3 and all(parts[:2]) else ("", "", table)
 

@@ -1,10 +1,10 @@
 """Append segments to one chain of the audit trail. Creates segments, never overwrites or deletes one.
 
-The state store says where the chain ends; what stands behind that is taken up if it carries the installation's
-signature and continues the chain (a crash came between a segment and its header, or another process wrote it). What
-does not was planted: it is passed over, logged, and shown by `lakesweep audit verify`. A segment's place is taken by a
-create-only write, so of two writers one goes behind the other and the chain never forks. A lost answer does no harm: a
-place that holds our own bytes is ours.
+The state store knows where the chain ends. Later segments are accepted if they have the installation's signature and
+continue the chain: a crash came between a segment and its header, or another process wrote it. Any other segment was
+planted: it is skipped, logged, and shown by `lakesweep audit verify`. Segments are created with create-only writes, so
+of two writers one continues after the other and the chain never forks. A lost response does no harm: a segment with our
+own bytes is ours.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from lakesweep.retry import Backoff
 log = structlog.get_logger()
 
 ATTEMPTS = 3
-"""Tries of one write. A batch waits meanwhile, so a store that is away is soon reported."""
+"""Attempts of one write. A batch waits meanwhile, so an unavailable store is reported soon."""
 _FIRST_PAUSE_SECONDS = 1.0
 _MOST_PASSED_OVER = 1000
-"""Planted segments in a row that are passed over. More are a flood, and a person has to look."""
+"""The most planted segments in a row that are skipped. With more, a person has to look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The last segment of a chain; number 0 of an empty one."""
+    """The last segment of a chain; number 0 for an empty one."""
 
     number: int
     digest: str | None
@@ -56,7 +56,7 @@ class ChainWriter:
     state: StateStore
     clock: Clock
     anchor: Location | None = None
-    """A place with an object lock, where the ends of runs are witnessed."""
+    """A location with an object lock, where the newest digest is anchored at the end of a run."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     end: End | None = field(init=False, default=None)
     """The last segment written."""
@@ -64,7 +64,7 @@ class ChainWriter:
     """Number of the run's first segment; 0 until there is one."""
 
     async def append(self, lines: bytes) -> AuditHeader:
-        """One more segment. Raises AuditFailed if it is not safely stored. The header is for `remember`."""
+        """Append a segment. Raises AuditFailed if it is not safely stored. Returns the header for `remember`."""
         try:
             self.end = written = await self._write(lines)
         except StorageError as exc:
@@ -79,7 +79,8 @@ class ChainWriter:
         )
 
     async def witness(self) -> None:
-        """Leave the newest digest in a place where nobody can change it, if there is one. AuditFailed if that fails."""
+        """Write the newest digest to the anchor, where nobody can change it, if there is one. AuditFailed if that
+        fails."""
         if self.anchor is None or self.end is None:
             return
         name = f"{self.end.number:010}-{self.end.digest}"
@@ -91,7 +92,7 @@ class ChainWriter:
             raise AuditFailed(f"{exc.address}: the anchor of the audit trail cannot be written ({exc.why})") from exc
 
     async def remember(self, header: AuditHeader) -> None:
-        """Tell the state store how far the chain goes. Of two headers it keeps the one that goes further."""
+        """Record the end of the chain in the state store. Of two headers it keeps the one that goes further."""
         await self.state.set_audit(header)
 
     async def _write(self, lines: bytes) -> End:
@@ -106,7 +107,7 @@ class ChainWriter:
                 at=self.clock.now(),
                 passed_over=passed_over,
             )
-            # Many lines take longer to hash than the event loop may be held.
+            # Hashing many lines would block the event loop for too long.
             data, digest = await asyncio.to_thread(link.sealed, lines, self.key)
             taken_by = await self._take(link.number, data)
             if taken_by is None:
@@ -117,7 +118,7 @@ class ChainWriter:
                 passed_over = self._pass_over(link.number, passed_over)
 
     def _continues(self, data: bytes, link: Link) -> bool:
-        """Is it another writer's segment of this very chain, as this installation writes them?"""
+        """Is it a segment of this chain that another process of this installation wrote?"""
         if not chain.is_signed(data, self.key):
             return False
         try:
@@ -134,18 +135,18 @@ class ChainWriter:
         return passed_over + 1
 
     async def _take(self, number: int, data: bytes) -> bytes | None:
-        """Create a segment; what stands in its place instead, if it is another's."""
+        """Create a segment. Returns the existing segment if another writer has taken the number."""
         place = chain.segment_place(self.artifacts, self.table, number)
         tries = Backoff(ATTEMPTS, self.sleep, first=_FIRST_PAUSE_SECONDS)
         try:
             await tries.call(lambda: self.writer.put(place, data, create_only=True))
-        except AlreadyThere:  # perhaps our own, written by a try whose answer was lost
+        except AlreadyThere:  # perhaps our own, from an attempt whose response was lost
             found = await self.storage.read(place)
             return None if found == data else found
         return None
 
     async def _find_end(self) -> End:
-        """Where the chain ends as far as the state store knows, or, if it knows nothing, the store itself."""
+        """The end of the chain according to the state store, or, if that knows nothing, according to storage."""
         header = await self.state.audit_head(self.table)
         if header is not None:
             return End(number=header.last, digest=header.digest)

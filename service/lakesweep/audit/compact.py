@@ -1,8 +1,8 @@
 """Pack old segments of the audit trail into Parquet files, so that the trail stays small.
 
 A packed segment is the same to the last byte: its lines are rows, and joined they are the segment again. So digests,
-signatures and the chain hold as before. A pack is written, read back and compared before the segments that it holds
-are removed. Packing needs the right to delete below `artifacts`; where only writing is allowed, nobody packs.
+signatures and the chain stay valid. A pack is written, read back and compared before its segments are removed. Packing
+needs permission to delete below `artifacts`; without it nothing is packed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage, Writer
 
 PACK_BYTES = 64 * 1024 * 1024
-"""A pack is closed when its segments come to this much."""
+"""A pack is closed when its segments reach this size."""
 PACK_SEGMENTS = 2000
-"""Or to this many."""
+"""Or this number."""
 
 _SCHEMA = pa.schema([pa.field("segment", pa.int64(), nullable=False), pa.field("line", pa.binary(), nullable=False)])
 _NAME = re.compile(r"packed-(\d{10})-(\d{10})\.parquet")
 
 
 def pack_name(first: int, last: int) -> str:
-    """Of the pack that holds these segments and all between."""
+    """Name of the pack with the segments from first to last."""
     return f"packed-{first:010}-{last:010}.parquet"
 
 
 def pack_range(name: str) -> range | None:
-    """The numbers of a pack's segments, if this is the name of one."""
+    """The first and last number of a pack's segments, if this is the name of a pack."""
     found = _NAME.fullmatch(name)
     return range(int(found[1]), int(found[2]) + 1) if found else None
 
@@ -75,7 +75,7 @@ def unpack(data: bytes) -> dict[int, bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What packing one table's trail came to."""
+    """The result of packing one table's trail."""
 
     segments: int = 0
     bytes_before: int = 0
@@ -84,7 +84,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packer:
-    """Packs the old part of one table's chain, from its beginning."""
+    """Packs the old part of one table's chain, starting at its beginning."""
 
     artifacts: Location
     key: bytes
@@ -94,8 +94,7 @@ class Packer:
     """Removes segments that are packed."""
 
     async def pack(self, table: str, numbers: Sequence[int], before: datetime) -> Packed:
-        """Pack those of these segments, none of which is packed yet, that were written before then. The newest one
-        always stays."""
+        """Pack those of these unpacked segments that were written before then. The newest segment always stays."""
         done = Packed()
         batch: dict[int, bytes] = {}
         for number in numbers[:-1]:
@@ -109,7 +108,7 @@ class Packer:
         return await self._close(table, batch, done)
 
     def _packable(self, data: bytes, number: int, before: datetime) -> bool:
-        """Whole, in its place, and old enough. What is not stays as it is for somebody to look at."""
+        """Is the segment valid, in its place, and old enough? Any other stays as it is for a person to look at."""
         try:
             segment = Segment.decode(data)
         except Broken:

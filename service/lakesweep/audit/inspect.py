@@ -1,6 +1,6 @@
-"""Read the audit trail and check it: every segment there, unchanged, in its place, up to the newest one known.
+"""Read and verify the audit trail: every segment exists, is unchanged and in its place, up to the newest one known.
 
-What is wrong is a fault; what an interrupted run left open is a remark. Reads only.
+Damage is a fault; what an interrupted run left open is a remark. Reads only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lakesweep.ports.state import AuditHeader, StateStore
 from lakesweep.ports.storage import Storage
 
 _READ_AHEAD = 16
-"""Segments read at one time."""
+"""Segments read concurrently."""
 
-_FATES = ("deleted", "already_gone", "failed", "spared", "not_sent")
+_FATES = ("deleted", "already_gone", "failed", "spared", "not_sent", "restored", "already_there", "not_restored")
 
 
 @dataclass(kw_only=True)
 class Findings:
-    """What a check of one table's trail found."""
+    """The result of verifying one table's trail."""
 
     table: str
     segments: int = 0
@@ -43,13 +43,13 @@ class Inspector:
 
     artifacts: Location
     key: bytes
-    """The installation's, for the audit trail: segments are signed with it."""
+    """The installation's key for the audit trail, which signs segments."""
     storage: Storage
     state: StateStore
     anchor: Location | None = None
-    """Where the ends of runs are witnessed, if anywhere."""
+    """Where digests are anchored, if anywhere."""
     _packs: dict[str, dict[int, str]] = field(init=False, default_factory=dict)
-    """By directory: in which pack each packed segment is."""
+    """By directory: the pack of each packed segment."""
     _opened: dict[str, Any] = field(init=False, default_factory=dict)
     _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
@@ -65,7 +65,7 @@ class Inspector:
             yield await self._verify(name, stored.get(name, []), head)
 
     async def unpacked(self, table: str) -> list[int]:
-        """Numbers of a table's segments that are objects of their own."""
+        """Numbers of a table's segments that are not packed."""
         found: list[int] = []
         async with aclosing(self.storage.list(chain.directory(self.artifacts, table))) as batches:
             async for batch in batches:
@@ -74,7 +74,7 @@ class Inspector:
         return sorted(found)
 
     async def records(self, run_id: str, table: str | None = None) -> AsyncGenerator[tuple[Segment, Record], None]:
-        """The records of one run in order. With `table` they are found without the help of the state store."""
+        """The records of one run in order. With `table` they are found without the state store."""
         header = await self.state.get_audit(run_id)
         if header is None and table is None:
             raise UnknownTable(f"there are no audit records of run {run_id!r}")
@@ -104,7 +104,7 @@ class Inspector:
         return findings
 
     async def _witnessed(self, table: str) -> dict[int, set[str]]:
-        """Digests of segments by number, as their anchors say."""
+        """Anchored digests of segments, by number."""
         if self.anchor is None:
             return {}
         found: dict[int, set[str]] = {}
@@ -126,7 +126,7 @@ class Inspector:
             raise Unreadable(place, str(exc)) from exc
 
     async def _stored(self, table: str | None) -> dict[str, list[int]]:
-        """Numbers of the segments there are, ascending, by table."""
+        """Numbers of the existing segments, ascending, by table."""
         place = chain.directory(self.artifacts, table) if table else self.artifacts.join("audit")
         found: dict[str, set[int]] = {}
         async with aclosing(self.storage.list(place)) as batches:
@@ -142,7 +142,7 @@ class Inspector:
         return {table or await self._table_in(place): sorted(numbers) for place, numbers in found.items()}
 
     async def _table_in(self, place: str) -> str:
-        """Whose directory this is. A segment says it best, if its word agrees with where it is."""
+        """The table of a directory. Taken from a segment, if what it says matches the directory."""
         directory = Location.parse(place)
         try:
             first = await self._segment_in(directory, 1)
@@ -154,7 +154,7 @@ class Inspector:
         return chain.table_at(self.artifacts, directory)
 
     async def _read(self, table: str, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, bytes | None], None]:
-        """Segments in order, some read ahead; None for one that is not there."""
+        """Segments in order, with some read ahead; None for a missing one."""
         for start in range(0, len(numbers), _READ_AHEAD):
             some = numbers[start : start + _READ_AHEAD]
             read = await aio.together(self._segment(table, number) for number in some)
@@ -171,7 +171,8 @@ class Inspector:
             return await self._packed(directory, number)
 
     async def _packed(self, directory: Location, number: int) -> bytes | None:
-        """A segment out of its pack, if it is in one. Several are asked for at once: the pack is read once."""
+        """A segment from its pack, if it is in one. The pack is read once, even if several segments are requested at
+        once."""
         async with self._lock:
             if directory.raw not in self._packs:
                 self._packs[directory.raw] = await self._packs_in(directory)
@@ -179,7 +180,7 @@ class Inspector:
             if name is None:
                 return None
             place = directory.join(name)
-            if self._opened.get("place") != place.raw:  # segments are asked for in order: one pack at a time is enough
+            if self._opened.get("place") != place.raw:  # segments are requested in order: keeping one pack is enough
                 data = await asyncio.to_thread(unpack, await self.storage.read(place))
                 self._opened.update(place=place.raw, segments=data)
             held: dict[int, bytes] = self._opened["segments"]
@@ -207,13 +208,12 @@ class _Chain:
         self._findings = findings
         self._key = key
         self._ours = False
-        """Was there a segment with our signature? Older versions wrote none."""
+        """Was there a segment with our signature? Older versions did not sign."""
         self._previous: str | None = None
         self._gap = False
         self._runs: dict[str, _Run] = {}
 
     def see(self, number: int, data: bytes | None) -> None:
-        """The next segment by number."""
         if data is None:
             self._findings.faults.append(f"segment {number} is missing")
             self._gap = True
@@ -221,11 +221,11 @@ class _Chain:
         self._findings.segments += 1
         faults = list(self._faults(number, data))
         self._findings.faults += (f"segment {number}: {fault}" for fault in faults)
-        if not (self._ours and _FOREIGN.intersection(faults)):  # the writer passes those over too
+        if not (self._ours and _FOREIGN.intersection(faults)):  # the writer skips those too
             self._previous, self._gap = chain.digest(data), False
 
     def close(self) -> None:
-        """The end of the chain: what did interrupted runs leave open?"""
+        """At the end of the chain: what did interrupted runs leave open?"""
         self._findings.runs = len(self._runs)
         for run_id, run in self._runs.items():
             self._findings.remarks += (f"run {run_id}: {remark}" for remark in run.remarks())
@@ -237,7 +237,7 @@ class _Chain:
             yield str(exc)
             return
         if segment.number != number:
-            yield f"it is segment {segment.number} in another's place"
+            yield f"it is segment {segment.number}, stored under another number"
         if segment.table != self._findings.table:
             yield f"it belongs to {segment.table}"
         if chain.is_signed(data, self._key):
@@ -261,7 +261,7 @@ class _Run:
     def see(self, records: Iterable[Record]) -> None:
         for record in records:
             kind = record.get("record")
-            if kind == "delete":
+            if kind in ("delete", "restore"):
                 self._open[record["batch"]] = None
             elif kind in _FATES:
                 self._open.pop(record["batch"], None)

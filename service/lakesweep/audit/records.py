@@ -1,9 +1,9 @@
-"""The audit trail: what is recorded of a run that changes things, and in which words. Pure.
+"""The records of the audit trail: what is recorded about a run that changes something. Pure.
 
 A batch is recorded before it is deleted (`delete`, `spare`) and after it (`deleted`, `already_gone`, `failed`; `spared`
-what was referenced again before its request, `not_sent` what the run ended before). What
-has no second record was interrupted: it may be gone or not, but it was never deleted without the first. How records
-are chained is told in `chain.py`.
+what was referenced again before its request, `not_sent` what the run ended before). `went` tells of a deleted file
+whose bytes stay in the trash or as a version. A file without a second record was interrupted: it may or may not be
+deleted, but it was never deleted without the first record. `chain.py` chains the records.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from lakesweep.audit.chain import Record
 from lakesweep.cleanup import arrow_json
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model.access import Trigger
+from lakesweep.model.files import Went
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.state import Approval, BatchRecord
@@ -25,7 +26,7 @@ from lakesweep.ports.state import Approval, BatchRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What a run does not know of itself."""
+    """Facts that a run does not know about itself."""
 
     trigger: Trigger
     worker: str
@@ -35,7 +36,7 @@ class Circumstances:
 
 
 def begin_record(run: CleanupRun, about: Circumstances, approvals: Iterable[Approval] = ()) -> Record:
-    """Who set the run off, under which settings, on which plan it works, and who let which plan go."""
+    """Who started the run, under which settings, with which plan, and who approved it."""
     plan = run.plan
     return {
         "record": "begin",
@@ -56,6 +57,7 @@ def begin_record(run: CleanupRun, about: Circumstances, approvals: Iterable[Appr
             for approval in approvals
         ],
         "head": run.head,
+        **({"restores": run.restored.of} if run.restored else {}),
         "started_at": iso_utc(run.started_at),
         "plan": plan
         and {
@@ -68,7 +70,7 @@ def begin_record(run: CleanupRun, about: Circumstances, approvals: Iterable[Appr
 
 
 def expiry_record(record: str, plan: ExpiryPlan) -> Record:
-    """Snapshots, refs and partitions that leave the table, or left it."""
+    """Snapshots, refs and partitions that are about to be, or were, expired."""
     return {
         "record": record,
         "head": plan.head,
@@ -79,14 +81,14 @@ def expiry_record(record: str, plan: ExpiryPlan) -> Record:
 
 
 def deleting_lines(batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> bytes:
-    """The decision on every file of a batch, each on its line."""
+    """The decision on every file of a batch, one line each."""
     return _decisions("delete", batch, going) + _decisions("spare", batch, spared)
 
 
 def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
-    """What became of every file of a batch, each on its line."""
-    why = fates.column("why")
-    said = pc.binary_join_element_wise(',"why":', arrow_json.json_strings(why), "")
+    """The result for every file of a batch, one line each."""
+    why, went, marker = (fates.column(name) for name in ("why", "went", "delete_marker"))
+    kept = pc.fill_null(pc.not_equal(went, Went.FREED.value), False)
     return _lines(
         _text('{"record":'),
         arrow_json.json_words(fates.column("fate")),
@@ -94,13 +96,36 @@ def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
         arrow_json.json_strings(fates.column("path")),
         _text(',"size_bytes":'),
         fates.column("size_bytes").cast(pa.string()),
-        pc.if_else(pc.fill_null(pc.not_equal(why, ""), False), said, ""),
+        _unless_empty("why", why),
+        _unless_empty("went", pc.if_else(kept, went, pa.scalar(None, pa.string()))),
+        _unless_empty("delete_marker", marker),
+        _text("}\n"),
+    )
+
+
+def restoring_lines(batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
+    """Every file that is about to be restored, one line each."""
+    return _restore_lines(batch, rows, pa.repeat(pa.scalar("restore"), rows.num_rows))
+
+
+def restored_lines(batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
+    return _restore_lines(batch, rows, rows.column("outcome"))
+
+
+def _restore_lines(batch: BatchRecord, rows: pa.RecordBatch, record: pa.Array) -> bytes:
+    return _lines(
+        _text('{"record":'),
+        arrow_json.json_words(record),
+        _text(f',"batch":{batch.number},"path":'),
+        arrow_json.json_strings(rows.column("path")),
+        _text(',"size_bytes":'),
+        rows.column("size_bytes").cast(pa.string()),
+        _unless_empty("why", rows.column("why")),
         _text("}\n"),
     )
 
 
 def end_record(run: CleanupRun) -> Record:
-    """How the run ended, in numbers."""
     return {
         "record": "end",
         "outcome": run.outcome.value if run.outcome else None,
@@ -108,9 +133,11 @@ def end_record(run: CleanupRun) -> Record:
         "refused": run.refusal.code if run.refusal else None,
         "expired_snapshots": len(run.expired_snapshots),
         "deleted": {"count": run.deletion.deleted.files, "bytes": run.deletion.deleted.bytes},
+        "freed_bytes": run.deletion.freed_bytes,
         "already_gone": run.deletion.already_gone,
         "failed": len(run.deletion.failed),
         "spared": run.spared,
+        **({"restored": run.restored.restored.files} if run.restored else {}),
         "finished_at": iso_utc(run.finished_at),
     }
 
@@ -135,12 +162,18 @@ def _decisions(record: str, batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
     )
 
 
+def _unless_empty(name: str, values: pa.Array) -> pa.Array:
+    """An additional field for each row that has a value for it."""
+    field = pc.binary_join_element_wise(f',"{name}":', arrow_json.json_strings(values), "")
+    return pc.if_else(pc.fill_null(pc.not_equal(values, ""), False), field, "")
+
+
 def _text(same: str) -> pa.Scalar:
     return pa.scalar(same, pa.string())
 
 
 def _lines(*parts: pa.Array | pa.Scalar) -> bytes:
-    """One line per row. A null in any part would lose a line, so there must be none."""
+    """One line per row. A null in any part would drop a line, so there must be none."""
     lines = pc.binary_join_element_wise(*parts, "", null_handling="emit_null")
     if lines.null_count:
         raise ValueError("a record of the audit trail is incomplete")

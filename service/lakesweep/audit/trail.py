@@ -1,4 +1,4 @@
-"""Record what one run does in its table's audit trail. What the records say is told in `audit.records`."""
+"""Record what one run does in its table's audit trail. `audit.records` defines the records."""
 
 from __future__ import annotations
 
@@ -26,32 +26,35 @@ class Trail:
     about: Circumstances
     _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _beginning: bytes | None = field(init=False, default=None)
-    """Goes in with the first change, since nothing happens before it. None until the run begins."""
+    """Written together with the first change, because nothing happens before it. None until the run begins."""
 
     async def begin(self, run: CleanupRun) -> None:
-        """Who, why and on which plan, with the approvals that hold now."""
+        """Who, why and on which plan, with the current approvals."""
         now = self.chain.clock.now()
         approvals = [one for one in await self.chain.state.approvals(self.chain.table) if now < one.expires_at]
         self._beginning = chain.lines([records.begin_record(run, self.about, approvals)])
 
     async def expiring(self, plan: ExpiryPlan) -> None:
-        """Before the commit."""
         await self._append(chain.lines([records.expiry_record("expiring", plan)]))
 
     async def expired(self, plan: ExpiryPlan) -> None:
-        """After the commit."""
         await self._append(chain.lines([records.expiry_record("expired", plan)]))
 
     async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
-        """Before a batch."""
         await self._append(await asyncio.to_thread(records.deleting_lines, batch, going, spared))
 
     async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
-        """After a batch."""
         await self._append(await asyncio.to_thread(records.deleted_lines, batch, fates))
 
+    async def restoring(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
+        await self._append(records.restoring_lines(batch, rows))
+
+    async def restored(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
+        await self._append(records.restored_lines(batch, rows))
+
     async def end(self, run: CleanupRun) -> None:
-        """The end. A run that was refused begins here too. The log gets the newest digest, as a witness elsewhere."""
+        """The end of a run. For a refused run it is also the beginning. The newest digest is also logged, as evidence
+        in another place."""
         if self._beginning is None:
             await self.begin(run)
         await self._append(chain.lines([records.end_record(run)]))

@@ -1,11 +1,11 @@
-"""Addresses by the column: what `model.location` says of one address, said of an Arrow array. Pure.
+"""Normalise whole Arrow columns of addresses, as `model.location` does for one address. Pure.
 
-Every engine brings both sides of its join, listed objects and references, through the functions below, so that
-they can only differ where the addresses do. A reference that cannot be placed is never dropped: a file may
-hang on it, so it raises Indeterminate and the table is left alone.
+Every engine passes both sides of its join, listed objects and references, through the functions below, so that they
+differ only where the addresses do. A reference that cannot be placed is never dropped, because a file may depend on it:
+it raises Indeterminate and the table is left alone.
 
-Most columns need no rewriting at all. One look at all bytes of a column shows that, and then nothing is copied; any
-doubt about it only sends the column the long way, which looks at every address.
+Most columns need no rewriting at all. One pass over all bytes of a column shows that, and then nothing is copied; in
+any doubt the column takes the slow path, which looks at every address.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Role(StrEnum):
     """What a reference does to the file it names."""
 
     NAMED = "named"
-    """Keeps it, whatever else is said: retained metadata names it directly."""
+    """Keeps it, whatever other references say: retained metadata names it directly."""
     READ = "read"
-    """Keeps it unless the format has released it: a retained source spells it."""
+    """Keeps it unless the format has released it: a retained source names it."""
     EXPIRED = "expired"
     """Frees it if nothing else keeps it: only what expires names it."""
     RELEASED = "released"
-    """Takes the force from READ references of the same address."""
+    """Overrides READ references of the same address."""
     COUNTED = "counted"
     """Keeps nothing: says that a live file is outside the roots, unless the format has released it."""
 
@@ -96,7 +96,6 @@ def canonical(paths: pa.Array) -> pa.Array:
 
 
 def inventory(listing: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:
-    """Rows of LISTING_SCHEMA with their match keys."""
     paths = listing.column("path")
     keys = _or_null(match_keys(paths, match_by), paths)
     return pa.RecordBatch.from_arrays([*listing.columns, keys], schema=INVENTORY_SCHEMA)
@@ -130,7 +129,6 @@ def place(
 
 
 def placed_keys(placed: pa.RecordBatch) -> pa.Array:
-    """What each row of PLACED_SCHEMA is compared by."""
     keys, same = placed.column("match_key"), placed.column("address")
     if keys.null_count == len(keys):
         return same
@@ -139,12 +137,11 @@ def placed_keys(placed: pa.RecordBatch) -> pa.Array:
 
 def _present(paths: pa.Array) -> pa.Array:
     if paths.null_count:
-        raise Indeterminate("a reference without an address cannot be placed")
+        raise Indeterminate("a reference has no address")
     return paths if paths.type == pa.string() else paths.cast(pa.string())
 
 
 def _placed(columns: Sequence[pa.Array], role: Role, tolerated: pa.Array | bool) -> pa.RecordBatch:
-    """PLACED_SCHEMA from its other four columns."""
     addresses, keys, inside, guarded = columns
     roles = pa.repeat(pa.scalar(role.value, pa.string()), len(addresses))
     outside = pc.invert(inside)
@@ -163,10 +160,7 @@ def _all_true(like: pa.Array) -> pa.Array:
 
 def _first_store(paths: pa.Array) -> str:
     """How every address of the first path's store begins in normal form; empty if that path is no address."""
-    try:
-        first = Location.parse(paths[0].as_py()) if len(paths) else None
-    except ValueError:
-        return ""
+    first = Location.parse_or_none(paths[0].as_py()) if len(paths) else None
     return first.store if first else ""
 
 
@@ -229,7 +223,7 @@ def _with_double_slash(addresses: pa.Array) -> bool:
 
 
 def _one_by_one(paths: pa.Array, texts: pa.Array, odd: pa.Array, rule: Callable[[str], str]) -> pa.Array:
-    """Leave the odd rows to `Location` itself: rare spellings need no rule of their own here."""
+    """Pass unusual rows to `Location` itself: rare spellings need no special case here."""
     if not pc.any(odd).as_py():
         return texts
     mended = []
@@ -237,12 +231,11 @@ def _one_by_one(paths: pa.Array, texts: pa.Array, odd: pa.Array, rule: Callable[
         try:
             mended.append(rule(path))
         except ValueError as exc:
-            raise Indeterminate(f"cannot place a reference: {exc}") from exc
+            raise Indeterminate(f"a reference is not a valid address: {exc}") from exc
     return pc.replace_with_mask(texts, odd, pa.array(mended, pa.string()))
 
 
 def _last_segments(paths: pa.Array) -> pa.Array:
-    """What stands behind the last slash."""
     if len(paths) and not (_texts(paths) == _SLASH).any():
         return paths
     pieces = pc.split_pattern(paths, "/", max_splits=1, reverse=True)
@@ -259,7 +252,6 @@ def _addresses_among(paths: pa.Array) -> pa.Array:
 
 
 def _inside(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
-    """Is each collapsed address below one of the roots?"""
     inside = pa.repeat(pa.scalar(False), len(keys))
     for root in roots:
         inside = pc.or_(inside, pc.starts_with(keys, _below(root)))
@@ -268,8 +260,8 @@ def _inside(keys: pa.Array, roots: Sequence[Location]) -> pa.Array:
 
 def _guarded_names(keys: pa.Array, inside: pa.Array, roots: Sequence[Location]) -> pa.Array:
     """File names of references that storage cannot confirm where we look: outside the roots, or, with several roots,
-    anywhere. Such a reference keeps every listed object of that name: the table may have been copied or renamed, or
-    one bucket or directory may have two names. File names are unique, so this keeps next to nothing else."""
+    anywhere. Such a reference keeps every listed object of that name: the table may have been copied or renamed, or one
+    bucket or directory may have two names. File names are unique, so this keeps hardly anything else."""
     doubtful = pc.invert(inside) if len(roots) == 1 else pc.true_unless_null(inside)
     if not pc.any(doubtful).as_py():
         return pa.nulls(len(keys), pa.string())
@@ -286,9 +278,11 @@ def _or_null(keys: pa.Array, same: pa.Array) -> pa.Array:
 def _refuse_dot_segments(paths: pa.Array) -> None:
     """`a/./b` and `a/../b` are other names on some stores and plain keys on others: nobody can tell which file."""
     if pc.any(pc.or_(pc.match_substring_regex(paths, r"/\."), pc.starts_with(paths, "."))).as_py():
-        _refuse(pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)"), paths, "it has a dot segment")
+        _refuse(
+            pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)"), paths, "it contains '.' or '..' as a path segment"
+        )
 
 
 def _refuse(bad: pa.Array, paths: pa.Array, why: str) -> None:
     if pc.any(bad).as_py():
-        raise Indeterminate(f"cannot place the reference {paths.filter(bad)[0].as_py()!r}: {why}")
+        raise Indeterminate(f"the reference {paths.filter(bad)[0].as_py()!r} is not a valid address: {why}")

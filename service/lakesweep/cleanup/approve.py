@@ -1,9 +1,10 @@
-"""A person's word that a plan above its ceilings may go. It lifts the ceilings and nothing else.
+"""A person's approval of a plan above its ceilings. It lifts the ceilings and nothing else.
 
-An approved plan is not executed from its saved rows: the next cycle plans the table anew, so listing, references,
-ages and every other guard are of that moment. The approval covers those files of the new plan that the approved one
-names too (same path, size, time and etag); whatever else the new plan holds is held against the ceilings as if it
-stood alone. It is bound to the digest of the approved rows and ends at a set time.
+An approved plan is not executed from its saved rows: the next cycle plans the table again, so listing, references, ages
+and every other guard are current. The approval covers those files of the new plan that the approved one names too (same
+path, size, time and etag). All other files of the new plan count against the ceilings, as if they were the whole plan.
+It is bound to the digest of the approved rows and ends at a set time. A ghost goes only if the new plan is exactly the
+approved one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.model.errors import Refused, StorageError, UnknownRun, Unreadable
 from lakesweep.model.files import OrphanPlan, Tally
 from lakesweep.model.refusal import consequences
+from lakesweep.model.table import is_ghost
 from lakesweep.ports.state import Approval, PlanHeader, StateStore
 
 log = structlog.get_logger()
@@ -37,13 +39,13 @@ class Approvals:
     state: StateStore
     artifacts: Artifacts
     record: Callable[[Approval], Awaitable[None]] = _unrecorded
-    """Called before an approval takes effect; what it raises keeps it from that."""
+    """Called before an approval takes effect; if it raises, there is no approval."""
 
     async def give(
         self, run_id: str, *, by: str, now: datetime, valid_for: timedelta, digest: str | None = None
     ) -> Approval:
-        """Approve the plan of a run that a ceiling stopped: the one with `digest`, if that is given. Its rows must
-        still be what they were."""
+        """Approve the plan of a run that a ceiling stopped: the one with `digest`, if that is given. Its rows must be
+        unchanged."""
         run, header = await self.state.get_run(run_id), await self.state.get_plan(run_id)
         if run is None:
             raise UnknownRun(f"there is no run {run_id!r}: `lakesweep runs` shows them")
@@ -51,6 +53,10 @@ class Approvals:
         if header is None or refused is None or not consequences(refused["code"]).approvable:
             why = f"it was refused for another reason ({refused['code']})" if refused else "it was not refused"
             raise Refused("not_waiting", f"run {run_id} is not waiting for approval: {why}")
+        if digest is None and is_ghost(header.table):
+            raise Refused(
+                "other_plan", f"approving a ghost's plan needs its digest: `lakesweep show {run_id}` shows it"
+            )
         if digest is not None and digest != header.digest:
             raise Refused("other_plan", f"the plan of run {run_id} has the digest {header.digest}, not {digest}")
         problem = await self._problem(header)
@@ -86,6 +92,10 @@ class Approvals:
             return found
         return Tally()
 
+    async def is_given(self, table: str, digest: str, now: datetime) -> bool:
+        """Is there a valid approval of a plan with exactly these rows?"""
+        return any(one.digest == digest for one in await standing(self.state, table, now))
+
     async def _problem(self, header: PlanHeader) -> str | None:
         try:
             async with self.artifacts.opened(header.rows_path) as rows_path:
@@ -93,6 +103,23 @@ class Approvals:
         except (Unreadable, StorageError, OSError) as exc:
             return str(exc)
         return None if found == header.digest else "its rows do not match the plan that was saved"
+
+
+async def standing(state: StateStore, ghost: str, now: datetime) -> list[Approval]:
+    """The approvals of a ghost that are valid now. A run that began to delete since, or a restore, ends earlier
+    approvals: a restored file is there because a person wants it."""
+    valid = [one for one in await state.approvals(ghost) if now < one.expires_at]
+    before = None
+    while valid and (runs := await state.list_runs(table=ghost, before=before)):
+        for run in runs:
+            began = datetime.fromisoformat(run["started_at"])
+            over = [one for one in valid if one.approved_at - began <= timedelta(milliseconds=1)]  # as it is kept
+            if not over:
+                return valid
+            if run["restored"] is not None or await state.journal(run["run_id"]):
+                valid = [one for one in valid if one not in over]
+        before = runs[-1]["run_id"]
+    return valid
 
 
 def _covered(new_rows: str, approved_rows: str, digest: str) -> Tally:

@@ -63,4 +63,4 @@ def check_times(moments: pa.Array) -> None:
     span = pc.min_max(moments.cast(pa.int64())).as_py()
     for moment in span.values():
         if moment is not None and not _FIRST_TIME <= moment <= _LAST_TIME:
-            raise ValueError(f"a time of {moment} ms since 1970 is no date")
+            raise ValueError(f"a time of {moment} ms since 1970 is not a date")

@@ -1,7 +1,8 @@
 """Where plans and ledgers are kept: files in a directory, or copies of them in an object store that replicas share.
 
-A file is published whole, under a name that is never used again, before the state store learns its address. An object
-store gets it in parts of bounded size, so that no plan has to fit in memory. Reads and writes only its own place.
+A file is published complete, under a name that is never used again, before its address goes into the state store. An
+object store gets it in parts of bounded size, so that no plan has to fit in memory. Reads and writes only its own
+place.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class Artifacts:
         self._writer = writer
         self._discard = discard
         self._parted = Parted(storage, working / "fetched") if storage is not None else None
+
+    @property
+    def is_shared(self) -> bool:
+        return self._shared is not None
 
     def file(self, kind: str, name: str) -> Path:
         """Where to write a file before it is published: `plans/…`, `ledgers/…`."""

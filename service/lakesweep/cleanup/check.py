@@ -1,6 +1,7 @@
-"""Check a plan before anything changes. The guards themselves are pure (`guards.py`); this asks what they must know.
+"""Check a plan before anything changes. The guards themselves are pure (`guards.py`); this module gathers what they
+need.
 
-The first guard that says no decides. A plan above a ceiling may have been approved by a person; nothing else may.
+The first guard that refuses decides. A plan above a ceiling may have been approved by a person; nothing else may.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lakesweep.cleanup import explain_missing, foreign_metadata, guards, interrupted_deletes
+from lakesweep.cleanup import explain_missing, foreign_metadata, guards, interrupted_deletes, trash_place
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.known_roots import KnownRoots, holds_only_its_own
 from lakesweep.cleanup.run_context import Ports, RunContext
@@ -39,13 +40,15 @@ async def check(
     neighbours: Neighbours,
     early_refusal: Refusal | None,
     before_listing: TableState,
-    beside: frozenset[str],
+    beside: frozenset[str] | None,
 ) -> Checked:
     """All guards between a plan and the first change."""
     state = marked.state
+    borrowers_unknown = await ports.surroundings.check_borrowers(state)  # first: it remembers them, refused or not
     refusal = (
         early_refusal
         or await _check_neighbours(ports, state, neighbours)
+        or borrowers_unknown
         or guards.check_stayed(before_listing, state)
         or await KnownRoots(store=ports.state).set_back(state)
     )
@@ -55,13 +58,16 @@ async def check(
 
 
 async def check_again(ports: Ports, context: RunContext, marked: Marked) -> None:
-    """What only others can tell, as they tell it now: planning may have taken hours. Raises Refused."""
+    """Check again what may have changed outside this cycle: planning may have taken hours. Raises Refused."""
     if refusal := await ports.surroundings.check_clock(context.policy.max_clock_skew):
         raise Refused(refusal.code, refusal.reason)
     await ports.surroundings.check_not_held()
     shared = await ports.surroundings.shared_files(marked.state)  # first: asking may find a problem with a neighbour
     neighbours = await ports.surroundings.neighbours()
-    if refusal := await _check_neighbours(ports, marked.state, neighbours):
+    refusal = await _check_neighbours(ports, marked.state, neighbours)
+    refusal = refusal or await ports.surroundings.check_borrowers(marked.state)
+    refusal = refusal or await trash_place.check(context.trash, marked.state, neighbours)
+    if refusal:
         raise Refused(refusal.code, refusal.reason)
     if not {path for paths in shared.values() for path in paths} <= set(marked.references.tolerated):
         raise Refused("table_changed", _SHARED_SINCE)
@@ -74,29 +80,34 @@ async def _check_neighbours(ports: Ports, state: TableState, neighbours: Neighbo
 
 
 async def _check_plan(
-    ports: Ports, context: RunContext, orphans: OrphanPlan, marked: Marked, beside: frozenset[str]
+    ports: Ports, context: RunContext, orphans: OrphanPlan, marked: Marked, beside: frozenset[str] | None
 ) -> Checked:
     state, policy = marked.state, context.policy
-    foreign_owner = await _foreign_owner(ports, context, orphans, marked, beside)
+    foreign_owner = await _foreign_owner(ports, orphans, marked, beside)
     new_place = await KnownRoots(store=ports.state).new_place(state)
-    place_is_own = new_place is None or holds_only_its_own(orphans)
+    place_is_own = new_place is None or (orphans.listed and holds_only_its_own(orphans))
     refusal = guards.check_plan(orphans, state, policy, foreign_owner, new_place=new_place)
     if refusal and refusal.code == "missing_live_files":
         refusal = replace(refusal, reason=refusal.reason + await explain_missing.explain(orphans.missing, state.roots))
     if refusal is None or not consequences(refusal.code).approvable:
         return Checked(refusal=refusal, place_is_own=place_is_own)
     approvals = Approvals(state=ports.state, artifacts=ports.artifacts)
-    approved = await approvals.covered(ports.table.ref.label, orphans, ports.clock.now())
-    refusal = guards.check_plan(orphans, state, policy, foreign_owner, approved, new_place=new_place)
+    label, now = ports.table.ref.label, ports.clock.now()
+    approved = await approvals.covered(label, orphans, now)
+    is_approved = state.goes_whole and await approvals.is_given(label, orphans.digest, now)
+    refusal = guards.check_plan(
+        orphans, state, policy, foreign_owner, approved, new_place=new_place, is_approved=is_approved
+    )
     return Checked(refusal=refusal, place_is_own=place_is_own or refusal is None)
 
 
 async def _foreign_owner(
-    ports: Ports, context: RunContext, orphans: OrphanPlan, marked: Marked, beside: frozenset[str]
+    ports: Ports, orphans: OrphanPlan, marked: Marked, beside: frozenset[str] | None
 ) -> str | None:
-    """Evidence that another table lives in these roots. What an earlier sweep of ours began to delete is none."""
+    """Evidence that another table lives in these roots. Files that an earlier sweep of ours began to delete do not
+    count."""
     metadata: Sequence[str] = orphans.unreferenced_metadata
-    if context.inventory:
+    if beside is not None:
         metadata = await foreign_metadata.unreferenced(ports.storage, marked.state, marked.references, metadata, beside)
     found = await marked.state.foreign_owner(metadata)
     if not found:
@@ -107,4 +118,4 @@ async def _foreign_owner(
     return await marked.state.foreign_owner([path for path in metadata if path not in begun])
 
 
-_SHARED_SINCE = "another table began to use files of this one while it was planned: the next cycle keeps them"
+_SHARED_SINCE = "another table started to use files of this one during planning: the next cycle keeps them"

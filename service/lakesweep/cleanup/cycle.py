@@ -1,5 +1,6 @@
 """START READING HERE: one cycle over one table, straight down.
 
+    skip what has not changed                                       `unchanged.py`
     load -> list, then mark and judge -> guards -> save the plan    `plan.py`, `check.py`: nothing changes
     -> commit the expiry -> sweep -> finish                         `execute.py`
 
@@ -11,12 +12,14 @@ damaged table or a plan above its ceiling also keeps its snapshots. Between plan
 from __future__ import annotations
 
 from lakesweep.aio import cancel_on
+from lakesweep.cleanup import unchanged
 from lakesweep.cleanup.execute import execute
 from lakesweep.cleanup.plan import plan
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
 from lakesweep.model.errors import Indeterminate, LakesweepError, Refused
 from lakesweep.model.run import CleanupRun, Refusal
+from lakesweep.telemetry.requests import counting
 
 
 class Cycle:
@@ -29,14 +32,15 @@ class Cycle:
 
     async def run(self) -> CleanupRun:
         """One table, whatever happens: trouble becomes the outcome, never an exception of the table's own."""
+        with counting(self._recorder.requests):
+            return await self._run()
+
+    async def _run(self) -> CleanupRun:
         ports, context, recorder = self._ports, self._context, self._recorder
         await recorder.start()
         try:
-            planned = await cancel_on(context.stop, plan(ports, context, recorder), f"plan {ports.table.ref}")
-            if planned.refusal:
-                recorder.refuse(planned.refusal)
-            else:
-                await execute(ports, context, recorder, planned)
+            if not await unchanged.skip(ports, context, recorder):
+                await self._plan_and_execute()
         except Refused as exc:
             recorder.refuse(Refusal(code=exc.code, reason=exc.reason))
         except Indeterminate as exc:
@@ -45,6 +49,14 @@ class Cycle:
             recorder.fail(str(exc))
         await recorder.settle()
         return await recorder.finish()
+
+    async def _plan_and_execute(self) -> None:
+        ports, context, recorder = self._ports, self._context, self._recorder
+        planned = await cancel_on(context.stop, plan(ports, context, recorder), f"plan {ports.table.ref}")
+        if planned.refusal:
+            recorder.refuse(planned.refusal)
+        else:
+            await execute(ports, context, recorder, planned)
 
     async def abandon(self, why: LakesweepError) -> CleanupRun:
         """Finish a run that was cancelled from outside, with everything known up to then."""

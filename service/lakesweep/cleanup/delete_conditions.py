@@ -1,16 +1,16 @@
-"""The last question before a request to delete is sent, and the answer that ends a sweep.
+"""The last check before a request to delete is sent; its answer may end the sweep.
 
-Between the look at the head with which a batch begins and its requests lie the audit record, the journal, a store that
-throttles, and perhaps a machine that stood still. So a deleter asks here once more, for every request and every
-repetition of one: has the table moved on, does a person hold it back, has somebody stopped the run? And with the
-request in hand, without waiting for anything: is the lease still ours?
+Between reading the head at the start of a batch and sending its requests come the audit record, the journal, a store
+that throttles, and perhaps a machine that was suspended. So a deleter checks here once more, for every request and
+every retry: has the table moved on, is it on hold, was the run stopped? And when the request is ready to be sent,
+without waiting for anything: is the lease still ours?
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lakesweep.aio import interruption
@@ -30,12 +30,12 @@ REFERENCED = "referenced again since the plan was made"
 
 
 async def nobody_objects() -> None:
-    """Nobody holds the table back."""
+    """The table is not on hold."""
 
 
 class Shared(Generic[T]):
-    """One question for all who ask at the same time. An answer counts only for those who asked before it was sought:
-    who comes while it is under way waits for the next one."""
+    """One question shared by all who ask at the same time. An answer counts only for callers that asked before it was
+    started: a caller that comes while it is under way waits for the next one."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
@@ -45,7 +45,7 @@ class Shared(Generic[T]):
         self._answer: T
 
     async def __call__(self) -> T:
-        """The answer to a question that was put after this call began."""
+        """The answer to a question that was started after this call began."""
         self._asked += 1
         mine = self._asked
         async with self._turn:
@@ -56,36 +56,62 @@ class Shared(Generic[T]):
             return self._answer
 
 
+class Looks:
+    """Reads the table during a sweep, one read after the other. A request to delete always needs a new read. A batch
+    starts from the read that the batch before it made after it was journalled; so a batch takes one read, not two."""
+
+    def __init__(self, ask: Revalidate) -> None:
+        self._ask = ask
+        self._turn = asyncio.Lock()
+        self._period = 0
+        self._found: frozenset[str] | None = None
+        self._taken = asyncio.Event()
+
+    async def new(self) -> frozenset[str]:
+        """What is referenced now. For a request, no earlier answer counts."""
+        async with self._turn:
+            period = self._period
+            found = await self._ask()
+            if period == self._period:
+                self._found = found
+                self._taken.set()
+            return found
+
+    def begin_batch(self) -> None:
+        """A batch was journalled: for the next one, only reads from now on count."""
+        self._period += 1
+        self._found = None
+        self._taken.clear()
+
+    async def since_last_batch(self, last: asyncio.Task[None] | None) -> frozenset[str]:
+        """The read that the last batch made; a new one if it made none."""
+        if last is not None and self._found is None:
+            taken = asyncio.create_task(self._taken.wait(), name="wait for a look")
+            try:
+                await asyncio.wait({taken, last}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                taken.cancel()
+        return await self.new() if self._found is None else self._found
+
+
 @dataclass(kw_only=True)
 class LastWord:
     """One for a sweep; `about` gives a batch's deleter what it has to ask."""
 
     revalidate: Revalidate
+    """Reads the table again for each call, and checks whether it is on hold by now."""
     match_by: MatchBy
     fence: Fence
     stop: asyncio.Event
-    ask_owners: Callable[[], Awaitable[None]] = nobody_objects
-    """Raises Refused if a person holds the table back by now."""
     ended_by: LakesweepError | None = None
     """Why nothing more was sent, if so."""
-    _owners: Shared[None] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._owners = Shared(self.ask_owners)
-
-    def about(self, etags: Mapping[str, str]) -> BatchConditions:
-        """For one batch. `etags` are those of the objects that were judged, by path."""
-        return BatchConditions(self, etags)
-
-    async def spared(self, paths: Sequence[str]) -> frozenset[str]:
-        """Those that became referenced. Raises when nothing at all may be sent."""
-        self.check()
-        await self._owners()
-        referenced = await self.revalidate()  # last, since what it finds is what can be lost
-        return still_referenced(paths, referenced, self.match_by)
+    def about(self, etags: Mapping[str, str], written_ms: Mapping[str, int] | None = None) -> BatchConditions:
+        """For one batch. Etags, or times where there are none, are those of the objects that were judged, by path."""
+        return BatchConditions(self, etags, written_ms or {})
 
     def check(self) -> None:
-        """Waits for nothing. Raises when nothing may be sent any more; once said, it stays so."""
+        """Waits for nothing. Raises when nothing may be sent any more; from then on it always raises."""
         if self.ended_by is not None:
             raise self.ended_by
         self.fence.check_time()
@@ -94,16 +120,19 @@ class LastWord:
 
 
 class BatchConditions:
-    """The Conditions of one batch: what the sweep's last word says, as a deleter answers it."""
+    """The Conditions of one batch: the sweep's last check in the form that a deleter asks for."""
 
-    def __init__(self, word: LastWord, etags: Mapping[str, str]) -> None:
+    def __init__(self, word: LastWord, etags: Mapping[str, str], written_ms: Mapping[str, int]) -> None:
         self._word = word
+        self._look = Shared(word.revalidate)  # a store that takes few keys at once has many requests under way
         self.etags = etags
+        self.written_ms = written_ms
 
     async def withheld(self, paths: Sequence[str]) -> Mapping[str, Deleted]:
-        """Those that must not be sent. Whatever is not known keeps all of them and ends the sweep."""
+        """Those that must not be sent. If anything is unknown, all of them are kept and the sweep ends."""
         try:
-            spared = await self._word.spared(paths)
+            self._word.check()
+            spared = still_referenced(paths, await self._look(), self._word.match_by)
         except LakesweepError as exc:
             self._word.ended_by = self._word.ended_by or exc
             return {path: not_sent(path, str(exc)) for path in paths}
@@ -120,7 +149,7 @@ class BatchConditions:
 
 
 def still_referenced(paths: Sequence[str], referenced: frozenset[str], match_by: MatchBy) -> frozenset[str]:
-    """Those that something refers to, by match key or, where every object of a name is meant, by name."""
+    """Those that something references, by match key or, where every object of a name is meant, by name."""
     if not referenced:
         return frozenset()
     keys, names = (addresses.match_key_list(paths, by) for by in (match_by, MatchBy.NAME))

@@ -45,7 +45,6 @@ class GatedDeleter:
         return await self._inner.remove_empty_directories(root, directories)
 
     async def aclose(self) -> None:
-        """Close the wrapped deleter."""
         await self._inner.aclose()
 
     def _check(self, path: str) -> None:

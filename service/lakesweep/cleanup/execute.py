@@ -1,8 +1,9 @@
-"""The executing half of a cycle: commit the expiry, sweep, and tidy up after it. Takes over a checked plan."""
+"""The executing half of a cycle: commit the expiry, sweep, and clean up afterwards. It starts from a checked plan."""
 
 from __future__ import annotations
 
 from lakesweep.aio import interruption
+from lakesweep.cleanup import last_listing, unchanged
 from lakesweep.cleanup.check import check_again
 from lakesweep.cleanup.known_roots import KnownRoots
 from lakesweep.cleanup.plan import Planned
@@ -14,11 +15,11 @@ from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
 from lakesweep.model.errors import Refused
 from lakesweep.model.run import Outcome, Phase
 from lakesweep.model.snapshot import ExpiryPlan
-from lakesweep.ports.table import ClosesFirst
+from lakesweep.ports.table import ClosesFirst, TableView
 
 
 async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned) -> None:
-    """Change what the plan says, if this run may."""
+    """Carry out the plan, if this run may."""
     if not context.execute:
         recorder.note(outcome=Outcome.DRY_RUN, reason="nothing was changed")
         return
@@ -27,9 +28,10 @@ async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, plan
     if context.stop.is_set():
         raise interruption(context.stop)
     await check_again(ports, context, planned.marked)
+    recorder.note(trash=context.trash, table_uuid=planned.marked.state.table_uuid)
     await ports.audit.begin(recorder.run)
     recorder.note(phase=Phase.EXPIRING)
-    committed = await _commit_expiry(ports, context, recorder, planned)
+    after, committed = await _commit_expiry(ports, context, recorder, planned)
     await ports.state.update_run(recorder.note(phase=Phase.SWEEPING))
     if await _sweep(ports, context, recorder, planned, committed):
         await ports.table.after_sweep(planned.marked.state, committed)
@@ -37,27 +39,41 @@ async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, plan
         if planned.place_is_own:
             await KnownRoots(store=ports.state).remember(planned.marked.state)
         recorder.note(outcome=Outcome.DONE)
+        await _note_for_the_next_cycle(ports, context, recorder, planned, after)
 
 
-async def _commit_expiry(ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned) -> ExpiryPlan:
-    """The expiry that was really committed."""
+async def _note_for_the_next_cycle(
+    ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned, after: TableView
+) -> None:
+    """Whether it needs no listing, or no work at all."""
+    state = planned.marked.state
+    if planned.orphans.listed:
+        await last_listing.remember_swept(ports.state, state, at=planned.at)
+    listed = await last_listing.recall(ports.state, state)
+    await unchanged.remember(ports, context, recorder, planned, after=after, listed=listed)
+
+
+async def _commit_expiry(
+    ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned
+) -> tuple[TableView, ExpiryPlan]:
+    """The table as it is then, and what really expired."""
     if planned.expiry.empty:
-        return planned.expiry
+        return planned.marked.state, planned.expiry
     state, label = planned.marked.state, ports.table.ref.label
-    # A crash between this commit and the sweep must not forget which files the expiry set free.
+    # A crash between this commit and the sweep must not lose which files the expiry released.
     if await ports.state.pending_expiry(label) is None:
         await ports.state.set_pending_expiry(label, state.head, context.run_id)
     await ports.audit.expiring(planned.expiry)
     await context.fence.check()
-    # By the time of the plan: a clock that was set meanwhile must not expire more than was checked.
-    _, committed = await ports.table.commit_expiry(state, context.policy, planned.at, context.fence)
+    # At the time of the plan: a clock that was changed in between must not expire more than was checked.
+    after, committed = await ports.table.commit_expiry(state, context.policy, planned.at, context.fence)
     recorder.note(
         expiry=committed,
         expired_snapshots=tuple(snapshot.id for snapshot in committed.expire),
         expired_partitions=committed.partitions,
     )
     await ports.audit.expired(committed)
-    return committed
+    return after, committed
 
 
 async def _sweep(
@@ -85,7 +101,7 @@ async def _sweep(
         ),
         stop=context.stop,
         progress=context.progress,
-        recheck=VerifyUnchanged(ports.storage) if context.inventory else None,
+        recheck=VerifyUnchanged(ports.storage) if context.inventory and planned.orphans.listed else None,
         closed=table.closed if isinstance(table, ClosesFirst) else None,
         places=context.deletion_slots,
         ask_owners=ports.surroundings.check_not_held,

@@ -1,7 +1,7 @@
-"""Say why one file stays or goes: the snapshots, refs and manifests that hold it, or the evidence against it.
+"""Say why one file stays or is deleted: the snapshots, refs and manifests that keep it, or the evidence against it.
 
-Decides nothing of its own: it walks the same references and asks the same `verdict` as a plan does, for one
-path. Read only.
+Decides nothing itself: it walks the same references and calls the same `verdict` as a plan does, for one path. Read
+only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from lakesweep.cleanup import addresses, classify, grace, guards, ledger
 from lakesweep.cleanup.artifacts import Artifacts
+from lakesweep.cleanup.report import iso_utc
+from lakesweep.model import run_document
 from lakesweep.model.errors import NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import StoredObject, Verdict
 from lakesweep.model.location import Location
@@ -28,7 +30,7 @@ from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import MatchBy, Table, TableState, TableView
 
 _HOLDERS_SHOWN = 20
-"""A file that a thousand snapshots hold needs no thousand sentences."""
+"""A file that a thousand snapshots keep does not need a thousand sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,17 @@ class Explanation:
     """None when storage has no such object."""
     sentences: tuple[str, ...]
     deletable_from: datetime | None = None
+
+    @property
+    def document(self) -> run_document.Explanation:
+        """`explain --json`, and what the API answers."""
+        return {
+            "path": self.path,
+            "table": self.table.label,
+            "verdict": self.verdict.value if self.verdict else None,
+            "evidence": list(self.sentences),
+            "deletable_from": iso_utc(self.deletable_from),
+        }
 
 
 @dataclass(kw_only=True)
@@ -181,9 +194,9 @@ class ConfirmationWait:
             return explanation
         seen = await self._first_seen(explanation.table.label, explanation.path)
         if seen is None:
-            sentence = f"no successful run has seen it so yet; it waits for {wait} from the first one that does"
+            sentence = f"no successful run has seen it unreferenced; it waits for {wait} from the first one that does"
             return replace(explanation, verdict=Verdict.YOUNG, sentences=(*explanation.sentences, sentence))
-        first = f"first seen so by a run at {seen:%Y-%m-%d %H:%M} UTC"
+        first = f"first seen unreferenced by a run at {seen:%Y-%m-%d %H:%M} UTC"
         if seen + wait <= now:
             return replace(explanation, sentences=(*explanation.sentences, first))
         return replace(

@@ -22,11 +22,8 @@ async def explain(missing: Sequence[str], roots: Iterable[Location]) -> str:
 
 def _local_path(text: str) -> Path | None:
     """Also None for a bare name: formats that match by name know no more of a file."""
-    try:
-        place = Location.parse(text)
-    except ValueError:
-        return None
-    return Path(place.path) if place.is_local else None
+    place = Location.parse_or_none(text)
+    return Path(place.path) if place and place.is_local else None
 
 
 def _first_link(path: Path, roots: Iterable[str]) -> Path | None:

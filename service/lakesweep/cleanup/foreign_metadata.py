@@ -1,8 +1,8 @@
-"""Metadata in a table's place that an inventory is too old to know. Lists little, decides nothing.
+"""Metadata in a table's place that an inventory is too old to know, or that no listing shows. Decides nothing.
 
-Another table's metadata beside ours stops the table: what is an orphan to us may be live to it. A listing shows that
+Another table's metadata beside ours stops the table: what is an orphan for us may be live for it. A listing shows that
 metadata as it is. An inventory shows it as it was hours ago, and metadata is written and removed with every commit. So
-with an inventory the few places where metadata lies are listed all the same.
+with an inventory, and without any listing, the few directories with metadata are still listed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ async def beside_head(storage: Storage, state: TableState) -> frozenset[str]:
 
     To be asked before the table is read for its references: what it commits later is not among it.
     """
-    places = _places(state.layout, (state.head,))
+    places = head_places(state)
     for root in state.roots:
         below = (root.join(name) for name in await storage.directories(root))
         places |= {one.as_directory() for one in below if _is_metadata(state.layout, one.join("any"))}
-    return await _listed(storage, state, places)
+    return await listed(storage, state, places)
+
+
+def head_places(state: TableState) -> set[Location]:
+    """The directory of the newest of the table's own metadata, where the head is an address."""
+    return _places(state.layout, (state.head,))
 
 
 async def unreferenced(
@@ -41,11 +46,11 @@ async def unreferenced(
         return ()
     kept = {place.match_key for place in _parsed(references.kept)}
     elsewhere = _places(state.layout, known) - _places(state.layout, references.kept)
-    found = {*known, *beside, *await _listed(storage, state, elsewhere)}
+    found = {*known, *beside, *await listed(storage, state, elsewhere)}
     return tuple(sorted(path for path in found if Location.parse(path).match_key not in kept))
 
 
-async def _listed(storage: Storage, state: TableState, places: Iterable[Location]) -> frozenset[str]:
+async def listed(storage: Storage, state: TableState, places: Iterable[Location]) -> frozenset[str]:
     """Metadata in these places; no more of it than anybody would look at."""
     found: set[str] = set()
     for place in sorted(places):
@@ -59,7 +64,6 @@ async def _listed(storage: Storage, state: TableState, places: Iterable[Location
 
 
 def _places(layout: Layout, paths: Iterable[str]) -> set[Location]:
-    """The directories of those paths that are metadata."""
     return {_directory(one) for one in _parsed(paths) if _is_metadata(layout, one)}
 
 
@@ -73,8 +77,4 @@ def _is_metadata(layout: Layout, place: Location) -> bool:
 
 def _parsed(paths: Iterable[str]) -> Iterable[Location]:
     """Those that are addresses: heads and references of some formats are names."""
-    for path in paths:
-        try:
-            yield Location.parse(path)
-        except ValueError:
-            continue
+    return filter(None, map(Location.parse_or_none, paths))

@@ -1,7 +1,7 @@
 """The checks between a plan and the first delete. Pure: values in, a Refusal or None out.
 
-A guard that says no is an outcome with a code and a sentence; it never shrinks the plan silently. The plan
-is saved and printed in full all the same, so that a person can look at what was stopped.
+A refusal is an outcome with a code and a sentence; a guard never shrinks the plan silently. The plan is still saved and
+printed in full, so that a person can look at what was stopped.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from lakesweep.model.files import OrphanPlan, Reason, Tally
+from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy, OnMissing
 from lakesweep.model.refusal import RefusalCode
@@ -69,8 +69,8 @@ def check_neighbours(
 def check_overlap(
     state: TableState, neighbours: Mapping[TableRef, Iterable[Location]], identities: Identities = _NO_IDENTITIES
 ) -> Refusal | None:
-    """Two tables in one place: what is an orphan to one may be live in the other. `identities` tells which local places
-    are one directory under two names."""
+    """Two tables in one place: what is an orphan for one may be live in the other. `identities` tells which local
+    places are one directory under two names."""
     for other, locations in neighbours.items():
         if other == state.ref:
             continue
@@ -105,7 +105,8 @@ def _are_one(one: Location, other: Location, identities: Identities) -> bool:
 
 
 def check_stayed(listed: TableState, marked: TableState) -> Refusal | None:
-    """What was listed is judged by what was read later: both must be of one table in one place."""
+    """The listing is judged by references that were read later: both must belong to the same table in the same
+    place."""
     if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:
         what = "moved or was replaced"
     elif listed.minimum_age < marked.minimum_age or (marked.stream and not listed.stream):
@@ -126,16 +127,47 @@ def check_plan(
     approved: Tally = NOTHING,
     *,
     new_place: str | None = None,
+    is_approved: bool = False,
 ) -> Refusal | None:
-    """Everything that must hold of a finished plan, gravest first. The ceilings do not count what a person approved;
-    nothing else asks for it. `new_place` says why the table's place may be somebody else's, if it may."""
+    """Everything that must hold of a finished plan, gravest first. The ceilings do not count what a person approved; no
+    other guard looks at approvals, except that a ghost's plan must itself be approved, exactly as it is
+    (`is_approved`). `new_place` says why the table's place may be somebody else's, if it may."""
     return (
         _check_view(plan, state)
         or _check_missing(plan, policy)
         or (foreign_owner and Refusal(code="foreign_table", reason=foreign_owner))
-        or _check_ceilings(plan, state, policy, approved)
+        or _check_whole(plan, state)
+        or _check_ceilings(plan, policy, approved)
         or _check_place(plan, approved, new_place)
+        or _check_approved(plan, state, is_approved=is_approved)
         or None
+    )
+
+
+def _check_whole(plan: OrphanPlan, state: TableState) -> Refusal | None:
+    """For a ghost: one used file means that it is not a ghost, and one young file shows that somebody works there."""
+    live, young = (plan.verdicts.get(one, NOTHING).files for one in (Verdict.LIVE, Verdict.YOUNG))
+    if state.goes_whole and live:
+        return Refusal(
+            code="ghost_claimed",
+            reason=f"{state.location} is not a ghost: {live} files there are in use, so nothing in it is deleted",
+        )
+    if not state.goes_whole or not young:
+        return None
+    return Refusal(
+        code="ghost_young",
+        reason=f"{young} files at {state.location} are younger than ghost_grace_hours, or have not been seen for "
+        "confirm_after_hours yet: somebody may still write there, so nothing in it is deleted",
+    )
+
+
+def _check_approved(plan: OrphanPlan, state: TableState, *, is_approved: bool) -> Refusal | None:
+    if not state.goes_whole or is_approved or not plan.candidates.files:
+        return None
+    return Refusal(
+        code="ghost_not_approved",
+        reason=f"no configured catalog or table claims {state.location}, but only a person can know whether "
+        f"anybody else does: look at this plan of {plan.candidates.files} files, then approve it with its digest",
     )
 
 
@@ -154,7 +186,8 @@ def _check_view(plan: OrphanPlan, state: TableState) -> Refusal | None:
             f"{plan.references} references were read",
         )
     listed = sum((tally.files for tally in plan.verdicts.values()), 0)
-    if listed and plan.references and plan.matched == 0:
+    # Files that only expiring snapshots name are expected to match nothing, and their addresses come from the metadata.
+    if (plan.listed or state.shortlist) and listed and plan.references and plan.matched == 0:
         return Refusal(
             code="nothing_matches",
             reason=f"none of {listed} listed objects matches any of {plan.references} references: the "
@@ -167,7 +200,7 @@ def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
     if plan.missing_clash:
         return Refusal(
             code="missing_clash",
-            reason=f"a live file that storage does not show has the same name as an object about to go "
+            reason=f"a live file that storage does not show has the same name as an object about to be deleted "
             f"({plan.missing_clash[0]}): the table's address is probably wrong",
         )
     if plan.missing_count and policy.on_missing is OnMissing.REFUSE:
@@ -180,14 +213,14 @@ def _check_missing(plan: OrphanPlan, policy: CleanupPolicy) -> Refusal | None:
     return None
 
 
-def _check_ceilings(plan: OrphanPlan, state: TableState, policy: CleanupPolicy, approved: Tally) -> Refusal | None:
+def _check_ceilings(plan: OrphanPlan, policy: CleanupPolicy, approved: Tally) -> Refusal | None:
     ceilings = policy.ceilings
     going = Tally(files=plan.candidates.files - approved.files, bytes=plan.candidates.bytes - approved.bytes)
     if going.files > ceilings.files:
         return _above("files", f"{going.files} files", f"ceilings.files = {ceilings.files}")
     if going.bytes > ceilings.bytes:
         return _above("bytes", f"{going.bytes} bytes", f"ceilings.bytes = {ceilings.bytes}")
-    known = _known_files(plan, state)
+    known = _known_files(plan)
     if known >= ceilings.share_min_files and going.files > ceilings.share * known:
         share = going.files / known
         return _above("share", f"{share:.0%} of {known} listed files", f"ceilings.share = {ceilings.share:.0%}")
@@ -207,9 +240,9 @@ def _check_place(plan: OrphanPlan, approved: Tally, new_place: str | None) -> Re
     )
 
 
-def _known_files(plan: OrphanPlan, state: TableState) -> int:
-    """What is listed; of a table that was not listed as a whole, what is referenced and what is to go."""
-    if state.shortlist is not None:
+def _known_files(plan: OrphanPlan) -> int:
+    """What is listed; for a table that was not listed completely, what is referenced and what is to be deleted."""
+    if not plan.listed:
         return plan.references + plan.candidates.files
     return sum(plan.verdicts.values(), Tally()).files
 

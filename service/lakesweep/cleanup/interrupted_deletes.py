@@ -1,7 +1,7 @@
 """Metadata files that an earlier sweep of ours had begun to delete. Reads saved plans, decides nothing.
 
-A sweep that ends half-way takes links out of the line of a table's old metadata files, and what is left may look like
-another history. But it was looked at when the line was whole: the plan that was begun had passed every check.
+A sweep that ends half-way leaves gaps in the chain of a table's old metadata files, and the rest may look like another
+history. But it was checked when the chain was complete: the plan had passed every check.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lakesweep.ports.state import PlanHeader, StateStore
 _SWEEPS = 5
 """Sweeps looked back on."""
 _RUNS = 500
-"""Runs looked through for them: between two sweeps there may be many that were refused or dry. As long as they are
-remembered at all, a table must not be refused for ever by what its own sweep left."""
+"""Runs looked through for them: between two sweeps there may be many that were refused or dry. As long as runs are
+remembered at all, a table must not be refused for ever because of what its own sweep left."""
 _PAGE = 50
 _METADATA = "metadata"
 
@@ -39,7 +39,7 @@ async def metadata_of(state: StateStore, artifacts: Artifacts, table: str, plan:
 
 
 async def _begun(state: StateStore, table: str) -> AsyncIterator[PlanHeader]:
-    """Plans of which something was to be deleted, newest first."""
+    """Plans that began to delete, newest first."""
     before: str | None = None
     for _ in range(_RUNS // _PAGE):
         documents = await state.list_runs(table=table, before=before, limit=_PAGE)
@@ -53,7 +53,7 @@ async def _begun(state: StateStore, table: str) -> AsyncIterator[PlanHeader]:
 
 
 async def _in_both(artifacts: Artifacts, plan: OrphanPlan, earlier: PlanHeader) -> set[str]:
-    """None where the earlier plan is gone or not what it was."""
+    """None if the earlier plan is gone or has changed."""
     try:
         async with artifacts.opened(earlier.rows_path) as rows_path:
             return await asyncio.to_thread(lambda: set(_matched(plan.rows_path, rows_path, earlier.digest)))

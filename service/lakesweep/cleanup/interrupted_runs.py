@@ -1,9 +1,9 @@
-"""What becomes of a run whose process ended: it is closed with a reason, and its table is planned anew.
+"""Close a run whose process ended, with a reason; its table is planned again.
 
-Its saved plan is not continued, on purpose. Before another file of it could go, every reference would have to be read
-again and every guard asked again, which is a new plan but for the listing; and what the dead run deleted is not listed
-any more, so the new plan is exactly what is left. The two things that a listing cannot tell are in the state store:
-the head before an expiry that was committed (`pending_expiry`), and the ledger. So a cycle that is killed at any
+Its saved plan is not continued, on purpose. Before another file could be deleted, every reference would have to be read
+again and every guard checked again: that is a new plan, except for the listing. Files that the dead run deleted are not
+listed any more, so the new plan is exactly what is left. The two things that a listing cannot tell are in the state
+store: the head before an expiry that was committed (`pending_expiry`), and the ledger. So a cycle that is killed at any
 point and run again ends in the same state.
 
 Only the holder of the table's lease may call this: then nobody else works on an open run.
@@ -17,14 +17,14 @@ import structlog
 
 from lakesweep.cleanup.report import interrupted_document
 from lakesweep.model import run_document
-from lakesweep.model.files import DeletionReport, Tally
+from lakesweep.model.files import DeletionReport, Tally, Went
 from lakesweep.ports.state import BatchRecord, BatchState, StateStore
 
 log = structlog.get_logger()
 
 
 async def close_interrupted(state: StateStore, table: str, now: datetime) -> int:
-    """Close every open run of the table with what its journal tells. How many there were."""
+    """Close every open run of the table with what its journal says. Returns how many there were."""
     closed = 0
     for document in await state.open_runs(table):
         plan = await state.get_plan(document["run_id"])
@@ -45,11 +45,18 @@ async def close_interrupted(state: StateStore, table: str, now: datetime) -> int
 def _deletion(journal: list[BatchRecord]) -> DeletionReport:
     done = [batch for batch in journal if batch.state is BatchState.DONE]
     deleted = Tally(files=sum(batch.deleted for batch in done), bytes=sum(batch.bytes for batch in done))
-    return DeletionReport(deleted=deleted, already_gone=sum(batch.already_gone for batch in done))
+    retained = {
+        Went.TRASH: Tally(bytes=sum(batch.trash_bytes for batch in done)),
+        Went.VERSIONS: Tally(bytes=sum(batch.versions_bytes for batch in done)),
+    }
+    return DeletionReport(deleted=deleted, already_gone=sum(batch.already_gone for batch in done), retained=retained)
 
 
 def _what(document: run_document.Run, journal: list[BatchRecord], *, planned: bool) -> str:
-    if not planned:
+    if document["restored"] is not None:
+        of = document["restored"]["run_id"]
+        what = f"its process died while restoring the files of run {of}: `lakesweep restore {of}` continues"
+    elif not planned:
         what = f"its process died while {document['phase']}, before there was a plan"
     elif not journal:
         what = "its process died after the plan was made and before the first file was deleted"

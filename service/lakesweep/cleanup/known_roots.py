@@ -1,10 +1,10 @@
-"""Is a table where it has always been? What lies in a place that is new to it may be somebody else's.
+"""Is a table where it has always been? Files in a place that is new to it may belong to somebody else.
 
 A place is a table's own if a cycle has cleaned it there before, or if all of its own history was written there. The
 roots are remembered once a run has ended well; those of a new place only after a person approved a plan for it, or if
-nothing lay there that the table does not name.
+the table names everything there.
 
-Likewise a history does not go back: a log that ends before the point that an earlier run has seen was set back.
+Likewise a history only moves forward: a log that ends before the point that an earlier run has seen was rolled back.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class KnownRoots:
         return f"its own history was written elsewhere ({state.moved_from})" if state.moved_from else None
 
     async def set_back(self, state: TableState) -> Refusal | None:
-        """Refused if an earlier run saw this very table further on. Asked once: the hold that follows keeps it in mind,
-        and a person who lifts the hold has decided."""
+        """Refused if an earlier run saw this same table at a later version. Checked once: the hold that follows
+        remembers it, and a person who lifts the hold has decided."""
         if state.position is None:
             return None
         name = f"position:{state.ref.label}"
@@ -45,13 +45,12 @@ class KnownRoots:
             return None
         return Refusal(
             code="log_set_back",
-            reason=f"the newest version is {state.position}, but an earlier run saw version {seen}: the log was set "
-            "back or restored from a backup, and files of the versions that are gone would go. Bring the log back, or "
+            reason=f"the newest version is {state.position}, but an earlier run saw version {seen}: the log was rolled "
+            "back or restored from a backup, and files of the lost versions would be deleted. Restore the log, or "
             "`lakesweep resume` the table if those versions are not needed",
         )
 
     async def remember(self, state: TableState) -> None:
-        """The table was cleaned here."""
         roots = sorted(root.match_key for root in state.roots)
         await self.store.remember(_name(state), json.dumps({"uuid": state.table_uuid, "roots": roots}))
 

@@ -1,4 +1,5 @@
-"""The ledger of a table: which objects were seen unreferenced, and since when. Holds files back, never lets one go.
+"""The ledger of a table: which objects were seen unreferenced, and since when. It only keeps files, it never deletes
+one.
 
 With `confirm_after_hours` an object goes only if an earlier successful run saw it unreferenced at least that long ago.
 The file is Parquet under `artifacts`, in the order of plans, and read beside a fresh plan, so it can only take rows
@@ -94,11 +95,11 @@ class Ledger:
         return split
 
     async def settle(self, run: CleanupRun, now: datetime) -> None:
-        """Write down what this run has proven. Without a complete plan nothing is changed."""
+        """Record what this run has proven. Without a complete plan nothing is changed."""
         header = await self.state.get_ledger(self.table)
         if not self.confirm_after:
             if header is not None and header.rows_path:
-                # Nobody keeps it up to date from here on, so it must not be believed later.
+                # Nobody keeps it up to date from here on, so it must not be trusted later.
                 await self._point_to("", header, now)
             return
         if self._observed is None:
@@ -131,7 +132,7 @@ class Ledger:
     def _split(
         self, plan: OrphanPlan, known: str | None, observed: Path, started_at: datetime, seen_at: datetime
     ) -> OrphanPlan:
-        """Write the plan anew with the ripe rows alone, and all rows to `observed`."""
+        """Rewrite the plan with the confirmed rows only, and write all rows to `observed`."""
         held = _Counts()
         going = _Counts()
         ripe_until = pa.scalar(started_at - self.confirm_after, LEDGER_SCHEMA.field("first_seen").type)
@@ -159,7 +160,6 @@ def check_digest(rows_path: str, address: str) -> None:
 
 
 def first_seen(rows_path: str, path: str) -> datetime | None:
-    """Since when one object is in a ledger."""
     for rows in _read(rows_path):
         found = rows.filter(pc.equal(rows.column("path"), path))
         if found.num_rows:
@@ -218,10 +218,10 @@ def _sightings(rows: pa.RecordBatch, seen: pa.Array, seen_at: datetime) -> tuple
     if pa.types.is_null(seen.type):
         return pa.repeat(now, rows.num_rows), pa.repeat(False, rows.num_rows)
     before = pc.struct_field(seen, "first_seen")
-    # A file that only expiring snapshots refer to is referenced still: seen unreferenced means nothing then.
+    # A file that only expiring snapshots reference is still referenced, so an earlier sighting means nothing.
     still_expired = pc.equal(pc.struct_field(seen, "reason"), Reason.EXPIRED.value)
     same_reason = pc.or_(pc.equal(rows.column("reason"), Reason.UNREFERENCED.value), still_expired)
-    # A time ahead of ours was written by a clock that has been set back since.
+    # A time ahead of ours was written by a clock that was turned back since.
     known = pc.and_(pc.is_valid(before), pc.and_(same_reason, pc.less_equal(before, now)))
     known = pc.fill_null(known, False)
     return pc.if_else(known, before, now), known
@@ -264,7 +264,7 @@ def _stays(rows: pa.RecordBatch, run: CleanupRun, to_expire: frozenset[str]) -> 
         case Outcome.DRY_RUN:
             return pc.or_(known, unreferenced)
         case _:
-            # Among the ripe ones are those that were spared because something refers to them again.
+            # Some of the confirmed files were spared because something references them again.
             return pc.and_(known, pc.invert(ripe)) if run.spared else known
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-from lakesweep.model.errors import CommitConflict, Indeterminate
+from lakesweep.model.errors import CommitConflict, Indeterminate, Unreadable
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.requests import Requests
 from lakesweep.model.run import LentFiles
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Marked
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.surroundings import Surroundings
-from lakesweep.ports.table import Table
+from lakesweep.ports.table import Table, TableView
+from lakesweep.telemetry.requests import RequestCount
 
 T = TypeVar("T")
 
@@ -24,7 +26,7 @@ _ATTEMPTS = 4
 
 
 async def unless_overtaken(read: Callable[[], Awaitable[T]]) -> T:
-    """Read a table; again from the beginning if a commit took away meanwhile what was to be read."""
+    """Read a table; start again if a commit removed in the meantime what was to be read."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(CommitConflict):
             return await read()
@@ -42,15 +44,35 @@ class Marking:
     surroundings: Surroundings
     lent: tuple[LentFiles, ...] = ()
     """What other tables used of this one when it was last read."""
+    requests: RequestCount = field(default_factory=RequestCount)
+    """What the run sends."""
+    loading: Requests = field(default_factory=Requests)
+    """How much of that the last load of the table took."""
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:
         """Load, decide what expires, and collect what names files."""
         return await unless_overtaken(self._mark)
 
+    async def look_at(self, state: TableView) -> tuple[Marked, ExpiryPlan]:
+        """The same for a state that was loaded before, or for the newest if that one is gone: it says nothing about
+        later commits."""
+        try:
+            await self._mark_at(state)
+        except (CommitConflict, Unreadable):
+            if await self.table.head() == state.head:
+                raise
+            await self()
+        return self.result()
+
     async def _mark(self) -> Marked:
+        before = self.requests.so_far
+        state = await self.table.load()
+        self.loading = self.requests.so_far - before
+        return await self._mark_at(state)
+
+    async def _mark_at(self, state: TableView) -> Marked:
         table = self.table
-        state = await table.load()
         expiry = state.plan_expiry(self.policy, self.now)
         pending = await self.state.pending_expiry(table.ref.label)
         before = await table.load_at(pending, state) if pending and pending != state.head else None
@@ -65,7 +87,6 @@ class Marking:
         return marked
 
     async def is_outdated(self) -> bool:
-        """Has the table moved on since it was read?"""
         return self._result is not None and await self.table.head() != self._result[0].state.head
 
     def result(self) -> tuple[Marked, ExpiryPlan]:

@@ -9,22 +9,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import foreign_metadata, grace, guards
+from lakesweep.cleanup import foreign_metadata, grace, guards, last_listing, outside_files, trash_place, without_listing
 from lakesweep.cleanup.check import check
+from lakesweep.cleanup.estimate import Estimate
 from lakesweep.cleanup.mark import Marking
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
+from lakesweep.model import store_rules
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.run import Phase, Refusal
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Engine, Inventory, Marked, OrphanJob
+from lakesweep.ports.run import Progress
 from lakesweep.ports.state import PlanHeader
+from lakesweep.ports.table import TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A checked plan: what goes, at which state of the table it was decided, and the refusal if there is one."""
+    """A checked plan: what is to be deleted, for which state of the table it was decided, and the refusal if there is
+    one."""
 
     engine: Engine
     marked: Marked
@@ -38,7 +43,7 @@ class Planned:
 
 
 async def plan(ports: Ports, context: RunContext, recorder: RunRecorder) -> Planned:
-    """Plan once there is a slot: what is read before the wait would be old."""
+    """Plan once there is a slot: what was read before the wait would be stale."""
     if context.listing_slots is None:
         return await _plan_now(ports, context, recorder)
     if context.listing_slots.locked():
@@ -55,26 +60,47 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     clock_refusal = await ports.surroundings.check_clock(policy.max_clock_skew)
     before_listing = await ports.table.load()
     recorder.note(location=before_listing.location.raw, head=before_listing.head)
-    engine, choice = ports.engines.choose(before_listing)
+    engine, choice = await ports.engines.choose(before_listing)
     recorder.note(engine=choice, stream=grace.sentence(policy, before_listing), phase=Phase.DETECTING)
-    marking = Marking(table=ports.table, state=ports.state, policy=policy, now=now, surroundings=ports.surroundings)
-    inventory = _inventory(context, now, store_now)
-    beside = await foreign_metadata.beside_head(ports.storage, before_listing) if inventory else frozenset()
+    marking = Marking(
+        table=ports.table,
+        state=ports.state,
+        policy=policy,
+        now=now,
+        surroundings=ports.surroundings,
+        requests=recorder.requests,
+    )
+    look = await without_listing.choose(ports, context, before_listing, engine=engine, marking=marking)
+    names = look.names
+    inventory = _inventory(context, now, store_now) if names is None else None
+    beside = names.beside if names else await _beside(ports, before_listing, inventory)
     job = OrphanJob(
         ref=ports.table.ref,
         roots=before_listing.roots,
         layout=before_listing.layout,
         cutoff=guards.cutoff(policy, grace.span(policy, before_listing), now, store_now),
-        mark=marking,
+        mark=names.after(marking) if names else marking,
         rows_path=context.rows_path,
         inventory=inventory,
-        shortlist=before_listing.shortlist,
+        shortlist=names.shortlist if names else before_listing.shortlist,
         history=before_listing.history,
+        tell=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
     )
     orphans = await _find_orphans(engine, job, marking)
+    orphans = await outside_files.asked_for(orphans, ports.storage, job.roots, marking.is_outdated)
     marked, expiry = marking.result()
     orphans = await recorder.ledger.hold_back(orphans, expiry, now, ports.clock.now())
-    recorder.note(plan=orphans, expiry=expiry, head=marked.state.head, lent=marking.lent, phase=Phase.CHECKING)
+    recorder.note(
+        plan=orphans,
+        expiry=expiry,
+        head=marked.state.head,
+        lent=marking.lent,
+        last_listed_at=now if orphans.listed else look.last.at,
+        listed_because=look.listed_because,
+        phase=Phase.CHECKING,
+    )
+    rules = store_rules.of_all([await ports.rules.rules(root) for root in marked.state.roots])
+    recorder.note(store=rules, to_trash=context.trash is not None)
     checked = await check(
         ports,
         context,
@@ -83,11 +109,24 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         neighbours=neighbours,
         early_refusal=clock_refusal
         or guards.check_clock(policy, now, store_now)
-        or guards.check_tenant_root(marked.state, context.tenant_root),
+        or guards.check_tenant_root(marked.state, context.tenant_root)
+        or await trash_place.check(context.trash, marked.state, neighbours),
         before_listing=before_listing,
         beside=beside,
     )
+    if orphans.listed:
+        await last_listing.remember(ports.state, marked.state, at=now, passed=checked.refusal is None)
     await _save(ports, context, orphans)
+    estimate = Estimate(
+        ports=ports,
+        context=context,
+        recorder=recorder,
+        orphans=orphans,
+        marked=marked,
+        expiry=expiry,
+        load=marking.loading,
+    )
+    recorder.note(planned=await estimate.of_cycle())
     return Planned(
         engine=engine,
         marked=marked,
@@ -97,6 +136,11 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         refusal=checked.refusal,
         place_is_own=checked.place_is_own,
     )
+
+
+async def _beside(ports: Ports, view: TableView, inventory: Inventory | None) -> frozenset[str] | None:
+    """Metadata that an inventory is too old to know. None where a listing shows all."""
+    return await foreign_metadata.beside_head(ports.storage, view) if inventory else None
 
 
 async def _find_orphans(engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:

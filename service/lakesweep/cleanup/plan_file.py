@@ -1,6 +1,6 @@
 """The rows of a plan on disk: Parquet, sorted by stage and path, with a digest that every engine agrees on.
 
-A plan is written whole or not at all, and read back in bounded memory. A file that is damaged, cut or not a
+A plan is written completely or not at all, and read back in bounded memory. A file that is damaged, truncated or not a
 plan raises Unreadable: rows are never guessed. Deletes nothing.
 """
 
@@ -69,7 +69,6 @@ class PlanWriter:
 
     @property
     def digest(self) -> str:
-        """Of the rows written so far."""
         return self._hasher.hexdigest()
 
     def __enter__(self) -> Self:
@@ -152,7 +151,6 @@ def _cut(rows: pa.Table, size: int) -> list[pa.RecordBatch]:
 
 
 def candidates(rows: pa.RecordBatch) -> list[Candidate]:
-    """Rows of PLAN_SCHEMA, one by one."""
     return [_candidate(row) for row in rows.to_pylist()]
 
 
@@ -163,8 +161,8 @@ def read_rows(rows_path: str) -> Iterator[pa.RecordBatch]:
 
 
 def read_checked(rows_path: str, digest: str) -> Iterator[pa.RecordBatch]:
-    """The same, only of the plan with this digest. Opened once: what was checked is what is read, even if another
-    file has its name by now."""
+    """The same, only of the plan with this digest. The file is opened once: what was checked is what is read, even if
+    another file has its name by now."""
     with _opened(rows_path) as plan:
         if _digest(plan) != digest:
             raise Unreadable(rows_path, "its rows do not match the plan that was saved")

@@ -17,7 +17,7 @@ FILE_MODE = 0o600
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that only this user may enter. One that is there keeps its mode; if anybody may write to it, the
+    """Make a directory that only this user may enter. An existing one keeps its mode; if anybody may write to it, the
     log says so."""
     try:
         path.mkdir(parents=True, mode=DIRECTORY_MODE)
@@ -27,7 +27,7 @@ def make_directory(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file that only this user may read, unless it is there. What keeps it from being made is left to
-    whoever opens it next to say."""
+    """Make an empty file that only this user may read, unless it is there. If it cannot be made, opening it next
+    reports why."""
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))

@@ -34,11 +34,11 @@ class Parted:
         self._directory = directory
         self._kept: OrderedDict[str, _Part] = OrderedDict()
         self._one_fetch = asyncio.Lock()
-        """Many questions about one plan come at once; one of them brings what all of them need."""
+        """Many questions about one plan come at once; one of them fetches what all of them need."""
 
     async def ask(self, place: Location, question: Callable[[PartedFile], Answer]) -> Answer:
-        """What `question` makes of the file, in a thread. It is asked again when it lacked a part, so it has to begin
-        anew each time. Raises NotFound and OSError like the store, Unreadable if parts are missing."""
+        """The result of `question` for the file, in a thread. It is called again if it lacked a part, so it must start
+        over each time. Raises NotFound and OSError like the store, Unreadable if parts are missing."""
         file = PartedFile(int(place.name))
         await self._bring(place, file, 0)
         for _ in range(file.parts + 1):
@@ -49,7 +49,7 @@ class Parted:
             except (Unreadable, OSError):
                 if file.lacks is None:
                     raise
-        raise Unreadable(place.raw, "its parts do not fit together")
+        raise Unreadable(place.raw, "its parts are inconsistent")
 
     async def _bring(self, place: Location, file: PartedFile, number: int | None) -> None:
         if number is None:
@@ -75,21 +75,17 @@ class PartedFile(io.RawIOBase):
         self._position = 0
 
     def add(self, number: int, part: _Part) -> None:
-        """A part that has come."""
         self._here[number] = part
         if self.lacks == number:
             self.lacks = None
 
     def readable(self) -> bool:
-        """Always."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -106,7 +102,7 @@ class PartedFile(io.RawIOBase):
             number, start = divmod(self._position, len(self._here[0]))
             if number not in self._here:
                 self.lacks = number
-                raise OSError(f"part {number} has not come yet")
+                raise OSError(f"part {number} has not arrived yet")
             pieces.append(self._here[number][start : start + end - self._position])
             self._position += len(pieces[-1])
             if not pieces[-1]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TypedDict, overload
+from typing import Literal, TypedDict, overload
 
 from lakesweep.model import run_document as documents
-from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Reason, Tally, Verdict
-from lakesweep.model.run import CleanupRun, Outcome, Phase
+from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Reason, Tally, Verdict, Went
+from lakesweep.model.requests import Expense
+from lakesweep.model.run import CleanupRun, Outcome, Phase, Restored
+from lakesweep.ports.state import Hold
 
+_KINDS: tuple[Literal["list", "get", "head", "put", "delete"], ...] = ("list", "get", "head", "put", "delete")
 FAILED_SHOWN = 1000
 """How many failed deletes a document names; the count is always exact."""
 
@@ -35,11 +38,18 @@ def run_document(run: CleanupRun) -> documents.Run:
         "engine": _engine(run),
         "expired_snapshots": list(run.expired_snapshots),
         "expired_partitions": list(run.expired_partitions),
-        "orphans": _count_and_bytes(run.plan.candidates if run.plan else Tally()),
+        "orphans": {
+            **_count_and_bytes(run.plan.candidates if run.plan else Tally()),
+            "by_reason": _by_reason(run.plan),
+        },
         "deleted": {
             **_count_and_bytes(run.deletion.deleted),
             "by_kind": {kind: tally.files for kind, tally in sorted(run.deletion.by_kind.items())},
         },
+        "freed_bytes": run.deletion.freed_bytes,
+        "retained_bytes": _retained(run.deletion),
+        "store": _store(run),
+        "warnings": _warnings(run),
         "already_gone": run.deletion.already_gone,
         "failed": {
             "count": len(failed),
@@ -52,7 +62,15 @@ def run_document(run: CleanupRun) -> documents.Run:
         "missing": _missing(run.plan),
         "stream": run.stream,
         "lent": _lent(run),
+        "requests": _requests(run),
+        "trash": {"place": run.trash.place.raw, "root": run.trash.root.raw} if run.trash else None,
+        "table_uuid": run.table_uuid,
+        "listed": run.plan is not None and run.plan.listed,
+        "last_listed_at": iso_utc(run.last_listed_at),
+        "listed_because": run.listed_because,
+        "restored": _brought_back(run.restored),
         "interrupted": False,
+        "digest": run.plan.digest if run.plan else None,
     }
 
 
@@ -72,29 +90,95 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> documents.Plan
             "by_reason": _by_reason(run.plan),
             "files": [orphan_document(row) for row in files],
         },
+        "freed_bytes": _retained_of_plan(run, Went.FREED),
+        "retained_bytes": {
+            "trash": _retained_of_plan(run, Went.TRASH),
+            "versions": _retained_of_plan(run, Went.VERSIONS),
+        },
+        "store": _store(run),
+        "warnings": _warnings(run),
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "stream": run.stream,
         "lent": _lent(run),
+        "requests": _requests(run),
+        "listed": run.plan is not None and run.plan.listed,
+        "last_listed_at": iso_utc(run.last_listed_at),
+        "listed_because": run.listed_because,
         "engine": _engine(run),
         "refused": _refused(run),
+        "digest": run.plan.digest if run.plan else None,
     }
 
 
 def interrupted_document(
     open_run: documents.Run, *, what: str, finished_at: datetime, deletion: DeletionReport, plan: Tally
 ) -> documents.Run:
-    """The document of a run whose process is gone, closed with what its journal tells. It does not tell kinds."""
+    """The document of a run whose process is gone, closed with what its journal says. The journal has no kinds."""
     return {
         **open_run,
         "phase": Phase.FINISHED.value,
         "outcome": Outcome.FAILED,
         "reason": f"{documents.INTERRUPTED} {what}",
         "finished_at": iso_utc(finished_at),
-        "orphans": _count_and_bytes(plan),
+        "orphans": {**_count_and_bytes(plan), "by_reason": open_run["orphans"]["by_reason"]},
         "deleted": {**_count_and_bytes(deletion.deleted), "by_kind": {}},
+        "freed_bytes": deletion.freed_bytes,
+        "retained_bytes": _retained(deletion),
         "already_gone": deletion.already_gone,
         "interrupted": True,
+    }
+
+
+def restore_document(result: Restored, *, paused: bool) -> documents.Restoration:
+    """`restore --json`."""
+    return {
+        "run_id": result.of,
+        "restored": _count_and_bytes(result.restored),
+        "already_there": result.already_there,
+        "not_restorable": {
+            "count": result.not_restorable,
+            "files": [{"path": one.path, "why": one.why} for one in result.examples],
+        },
+        "paused": paused,
+    }
+
+
+def _brought_back(result: Restored | None) -> documents.BroughtBack | None:
+    if result is None:
+        return None
+    return {
+        **_count_and_bytes(result.restored),
+        "run_id": result.of,
+        "already_there": result.already_there,
+        "not_restorable": result.not_restorable,
+    }
+
+
+def trash_run_document(run: documents.Run, files: Tally, until: datetime | None) -> documents.TrashRun:
+    """One run of `trash --json`."""
+    return {
+        **_count_and_bytes(files),
+        "run_id": run["run_id"],
+        "table": run["table"],
+        "moved_at": run["finished_at"],
+        "until": iso_utc(until),
+    }
+
+
+def trash_document(tenant: str, place: str, runs: list[documents.TrashRun], foreign: Tally) -> documents.TrashPlace:
+    """One place of `trash --json`."""
+    return {"tenant": tenant, "place": place, "runs": runs, "foreign": _count_and_bytes(foreign)}
+
+
+def hold_document(hold: Hold) -> documents.Hold:
+    """One of `holds --json`."""
+    return {
+        "scope": hold.scope,
+        "since": iso_utc(hold.since),
+        "ends_at": iso_utc(hold.ends_at),
+        "by": hold.by,
+        "reason": hold.reason,
     }
 
 
@@ -107,14 +191,15 @@ class LogFields(TypedDict):
     candidates: int
     deleted: int
     bytes: int
+    freed_bytes: int
     failed: int
     spared: int
     missing: int
     unverified: int
+    requests: int
 
 
 def log_fields(run: documents.Run) -> LogFields:
-    """A run's document in one line."""
     return {
         "outcome": run["outcome"],
         "reason": run["reason"],
@@ -122,10 +207,12 @@ def log_fields(run: documents.Run) -> LogFields:
         "candidates": run["orphans"]["count"],
         "deleted": run["deleted"]["count"],
         "bytes": run["deleted"]["bytes"],
+        "freed_bytes": run["freed_bytes"],
         "failed": run["failed"]["count"],
         "spared": run["spared"],
         "missing": run["missing"]["count"],
         "unverified": run["missing"]["unverified"],
+        "requests": sum(run["requests"]["sent"][kind] for kind in _KINDS),
     }
 
 
@@ -159,7 +246,7 @@ def _unconfirmed(plan: OrphanPlan | None) -> documents.Tally:
 
 
 def _by_reason(plan: OrphanPlan | None) -> dict[str, documents.Tally]:
-    """What goes with expired snapshots, and what nothing refers to."""
+    """What is deleted with expired snapshots, and what nothing references."""
     found = plan.by_reason if plan else {}
     return {reason.value: _count_and_bytes(found.get(reason, Tally())) for reason in Reason}
 
@@ -182,7 +269,6 @@ def _expire(run: CleanupRun) -> documents.Expiry:
 
 
 def orphan_document(row: Candidate) -> documents.OrphanFile:
-    """One file of a plan."""
     return {
         "path": row.path,
         "size_bytes": row.size_bytes,
@@ -201,6 +287,49 @@ def _missing(plan: OrphanPlan | None) -> documents.Missing:
 
 def _lent(run: CleanupRun) -> list[documents.Lent]:
     return [{"table": one.table, "files": one.files, "first": one.first} for one in run.lent]
+
+
+def _retained(deletion: DeletionReport) -> documents.Retained:
+    return {"trash": deletion.retained_bytes(Went.TRASH), "versions": deletion.retained_bytes(Went.VERSIONS)}
+
+
+def _retained_of_plan(run: CleanupRun, where: Went) -> int:
+    """How many bytes of a plan would still be stored after it was executed."""
+    return run.plan.candidates.bytes if run.plan and run.will_stay is where else 0
+
+
+def _store(run: CleanupRun) -> documents.Store | None:
+    if run.store is None:
+        return None
+    return {
+        "versioning": run.store.versioning.value,
+        "noncurrent_days": run.store.noncurrent_days,
+        "abort_uploads_days": run.store.abort_uploads_days,
+    }
+
+
+def _warnings(run: CleanupRun) -> list[str]:
+    """What a person should do about it, though it stops nothing."""
+    return [run.store.warning] if run.store and run.store.warning else []
+
+
+def _requests(run: CleanupRun) -> documents.Requests:
+    return {"planned": _expense(run.planned) if run.planned else None, "sent": _expense(run.sent)}
+
+
+def _expense(expense: Expense) -> documents.Expense:
+    asked = expense.requests
+    return {
+        "list": asked.list,
+        "get": asked.get,
+        "head": asked.head,
+        "put": asked.put,
+        "delete": asked.delete,
+        "bytes_read": asked.bytes_read,
+        "seconds": round(expense.seconds, 3),
+        "cost": expense.cost,
+        "currency": expense.currency,
+    }
 
 
 def _engine(run: CleanupRun) -> documents.EngineChoice | None:

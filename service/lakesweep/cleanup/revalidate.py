@@ -1,4 +1,4 @@
-"""Ask again, before each batch and each request, what is referenced now. Only what is new since the plan is read.
+"""Check again, before each batch and each request, what is referenced now. Only what is new since the plan is read.
 
 Sources are immutable, so one that was already read as retained needs no second look. One that was read only
 for an expiring snapshot does: a concurrent tag or a lost commit may have kept that snapshot alive.
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
-from lakesweep.cleanup.delete_conditions import Shared
 from lakesweep.cleanup.mark import unless_overtaken
 from lakesweep.model.errors import CommitConflict, Refused, Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
@@ -26,10 +25,10 @@ _LOOKS = 8
 
 class Revalidator:
     """Callable: the match keys of everything referenced since the plan, and bare names where every object of that name
-    is meant. Cheap while the head stands still.
+    is meant. Cheap while the head does not move.
 
-    `planned` and `expiring` are what the plan was made for; `committed` is the expiry that really came to pass. A
-    snapshot that was to go and did not is retained, so its files are read and spared even if nobody else committed.
+    `planned` and `expiring` are what the plan was made for; `committed` is the expiry that was really committed. A
+    snapshot that was to expire and did not is retained, so its files are read and spared even if nobody else committed.
     """
 
     def __init__(
@@ -39,18 +38,18 @@ class Revalidator:
         self._engine = engine
         self._planned = planned
         self._committed = committed
-        # Where something expires, the plan's own head may be one on which it did not: that has to be looked at.
+        # If something expires, the plan's own head may be one on which it did not: that has to be read.
         expires = expiring.expire or committed.expire
         self._head = None if expires else planned.state.head
         self._read = _retained_sources(planned.references)
         self._named = frozenset(planned.references.kept)
         self._released = frozenset(self._keys(planned.references.released))
         self._referenced: frozenset[str] = frozenset()
-        self._newest = Shared(self._ask)
 
     async def __call__(self) -> frozenset[str]:
-        """Read the head; while it moves, add what its new sources name. Nothing is read behind the last look at it."""
-        return await self._newest()
+        """Read the head; while it moves, add what its new sources name. Nothing is read after the last look at it. The
+        caller waits for the answer before it calls again."""
+        return await self._ask()
 
     async def _ask(self) -> frozenset[str]:
         for _ in range(_LOOKS):
@@ -64,8 +63,10 @@ class Revalidator:
         )
 
     async def _stands_still(self) -> bool:
-        """What was there when this was asked is seen by one of both. The head is asked last: that takes no time, while
-        listing a place may."""
+        """Everything that existed when this was called is seen by one of the two. The head is read last: that is quick,
+        while listing a place may not be."""
+        if self._head is None:
+            return False
         if isinstance(self._table, SeesNewcomers) and await self._table.has_newcomers():
             return False
         return await self._table.head() == self._head
@@ -73,7 +74,7 @@ class Revalidator:
     async def _look(self) -> None:
         state = await self._table.load()
         if state.table_uuid != self._planned.state.table_uuid:
-            raise Refused("table_changed", "the table was dropped and created anew since the plan was made")
+            raise Refused("table_changed", "the table was dropped and created again since the plan was made")
         planned = self._planned.state
         if state.minimum_age > planned.minimum_age or (state.stream and not planned.stream):
             raise Refused("table_changed", "the table keeps unreferenced files longer than when the plan was made")

@@ -1,14 +1,18 @@
-"""What one cycle works with: its ports, and what is particular to this run. Values only."""
+"""What one cycle works with: its ports, and what is specific to this run. Values only."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from lakesweep.aio import StopRequest
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.requests import FREE, Prices
+from lakesweep.model.run import ListingMode
+from lakesweep.model.trash import RunTrash
 from lakesweep.ports.audit import Audit
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.deleter import Deleters
@@ -16,6 +20,7 @@ from lakesweep.ports.engine import Engines
 from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
+from lakesweep.ports.store_rules import AsksRules, NobodyAsks
 from lakesweep.ports.surroundings import Surroundings
 from lakesweep.ports.table import Table
 
@@ -35,6 +40,8 @@ class Ports:
     artifacts: Artifacts
     """Where the plan and the ledger are kept."""
     surroundings: Surroundings
+    rules: AsksRules = field(default_factory=NobodyAsks)
+    """Knows what the store does with deleted objects."""
 
 
 def silent(_: Progress) -> None:
@@ -54,7 +61,10 @@ class RunContext:
     rows_path: str
     """Where the plan's rows go."""
     inventory: Location | None = None
-    """A ready file list to read instead of listing. It may be hours old."""
+    """An inventory to read instead of listing. It may be hours old."""
+    listing: ListingMode = ListingMode.ALWAYS
+    regular_wait: timedelta = timedelta(0)
+    """Between two cycles of the table by its schedule."""
     stop: asyncio.Event = field(default_factory=StopRequest)
     """Set from outside to end the run: planning at once, a sweep after its running requests."""
     listing_slots: Slots | None = None
@@ -62,3 +72,7 @@ class RunContext:
     deletion_slots: Slots | None = None
     """Slots for deletion batches that all tables share."""
     progress: ReportProgress = silent
+    trash: RunTrash | None = None
+    """Where files go with `deletion = "trash"`; None deletes them."""
+    prices: Prices = FREE
+    """What the tenant's store charges."""

@@ -1,7 +1,7 @@
-"""Keep track of one run and write down how it ended: in the ledger, the audit trail and the state store.
+"""Keep track of one run and record how it ended: in the ledger, the audit trail and the state store.
 
-Decides nothing, deletes nothing. What was done is done and counts: an error reports everything known up to it. An end
-that cannot be written down makes the run a failed one that says so.
+Decides nothing, deletes nothing. What was done counts: an error reports everything known up to it. If the end cannot be
+recorded, the run has failed and says so.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from lakesweep.cleanup import interrupted_runs
 from lakesweep.cleanup.ledger import Ledger
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.model.errors import LakesweepError, StateError
+from lakesweep.model.requests import Expense, Requests
 from lakesweep.model.run import CleanupRun, Outcome, Phase, Refusal
 from lakesweep.ports.run import Progress
+from lakesweep.telemetry.requests import RequestCount
 
 
 class RunRecorder:
@@ -23,6 +25,9 @@ class RunRecorder:
     def __init__(self, ports: Ports, context: RunContext) -> None:
         self._ports = ports
         self._progress = context.progress
+        self._prices = context.prices
+        self.requests = RequestCount()
+        """What the run has sent so far; see `telemetry.requests`."""
         self._audit = ports.audit if context.execute else None
         self.run = CleanupRun(id=context.run_id, table=ports.table.ref, location=None, started_at=ports.clock.now())
         self.ledger = Ledger(
@@ -41,21 +46,19 @@ class RunRecorder:
         await self._ports.state.start_run(self.run)
 
     def note(self, **changes: Any) -> CleanupRun:
-        """How far the run has come."""
         self.run = replace(self.run, **changes)
         self._progress(Progress(phase=self.run.phase))
         return self.run
 
     def refuse(self, refusal: Refusal) -> None:
-        """A guard said no."""
         self.run = replace(self.run, refusal=refusal, outcome=Outcome.REFUSED, reason=refusal.reason)
 
     def fail(self, reason: str, refusal: Refusal | None = None) -> None:
-        """It ends without success."""
         self.run = replace(self.run, refusal=refusal, outcome=Outcome.FAILED, reason=reason)
 
     async def settle(self) -> None:
-        """Record what the run has seen unreferenced. One that is cut off has proven nothing and does not get here."""
+        """Record what the run has seen unreferenced. A run that was cut off has proven nothing and does not get
+        here."""
         place = self._ports.table.place() if self.run.location is None else None
         if place is not None:  # a table that could not be loaded has a place all the same
             self.run = replace(self.run, location=place.raw)
@@ -65,8 +68,9 @@ class RunRecorder:
             self.run = _unless_failed(self.run, f"the ledger of unreferenced files could not be written: {exc}")
 
     async def finish(self) -> CleanupRun:
-        """Record the outcome."""
-        run = await self._audited(replace(self.run, phase=Phase.FINISHED, finished_at=self._ports.clock.now()))
+        finished_at = self._ports.clock.now()
+        run = await self._audited(replace(self.run, phase=Phase.FINISHED, finished_at=finished_at))
+        run = replace(run, sent=self.priced(self.requests.so_far, self.elapsed_seconds))
         try:
             await self._ports.state.update_run(run)
         except StateError as exc:
@@ -75,8 +79,17 @@ class RunRecorder:
             return replace(run, outcome=Outcome.FAILED, reason=reason)
         return run
 
+    @property
+    def elapsed_seconds(self) -> float:
+        return max(0.0, (self._ports.clock.now() - self.run.started_at).total_seconds())
+
+    def priced(self, requests: Requests, seconds: float) -> Expense:
+        return Expense(
+            requests=requests, seconds=seconds, cost=self._prices.of(requests), currency=self._prices.currency
+        )
+
     async def _audited(self, run: CleanupRun) -> CleanupRun:
-        if self._audit is None:
+        if self._audit is None or run.unchanged:  # which did nothing that anybody could ask about
             return run
         try:
             await self._audit.end(run)

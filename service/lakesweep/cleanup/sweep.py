@@ -1,9 +1,10 @@
 """Delete what a checked plan names, batch by batch. The sole caller of a Deleter.
 
-Before each batch: the lease is still ours, the head is read again and whatever has been referenced since
-is spared, so is, after an inventory, what was written anew since, and the intent is in the audit trail and in the
-journal. Before each request of a batch the deleter asks once more (`delete_conditions.py`). After each batch: its
-outcome is in audit trail and journal.
+Before each batch the lease is still ours, and the head was read again after the batch before was written down. Files
+that are referenced by now are spared. After an inventory so are files that were written anew. The intent is in the
+audit trail and in the journal. Before each request the deleter asks again (`delete_conditions.py`). After each batch
+its outcome is in the audit trail and in the journal.
+
 Batches of one stage run side by side; a stage starts only when the one before it is finished. Stages below 0 close
 history to readers, and the table is told when that is done.
 """
@@ -20,10 +21,10 @@ import pyarrow.compute as pc
 
 from lakesweep.aio import finish_shielded
 from lakesweep.cleanup import addresses, plan_file
-from lakesweep.cleanup.delete_conditions import LastWord, Revalidate, nobody_objects
+from lakesweep.cleanup.delete_conditions import LastWord, Looks, Revalidate, nobody_objects
 from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
 from lakesweep.model.errors import Interrupted, LakesweepError
-from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally
+from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Went
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.ports.audit import DELETE_RESULTS_SCHEMA, Audit
 from lakesweep.ports.deleter import Deleted, Deleter, DeleteStatus
@@ -32,7 +33,7 @@ from lakesweep.ports.state import BatchRecord, BatchState, StateStore
 from lakesweep.ports.table import MatchBy
 
 _TASKS_HELD = 1000
-"""Finished batches are let go of at least this often, so that a huge plan does not pile up tasks."""
+"""Finished batches are collected at least this often, so that a huge plan does not pile up tasks."""
 
 
 @dataclass(kw_only=True)
@@ -65,30 +66,33 @@ class Sweep:
     recheck: VerifyUnchanged | None = None
     """Looks at every candidate once more: for a plan that was made from an inventory."""
     closed: Callable[[], Awaitable[None]] | None = None
-    """Told once, when everything of the stages below 0 is gone, before the first other file goes."""
+    """Called once, when everything of the stages below 0 is deleted, before the first other file is."""
     places: Slots | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
     ask_owners: Callable[[], Awaitable[None]] = nobody_objects
-    """Asked before every request: raises Refused if a person holds the table back by now."""
+    """Called before every request: raises Refused if the table is on hold by now."""
     result: SweepResult = field(default_factory=SweepResult)
     """What was done so far, also of a sweep that is cancelled."""
     word: LastWord = field(init=False)
+    looks: Looks = field(init=False)
 
     def __post_init__(self) -> None:
+        looks = Looks(self._referenced)
         word = LastWord(
-            revalidate=self.revalidate,
+            revalidate=looks.new,
             match_by=self.match_by,
             fence=self.fence,
             stop=self.stop,
-            ask_owners=self.ask_owners,
         )
         object.__setattr__(self, "word", word)
+        object.__setattr__(self, "looks", looks)
 
     async def run(self) -> SweepResult:
-        """Delete all stages in order. Trouble ends the sweep; what was done is always reported."""
+        """Delete all stages in order. An error ends the sweep; what was done is always reported."""
         result = self.result
         slots = _Slots(self.policy.max_concurrent_deletions, self.places)
         running: set[asyncio.Task[None]] = set()
+        deleting: asyncio.Task[None] | None = None
         stage: int | None = None
         closed = self.closed
         number, first = 0, 0
@@ -101,19 +105,21 @@ class Sweep:
                 if closed and begins >= 0 and not self.stop.is_set():
                     await closed()
                     closed = None
+                    self.looks.begin_batch()  # it may have changed what is referenced
                 async with slots.taken() as slot:
                     if self.stop.is_set():
                         result.interrupted = True
                         break
                     await self.fence.check()
-                    going, spared = await self._spare(batch)
+                    going, spared = self._spare(batch, await self.looks.since_last_batch(deleting))
                     going, replaced, gone = await self._look_again(going)
                     spared = pa.concat_batches([spared, replaced])
                     result.spared += spared.num_rows
                     record = self._record(number, first, batch.num_rows)
                     await self.audit.deleting(record, going, spared)
-                    # Last, since it asks for the lease once more: storing the audit record may have taken long.
+                    # Last, since it checks the lease once more: storing the audit record may have taken long.
                     await self.journal.begin_batch(record)
+                    self.looks.begin_batch()
                     deleting = asyncio.create_task(self._delete(record, going, gone, result), name=f"batch {number}")
                     deleting.add_done_callback(slot.hand_over())
                     running.add(deleting)
@@ -130,16 +136,19 @@ class Sweep:
             await _finish(running)
         return result
 
+    async def _referenced(self) -> frozenset[str]:
+        await self.ask_owners()
+        return await self.revalidate()  # last, since what it finds is what can be lost
+
     async def _batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Plan rows in order, cut at stage borders as well as by size. They must be those that were checked."""
+        """Plan rows in order, split at stage borders as well as by size. They must be those that were checked."""
         cuts = plan_file.read_cut(self.plan.rows_path, self.policy.batch_size, self.plan.digest)
         while some := await asyncio.to_thread(next, cuts, None):
             for batch in some:
                 yield batch
 
-    async def _spare(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """What goes, and what became referenced since the plan was made."""
-        referenced = await self.revalidate()
+    def _spare(self, batch: pa.RecordBatch, referenced: frozenset[str]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """What is to be deleted, and what became referenced since the plan was made."""
         if not referenced:
             return batch, batch.slice(0, 0)
         paths = batch.column("path")
@@ -147,7 +156,7 @@ class Sweep:
         return _parted(batch, referenced, keys, names)
 
     async def _look_again(self, going: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, frozenset[str]]:
-        """What goes, what is another object by now, and which of those that go have gone already."""
+        """What is to be deleted, what is another object by now, and what is gone already."""
         if self.recheck is None:
             return going, going.slice(0, 0), frozenset()
         standing = await self.recheck(plan_file.candidates(going))
@@ -156,11 +165,10 @@ class Sweep:
         return kept, changed, frozenset(row.path for row in standing.gone)
 
     async def _fates(self, going: pa.RecordBatch, gone: frozenset[str]) -> list[Deleted]:
-        """Delete what is there. A store that cannot tell would count what had gone before as deleted."""
+        """Delete what exists. A store that cannot tell would count what was gone before as deleted."""
         paths: list[str] = going.column("path").to_pylist()
         asked = [path for path in paths if path not in gone] if gone else paths
-        etags = zip(paths, going.column("etag").to_pylist(), strict=True)
-        conditions = self.word.about({path: etag for path, etag in etags if etag})
+        conditions = self.word.about(*self._judged(going, paths))
         answers = await self.deleter.delete(asked, conditions) if asked else []
         if [one.path for one in answers] != asked:
             raise ValueError(
@@ -170,6 +178,16 @@ class Sweep:
             return answers
         told = iter(answers)
         return [Deleted(path=path, fate=DeleteStatus.ALREADY_GONE) if path in gone else next(told) for path in paths]
+
+    def _judged(self, going: pa.RecordBatch, paths: list[str]) -> tuple[dict[str, str], dict[str, int]]:
+        """Etags, and times where there are none. An inventory rounds times; what it names was looked at again."""
+        etags: list[str | None] = going.column("etag").to_pylist()
+        known = {path: etag for path, etag in zip(paths, etags, strict=True) if etag}
+        if self.recheck is not None or len(known) == len(paths):
+            return known, {}
+        times: list[int | None] = going.column("modified_at").cast(pa.int64()).to_pylist()
+        written = {path: ms for path, ms in zip(paths, times, strict=True) if ms is not None and path not in known}
+        return known, written
 
     async def _delete(
         self, record: BatchRecord, going: pa.RecordBatch, gone: frozenset[str], result: SweepResult
@@ -184,6 +202,8 @@ class Sweep:
                 bytes=report.deleted.bytes,
                 already_gone=report.already_gone,
                 failed=len(report.failed),
+                trash_bytes=report.retained_bytes(Went.TRASH),
+                versions_bytes=report.retained_bytes(Went.VERSIONS),
             )
             result.report += report
             result.spared += sum(one.fate is DeleteStatus.SPARED for one in fates)
@@ -201,7 +221,7 @@ class Sweep:
             raise
 
     def _heed(self, fates: Sequence[Deleted], result: SweepResult) -> None:
-        """What was not sent ends the sweep, for the reason that the last word gave."""
+        """If something was not sent, the sweep ends, for the reason that the last check gave."""
         if all(one.fate is not DeleteStatus.NOT_SENT for one in fates):
             return
         why = self.word.ended_by
@@ -212,7 +232,7 @@ class Sweep:
         self.stop.set()
 
     async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, fates: Sequence[Deleted]) -> None:
-        """Into the audit trail and the journal: into the second even if the first cannot be had."""
+        """Into the audit trail and the journal: into the journal even if the audit trail fails."""
         try:
             await self.audit.deleted(done, _told(going, fates))
         finally:
@@ -284,12 +304,13 @@ def _parted(
 
 
 def _told(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
-    """What the audit trail is told."""
     columns = [
         going.column("path"),
         going.column("size_bytes"),
         pa.array([one.fate for one in fates], pa.string()),
         pa.array([one.why and _storable(one.why) for one in fates], pa.string()),
+        pa.array([one.went if one.fate is DeleteStatus.DELETED else None for one in fates], pa.string()),
+        pa.array([one.delete_marker for one in fates], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=DELETE_RESULTS_SCHEMA)
 
@@ -313,7 +334,14 @@ def _report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> DeletionReport:
             if one.fate is DeleteStatus.FAILED
         ),
         by_kind=kinds,
+        retained=_retained(going, fates),
     )
+
+
+def _retained(going: pa.RecordBatch, fates: Sequence[Deleted]) -> dict[Went, Tally]:
+    went = [one.went if one.fate is DeleteStatus.DELETED else Went.FREED for one in fates]
+    places = set(went) - {Went.FREED}
+    return {where: _tally(going.filter(pa.array([one is where for one in went]))) for where in sorted(places)}
 
 
 def _kinds(rows: pa.RecordBatch) -> list[str]:

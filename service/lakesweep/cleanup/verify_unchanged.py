@@ -1,8 +1,9 @@
-"""Look at candidates once more before they go: are they still the objects that were judged? Reads, decides nothing.
+"""Check candidates once more before they are deleted: are they still the objects that were judged? Reads, decides
+nothing.
 
-A plan made from an inventory judges objects by a list that is hours old. One that was written anew since may belong
-to a writer that has not committed yet, and nothing refers to it either. Only an object of the same size, the same
-time and, where both are known, the same etag is the one that was judged.
+A plan made from an inventory judges objects by a list that is hours old. One that was rewritten since may belong to a
+writer that has not committed yet, and nothing references it either. Only an object of the same size, the same time and,
+where both are known, the same etag is the one that was judged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Standing:
 
 
 class VerifyUnchanged:
-    """Callable: how candidates stand now. Raises what storage raises, for then nothing is known."""
+    """Callable: the current state of candidates. Raises what storage raises, because then nothing is known."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -54,7 +55,6 @@ class VerifyUnchanged:
 
 
 def unchanged(row: Candidate, stored: StoredObject) -> bool:
-    """Is this certainly the object that was judged?"""
     if row.modified_at is None or stored.modified_at is None:
         return False
     same_etag = row.etag is None or stored.etag is None or row.etag == stored.etag

@@ -1,4 +1,4 @@
-"""The power to write, shut in like the power to delete: only inside a table's own roots, whatever its metadata says."""
+"""Confine writing like deleting: only inside a table's own roots, whatever its metadata says."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ class GatedWriter:
         self._roots = tuple(roots)
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
-        """Check, then write."""
         check_inside(location, self._roots)
         await self._inner.put(location, data, create_only=create_only)
 
     async def aclose(self) -> None:
-        """Close the wrapped writer."""
         await self._inner.aclose()

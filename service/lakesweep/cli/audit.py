@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import timedelta
@@ -61,7 +62,9 @@ def verify(
 
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, as `lakesweep runs` shows it.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run's id, or its beginning, as `lakesweep runs` shows it.")
+    ],
     table: Annotated[
         str | None,
         typer.Option(
@@ -83,8 +86,11 @@ def show(
     """
 
     async def body(opened: Session) -> ExitCode:
+        from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+
         console = screen.output()
-        async with aclosing(opened.app.trails.inspector().records(run, table)) as records:
+        run_id = await run_ids.whole(opened.app.state, run)
+        async with aclosing(opened.app.trails.inspector().records(run_id, table)) as records:
             if as_json:
                 with documents.array("records", sys.stdout) as written:
                     async for segment, record in records:
@@ -136,7 +142,7 @@ def compact(
     raise typer.Exit(session.run(body, config=config, debug=debug))
 
 
-async def _each(inspector: Inspector, table: str | None, tell: Any) -> ExitCode:
+async def _each(inspector: Inspector, table: str | None, tell: Callable[[Findings], None]) -> ExitCode:
     code = ExitCode.DONE
     async with aclosing(inspector.verify(table)) as tables:
         async for findings in tables:
@@ -146,7 +152,7 @@ async def _each(inspector: Inspector, table: str | None, tell: Any) -> ExitCode:
     return code
 
 
-def _document(findings: Findings) -> dict[str, Any]:
+def _document(findings: Findings) -> dict[str, object]:
     return {
         "table": findings.table,
         "segments": findings.segments,

@@ -29,7 +29,6 @@ class Array:
         self._empty = True
 
     def add(self, element: Mapping[str, object]) -> None:
-        """Write one element."""
         self._begin()
         self._out.write(dumps(element))
 

@@ -26,7 +26,6 @@ class ExitCode(IntEnum):
 
 
 def of_run(run: CleanupRun) -> ExitCode:
-    """What one table's run contributes."""
     if run.outcome is None or run.outcome is Outcome.FAILED:
         return ExitCode.FAILED
     if run.refusal is not None or run.outcome is Outcome.REFUSED:
@@ -42,7 +41,6 @@ def of_error(error: BaseException) -> ExitCode:
 
 
 def gravest(codes: Iterable[ExitCode]) -> ExitCode:
-    """The code of the whole command."""
     return max(codes, default=ExitCode.DONE)
 
 

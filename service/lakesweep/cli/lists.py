@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,32 +15,101 @@ from lakesweep.model import run_document
 if TYPE_CHECKING:
     from lakesweep.cleanup.explain import Explanation
     from lakesweep.daemon.table_status import TableStatus
+    from lakesweep.model.files import Candidate
+    from lakesweep.ports.state import Hold, PlanHeader
 
+ID_SHOWN = 8
+"""Letters of a run's id on a terminal. Any beginning that names one run is taken."""
 _STYLES = {"done": "green", "dry_run": "yellow", "refused": "red", "failed": "red"}
 
 
 def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
-    """One row a table, with its last run or what is wrong with it."""
-    shown = screen.table(
-        console, "table", "format", "last run", "outcome", "location", paths=("table", "outcome", "location")
-    )
-    for status in tables:
+    """One row a table, with its last run; below, what is wrong with some. On a terminal without the places, which
+    would break every line: one table is shown with its place."""
+    found = list(tables)
+    if not found:
+        console.print(screen.text("no tables"))
+        return
+    wide = not console.is_terminal
+    narrow, now = console.is_terminal and console.width < screen.NARROW, datetime.now(UTC)
+    more = (*(() if narrow else ("a cycle takes",)), *(("location",) if wide else ()))
+    whole = ("format", "last run", "outcome")
+    columns = ("table", *whole, "deletable", *more)
+    shown = screen.table(console, *columns, numbers=("deletable",), paths=("table", "location"), whole=whole)
+    for status in found:
         last = status.last_run
-        outcome = screen.text(status.problem, "red") if status.problem else _outcome(last["outcome"] if last else None)
-        if status.paused:
-            outcome = Text.assemble(outcome, ", ", screen.text("paused", "yellow"))
+        started = last["started_at"] if last else None
         shown.add_row(
             screen.text(status.ref.label),
             status.ref.format.value,
-            screen.moment(last["started_at"] if last else None),
-            outcome,
-            screen.text(status.location or "-"),
+            screen.age(started, now) if narrow else screen.moment(started),
+            _state(status),
+            screen.size(last["orphans"]["bytes"]) if last else "-",
+            *([] if narrow else [screen.text(_cycle(last))]),
+            *([screen.text(status.location or "-")] if wide else []),
         )
-    console.print(shown if shown.row_count else screen.text("no tables"))
+    console.print(shown)
+    if not wide and len(found) == 1 and found[0].location:
+        console.print(screen.text(found[0].location), soft_wrap=True)
+    for status in found:
+        if status.cadence:
+            text = (
+                f"{status.ref.label}: next expiry {screen.moment(status.cadence.next_look)}, next listing "
+                f"{screen.moment(status.cadence.next_listing)}: {status.cadence.why}"
+            )
+            console.print(screen.text(text, "dim"), soft_wrap=True)
+        if status.problem:
+            console.print(screen.text(f"{status.ref.label}: {status.problem}", "red"), soft_wrap=True)
+
+
+def _cycle(last: run_document.Run | None) -> str:
+    """What the next cycle is expected to ask of its store, and to cost."""
+    expected = run_document.next_cycle(last)
+    if expected is None:
+        return "-"
+    asked = expected["list"] + expected["get"] + expected["head"] + expected["put"] + expected["delete"]
+    price = f", {expected['cost']:.6f} {expected['currency']}" if expected["cost"] else ""
+    return f"{screen.counted(asked, 'request')}{price}"
+
+
+def _state(status: TableStatus) -> Text:
+    last = status.last_run
+    outcome = screen.text("unreadable", "red") if status.problem else _outcome(last["outcome"] if last else None)
+    return Text.assemble(outcome, ", ", screen.text("paused", "yellow")) if status.paused else outcome
 
 
 def show_runs(console: Console, runs: Iterable[run_document.Run], table: str | None = None) -> None:
-    """One row a run, newest first; of one table, if that was asked for."""
+    """One row a run, newest first; of some tables, if that was asked for."""
+    found = list(runs)
+    if not found:
+        console.print(screen.text(f"no runs of {table}" if table else "no runs"))
+    elif console.is_terminal:
+        _show_short_runs(console, found)
+    else:
+        _show_whole_runs(console, found)
+
+
+def _show_short_runs(console: Console, runs: Iterable[run_document.Run]) -> None:
+    """What fits into a terminal: the beginning of an id names a run, and a refusal's code stands for its reason."""
+    numbers = ("deletable", "deleted")
+    narrow, now = console.width < screen.NARROW, datetime.now(UTC)
+    columns = ("run", "table", "age" if narrow else "started", "outcome")
+    shown = screen.table(console, *columns, *numbers, numbers=numbers, paths=("table",), whole=("run", *columns[2:]))
+    for run in runs:
+        refused = run["refused"]
+        shown.add_row(
+            screen.text(run["run_id"][:ID_SHOWN]),
+            screen.text(run["table"]),
+            screen.age(run["started_at"], now) if narrow else screen.moment(run["started_at"]),
+            screen.text(refused["code"], "red") if refused else _outcome(run["outcome"]),
+            screen.size(run["orphans"]["bytes"]),
+            screen.size(run["deleted"]["bytes"]),
+        )
+    console.print(shown)
+
+
+def _show_whole_runs(console: Console, runs: Iterable[run_document.Run]) -> None:
+    """Every word, one line a run: another program may read it."""
     shown = screen.table(
         console, "run", "table", "started", "outcome", "deleted", "size", "reason",
         numbers=("deleted", "size"), paths=("run", "table", "reason"),
@@ -55,8 +125,44 @@ def show_runs(console: Console, runs: Iterable[run_document.Run], table: str | N
             screen.size(deleted["bytes"]),
             screen.text(run["reason"] or ""),
         )
-    nothing = f"no runs of {table}" if table else "no runs"
-    console.print(shown if shown.row_count else screen.text(nothing))
+    console.print(shown)
+
+
+def show_holds(console: Console, holds: Iterable[Hold], ended: Iterable[Hold] = ()) -> None:
+    """One row a hold, and one for each that has ended of late."""
+    shown = screen.table(console, "scope", "since", "ends", "by", "reason", paths=("scope", "by", "reason"))
+    for hold in holds:
+        ends = screen.moment(hold.ends_at) if hold.ends_at else "when resumed"
+        shown.add_row(*map(screen.text, (hold.scope, screen.moment(hold.since), ends, hold.by, hold.reason or "")))
+    for hold in ended:
+        row = (
+            hold.scope,
+            screen.moment(hold.since),
+            f"ended {screen.moment(hold.ends_at)}",
+            hold.by,
+            hold.reason or "",
+        )
+        shown.add_row(*(screen.text(one, "dim") for one in row))
+    console.print(shown if shown.row_count else screen.text("nothing is paused"))
+
+
+def show_stored_plan(console: Console, run: run_document.Run, header: PlanHeader, first: Sequence[Candidate]) -> None:
+    """How a run ended, and what it had planned to delete."""
+    console.print(Text.assemble(screen.text(header.table, "bold cyan"), f"  {run['format'].value}"))
+    told = f"run {header.run_id}, planned {screen.moment(header.created_at)}: "
+    why = f" ({run['reason']})" if run["reason"] else ""
+    console.print(screen.text(told), _outcome(run["outcome"]), screen.text(why), sep="", soft_wrap=True)
+    console.print(screen.text(f"digest {header.digest}"), soft_wrap=True)
+    number = f"{screen.counted(header.candidates, 'file')} to delete, {screen.size(header.bytes)}"
+    console.print(screen.text(number))
+    shown = screen.table(console, "size", "modified", "kind", "reason", "file", numbers=("size",), paths=("file",))
+    for row in first:
+        details = (screen.size(row.size_bytes), screen.moment(row.modified_at), row.kind, row.reason.value, row.path)
+        shown.add_row(*map(screen.text, details))
+    if shown.row_count:
+        screen.block(console, shown)
+    if header.candidates > len(first):
+        console.print(screen.text(f"  … and {screen.counted(header.candidates - len(first), 'more file')}", "dim"))
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:

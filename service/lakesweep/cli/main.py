@@ -13,15 +13,24 @@ from lakesweep import __version__
 from lakesweep.cli import audit, startup, token
 from lakesweep.cli.approve import approve
 from lakesweep.cli.compact import compact_manifests
+from lakesweep.cli.completion import completion, prepare_completion
 from lakesweep.cli.demo import demo
+from lakesweep.cli.doctor import doctor
 from lakesweep.cli.explain import explain
-from lakesweep.cli.hold import pause, resume, stop
+from lakesweep.cli.ghosts import ghosts
+from lakesweep.cli.hold import holds, pause, resume, stop
+from lakesweep.cli.init import init
+from lakesweep.cli.map import lake_map
 from lakesweep.cli.plan import plan
+from lakesweep.cli.report import report
+from lakesweep.cli.restore import restore
 from lakesweep.cli.run import run
 from lakesweep.cli.runs import runs
 from lakesweep.cli.serve import serve
 from lakesweep.cli.settings import settings
+from lakesweep.cli.show import show
 from lakesweep.cli.tables import tables
+from lakesweep.cli.trash import trash
 
 app = typer.Typer(
     name="lakesweep",
@@ -32,10 +41,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_WORK = (plan, run, serve, tables, settings, runs, explain, approve)
-_HOLDS = (pause, stop, resume)
-for command in (*_WORK, *_HOLDS, compact_manifests, demo):
+_WORK = (plan, run, report, ghosts, serve, tables, settings, runs, show, explain, approve, restore, trash)
+_START = (init, doctor, completion)
+_HOLDS = (pause, stop, holds, resume)
+for command in (*_WORK, *_HOLDS, *_START, compact_manifests, demo):
     app.command()(command)
+app.command("map")(lake_map)
 for group in (audit.app, token.app):
     app.add_typer(group)
 
@@ -54,8 +65,9 @@ def _lakesweep(
 ) -> None:
     """Keep lakehouse tables clean: expire old snapshots, then delete what no snapshot references.
 
-    A file is deleted only when it is proven unreferenced. Start with `lakesweep demo`, or with `lakesweep plan TARGET`,
-    which changes nothing. Settings come from one TOML file: --config FILE after any command, or LAKESWEEP_CONFIG.
+    A file is deleted only when it is proven unreferenced. Start with `lakesweep demo`, with `lakesweep plan TARGET`,
+    which changes nothing, or with `lakesweep init`. Settings come from one TOML file: --config FILE after any command,
+    or LAKESWEEP_CONFIG.
     """
 
 
@@ -67,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # A name that the locale cannot write is shown escaped; it must not end the program.
             stream.reconfigure(errors="backslashreplace")
+    prepare_completion()
     try:
         app(args=arguments, prog_name="lakesweep")
     except SystemExit as stop:

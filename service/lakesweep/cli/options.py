@@ -9,12 +9,21 @@ import typer
 
 from lakesweep.model.table import FormatName
 
+Tenant = Annotated[
+    str | None, typer.Argument(metavar="TENANT", help="Only this tenant. Default: all.", show_default=False)
+]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TARGET", help="Only these: a tenant, tenant/dataset, a table or a glob.", show_default=False
+    ),
+]
 Config = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file (TOML). Without it: the one that LAKESWEEP_CONFIG names, or the defaults.",
+        help="Settings file (TOML), also s3://…. Without it: the one that LAKESWEEP_CONFIG names, or the defaults.",
         show_default=False,
     ),
 ]
@@ -33,6 +42,38 @@ Root = Annotated[
         metavar="LOCATION",
         help="For a table given by its location: the place outside of which nothing is touched. Default: the location.",
         show_default=False,
+    ),
+]
+OlderThan = Annotated[
+    str | None,
+    typer.Option(
+        "--older-than",
+        metavar="AGE",
+        help="For this call: snapshots older than this may expire, such as 3d or 12h.",
+        show_default=False,
+    ),
+]
+RetainLast = Annotated[
+    int | None,
+    typer.Option(
+        "--retain-last", metavar="N", help="For this call: snapshots of each branch that stay.", show_default=False
+    ),
+]
+Grace = Annotated[
+    str | None,
+    typer.Option(
+        "--grace",
+        metavar="AGE",
+        help="For this call: how long unreferenced files stay; not below 24h.",
+        show_default=False,
+    ),
+]
+NoListing = Annotated[
+    bool,
+    typer.Option(
+        "--no-listing",
+        help="Do not list the table: only files of expiring snapshots can be deleted. Unreferenced and missing files "
+        "wait for the next listing. A table that cannot be cleaned safely this way is listed, and the output says why.",
     ),
 ]
 TARGET_HELP = (

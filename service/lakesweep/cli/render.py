@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from lakesweep.cli import screen
-from lakesweep.model.files import Candidate, OrphanPlan, Reason, Tally, Verdict
+from lakesweep.cli import costs, screen
+from lakesweep.model.files import Candidate, OrphanPlan, Reason, Tally, Verdict, Went
 from lakesweep.model.refusal import remedy
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.snapshot import ExpiryPlan
@@ -22,7 +22,7 @@ _MEANING = {
     Verdict.LIVE: "referenced by what stays",
     Verdict.YOUNG: "unreferenced, inside the grace period",
     Verdict.RESERVED: "kept by the format's own rules",
-    Verdict.FOREIGN: "no name that the format writes: never deleted",
+    Verdict.FOREIGN: "not a name that the format writes: never deleted",
     Verdict.ORPHAN: "may be deleted",
 }
 
@@ -41,19 +41,23 @@ def show_plan(console: Console, run: CleanupRun, first: Sequence[Candidate]) -> 
         _expiry(console, run.expiry, _noun(run))
     if run.plan is not None:
         _verdicts(console, run.plan, run.stream)
+        _listing(console, run, run.plan)
         _going(console, run.plan, run.expiry or ExpiryPlan(head=run.plan.head), _noun(run))
         _files(console, run.plan, first)
+        costs.show_staying(console, run)
         _missing(console, run.plan)
         _unverified(console, run.plan)
     _lent(console, run)
+    costs.show_expenses(console, run)
+    costs.show_warnings(console, run)
     show_trouble(console, run)
 
 
 def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
-    """What a run did, or would have done."""
     _heading(console, run)
     if run.plan is not None:
         _verdicts(console, run.plan, run.stream)
+        _listing(console, run, run.plan)
     words, style = _OUTCOMES[run.outcome] if run.outcome else ("not finished", "bold red")
     console.print(screen.text(words, style))
     if run.outcome is Outcome.DRY_RUN:
@@ -64,7 +68,28 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
         _missing(console, run.plan)
         _unverified(console, run.plan)
     _lent(console, run)
+    costs.show_warnings(console, run)
     show_trouble(console, run)
+
+
+def totals(runs: Sequence[CleanupRun]) -> str | None:
+    """What would go of these tables, as one sentence; None if nothing would."""
+    going = sum((run.plan.candidates for run in runs if run.plan and not _stopped(run)), Tally())
+    expiries = [run.expiry for run in runs if run.expiry and not _stopped(run)]
+    expiring = sum(len(expiry.expire) for expiry in expiries)
+    partitions = sum(len(expiry.partitions) for expiry in expiries)
+    if not (going.files or expiring or partitions):
+        return None
+    parts = [f"{screen.counted(expiring, 'snapshot')} to expire", f"{_tally(going)} to delete"]
+    if partitions:
+        parts.insert(1, f"{screen.counted(partitions, 'partition')} to drop")
+    refused = sum(_stopped(run) for run in runs)
+    told = f"{screen.counted(len(runs), 'table')}: {', '.join(parts)}"
+    return f"{told}; {screen.counted(refused, 'table')} refused or failed and left alone" if refused else told
+
+
+def _stopped(run: CleanupRun) -> bool:
+    return run.refusal is not None or run.outcome in (Outcome.REFUSED, Outcome.FAILED)
 
 
 def show_sum(console: Console, runs: Sequence[CleanupRun]) -> None:
@@ -134,6 +159,16 @@ def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
         console.print(screen.text(f"  {stream}", "dim"))
 
 
+def _listing(console: Console, run: CleanupRun, plan: OrphanPlan) -> None:
+    """Told where somebody may expect more than was looked for, or less."""
+    if run.listed_because is not None:
+        console.print(screen.text(f"  listed anyway: {run.listed_because}", "yellow"), soft_wrap=True)
+    if not plan.listed:
+        last = f"the last one was {screen.moment(run.last_listed_at)}" if run.last_listed_at else "there was none yet"
+        text = f"  not listed: unreferenced and missing files wait for the next listing, {last}"
+        console.print(screen.text(text, "dim"), soft_wrap=True)
+
+
 def _going(console: Console, plan: OrphanPlan, expiry: ExpiryPlan, noun: str) -> None:
     """Expired snapshots, expired partitions and orphans apart: they are cleaned for different reasons."""
     lines = []
@@ -145,7 +180,7 @@ def _going(console: Console, plan: OrphanPlan, expiry: ExpiryPlan, noun: str) ->
         lines.append((what, expiry.partition_files, "dropped now, deleted in a later run"))
     orphans = plan.by_reason.get(Reason.UNREFERENCED, Tally())
     if orphans.files:
-        lines.append(("orphans", orphans, "unreferenced, past the grace period"))
+        lines.append(("unreferenced", orphans, "older than the grace period"))
     shown = screen.table(console, "what goes", "files", "size", "why", numbers=("files", "size"))
     for what, tally, why in lines:
         shown.add_row(what, screen.count(tally.files), screen.size(tally.bytes), why)
@@ -187,8 +222,8 @@ def _missing(console: Console, plan: OrphanPlan) -> None:
 def _unverified(console: Console, plan: OrphanPlan) -> None:
     if not plan.unverified:
         return
-    lie, were = ("lies", "was") if plan.unverified == 1 else ("lie", "were")
-    text = f"{screen.counted(plan.unverified, 'live file')} {lie} outside the listed places and {were} not looked for"
+    are, were = ("is", "was") if plan.unverified == 1 else ("are", "were")
+    text = f"{screen.counted(plan.unverified, 'live file')} {are} outside the listed places and {were} not checked"
     console.print(screen.text(f"{text}, first {plan.unverified_first}", "yellow"), soft_wrap=True)
 
 
@@ -214,12 +249,18 @@ def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:
 
 def _did(console: Console, run: CleanupRun) -> None:
     report = run.deletion
+    if run.unchanged:
+        console.print(screen.text("  unchanged: no commit since the last run, and nothing became old enough"))
+        return
     if run.expired_snapshots or run.expired_partitions:
         console.print(screen.text(f"  expired {_expired(run, run.expired_snapshots, run.expired_partitions)}"))
     kinds = f": {_by_kind(report.by_kind)}" if report.by_kind else ""
     console.print(screen.text(f"  deleted {_tally(report.deleted)}{kinds}"))
+    for where in (Went.TRASH, Went.VERSIONS):
+        if size := report.retained_bytes(where):
+            console.print(screen.text(f"  of these {costs.stays(run, where, size)}", "yellow"))
     if report.already_gone:
-        console.print(screen.text(f"  {screen.counted(report.already_gone, 'file')} had gone already"))
+        console.print(screen.text(f"  {screen.counted(report.already_gone, 'file')} already gone"))
     if run.spared:
         spared = f"  {screen.counted(run.spared, 'file')} spared: referenced or written again since the plan was made"
         console.print(screen.text(spared, "yellow"))

@@ -26,12 +26,10 @@ class Scope:
 
     @property
     def names(self) -> tuple[str, str | None, str | None]:
-        """As the cascade asks for them."""
         return self.tenant, self.dataset, self.table
 
     @property
     def label(self) -> str:
-        """As a target spells it."""
         return "/".join(name or "*" for name in self.names)
 
     def is_configured(self, settings: Settings) -> bool:
@@ -83,9 +81,12 @@ def _named(settings: Settings, target: str) -> Iterator[Scope]:
 
 
 def _no_match(settings: Settings, target: str) -> str:
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
+
     if target == "":
         return "an empty target matches no table; use '*' for everything configured"
     known = ", ".join(scope.label for scope in configured(settings) if scope.table is None)
     if not known:
         return f"nothing configured matches {target!r}: name a settings file with --config or LAKESWEEP_CONFIG"
-    return f"nothing configured matches {target!r}; there is {known}"
+    meant = targets.suggestion(target, (scope.label for scope in configured(settings)))
+    return f"nothing configured matches {target!r}; {meant or f'there is {known}'}"

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+NARROW = 100
+"""A terminal with fewer columns has shorter times and less space between columns."""
 _PLAIN_WIDTH = 100_000
 """Without a terminal nothing is wrapped or cut: another program may read the lines."""
 
@@ -26,13 +28,11 @@ class _Output(Console):
 
 
 def output() -> Console:
-    """Standard output, for results."""
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
     return _Output(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
 
 def complain(message: str) -> None:
-    """One sentence on standard error."""
     print(f"lakesweep: {printable(message, newlines=True)}", file=sys.stderr)
 
 
@@ -49,13 +49,21 @@ def text(value: object, style: str = "") -> Text:
     return Text(printable(str(value)), style=style)
 
 
-def table(console: Console, *columns: str, numbers: tuple[str, ...] = (), paths: tuple[str, ...] = ()) -> Table:
-    """A table with a line under its head on a terminal, and blanks between columns elsewhere."""
+def table(
+    console: Console,
+    *columns: str,
+    numbers: tuple[str, ...] = (),
+    paths: tuple[str, ...] = (),
+    whole: tuple[str, ...] = (),
+) -> Table:
+    """A table with a line under its head on a terminal, and blanks between columns elsewhere. Only `paths` are broken
+    into several lines where the terminal is narrow."""
     lines = box.SIMPLE_HEAD if console.is_terminal else None
-    made = Table(box=lines, show_edge=False, pad_edge=console.is_terminal, header_style="bold")
+    padding = (0, 1, 0, 0) if console.is_terminal and console.width < NARROW else (0, 1)
+    made = Table(box=lines, show_edge=False, pad_edge=console.is_terminal, header_style="bold", padding=padding)
     for column in columns:
         overflow, justify = ("fold" if column in paths else "ellipsis"), ("right" if column in numbers else "left")
-        made.add_column(column, overflow=overflow, justify=justify, no_wrap=column in numbers)  # type: ignore[arg-type]
+        made.add_column(column, overflow=overflow, justify=justify, no_wrap=column in (numbers + whole))  # type: ignore[arg-type]
     return made
 
 
@@ -66,7 +74,6 @@ def block(console: Console, shown: Table) -> None:
 
 
 def count(number: int) -> str:
-    """12,345."""
     return f"{number:,}"
 
 
@@ -83,6 +90,22 @@ def size(size_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} PiB"
+
+
+def money(amount: float | None, currency: str) -> str:
+    """12.30 USD; nothing where no price is known."""
+    return "-" if amount is None else f"{amount:,.2f} {printable(currency)}"
+
+
+def age(when: str | None, now: datetime) -> str:
+    """How long ago: 5m, 3h, 12d. Never happened: never."""
+    if when is None:
+        return "never"
+    seconds = max(0, int((now - datetime.fromisoformat(when)).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
 
 
 def moment(when: datetime | str | None) -> str:

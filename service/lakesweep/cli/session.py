@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakesweep import aio
-from lakesweep.cli import exit_codes, screen, startup
+from lakesweep.cli import exit_codes, screen, settings_object, startup
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import LakesweepError
 
 if TYPE_CHECKING:
     from lakesweep.daemon.app import App
+    from lakesweep.settings.cleanup import CleanupOverride
     from lakesweep.settings.schema import Settings
 
 
@@ -33,15 +34,56 @@ class Session:
     app: App
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a person said for this one call."""
+
+    older_than: str | None = None
+    retain_last: int | None = None
+    grace: str | None = None
+
+    def override(self) -> CleanupOverride:
+        """As the narrowest level of the settings. Raises SettingsError."""
+        from lakesweep.settings import one_call  # noqa: PLC0415 - heavy
+
+        return one_call.override(
+            older_than=one_call.span("--older-than", self.older_than),
+            retain_last=self.retain_last,
+            grace=one_call.span("--grace", self.grace),
+        )
+
+
 def run(
-    body: Callable[[Session], Awaitable[ExitCode]], *, config: Path | None, debug: bool, tells_by_log: bool = False
+    body: Callable[[Session], Awaitable[ExitCode]],
+    *,
+    config: Path | None,
+    debug: bool,
+    tells_by_log: bool = False,
+    rules: Rules | None = None,
 ) -> ExitCode:
     """Run one command. Never raises: the answer is the process's exit code."""
-    return guarded(lambda: _run(body, config, debug=debug, tells_by_log=tells_by_log), debug=debug)
+    return guarded(lambda: _run(body, config, rules or Rules(), debug=debug, tells_by_log=tells_by_log), debug=debug)
+
+
+async def each_tenant(opened: Session, tenant: str | None, look: Callable[[str], Awaitable[None]]) -> list[ExitCode]:
+    """Look at this tenant, or at all. One that cannot be looked at is told, and does not keep the others back."""
+    from lakesweep.daemon.targets import unknown_tenant  # noqa: PLC0415 - heavy
+
+    known = [one.id for one in opened.settings.tenants]
+    wanted = [name for name in known if tenant in (None, name)]
+    if not wanted:
+        raise unknown_tenant(tenant, known)
+    codes: list[ExitCode] = []
+    for name in wanted:
+        try:
+            await look(name)
+        except LakesweepError as exc:
+            screen.complain(f"{name}: {exit_codes.sentence(exc)}")
+            codes.append(exit_codes.of_error(exc))
+    return codes
 
 
 def guarded(work: Callable[[], ExitCode], *, debug: bool) -> ExitCode:
-    """The same for work that needs nothing opened."""
     try:
         code = work()
         sys.stdout.flush()  # a reader that went away is told here, and not at the very end
@@ -62,25 +104,35 @@ def guarded(work: Callable[[], ExitCode], *, debug: bool) -> ExitCode:
 
 
 def _run(
-    body: Callable[[Session], Awaitable[ExitCode]], config: Path | None, *, debug: bool, tells_by_log: bool
+    body: Callable[[Session], Awaitable[ExitCode]],
+    config: Path | None,
+    rules: Rules,
+    *,
+    debug: bool,
+    tells_by_log: bool,
 ) -> ExitCode:
     # pydantic, pyarrow, botocore and their like take longer to import than `--help` takes to print.
-    from lakesweep.settings.load import load  # noqa: PLC0415 - heavy
+    from lakesweep.settings.load import load, read_objects_by  # noqa: PLC0415 - heavy
     from lakesweep.telemetry import logs  # noqa: PLC0415 - heavy
 
+    read_objects_by(settings_object.read)
     settings = load(config)
     log_settings = settings.logging.model_copy(update={"level": "debug"}) if debug else settings.logging
     # On a terminal most commands tell themselves what happens.
     quiet = sys.stderr.isatty() and not (debug or tells_by_log)
-    logs.configure(log_settings, at_least=logging.WARNING if quiet else logging.DEBUG)
+    logs.configure(log_settings, at_least=logging.WARNING if quiet else logging.DEBUG, for_person=not tells_by_log)
 
+    override = rules.override()
     startup.import_arrow()
     from lakesweep.daemon.app import App  # noqa: PLC0415 - heavy
 
     async def opened() -> ExitCode:
-        async with App.open(settings) as app:
+        async with App.open(settings, override=override) as app:
             startup.finish()
-            return await body(Session(settings=settings, app=app))
+            code = await body(Session(settings=settings, app=app))
+            if not tells_by_log:  # the service tells by itself, and goes on trying
+                await app.notifier.deliver()
+            return code
 
     return asyncio.run(opened())
 

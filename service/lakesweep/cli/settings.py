@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lakesweep.cli import documents, options, scopes, screen, session
+from lakesweep.cli import documents, options, scopes, screen, session, settings_object
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.cli.scopes import Scope
 from lakesweep.model.errors import SettingsError
@@ -35,10 +35,11 @@ def settings(
     config: options.Config = None,
     debug: options.Debug = False,
 ) -> None:
-    """Check the settings and show what holds for a table.
+    """Check the settings and show what applies to a table.
 
-    Tells where each value comes from: default, global, tenant, dataset, table, or an environment variable. Needs no
-    catalog, storage or state store, so a file can be checked before it is rolled out. Secrets are never shown.
+    Shows where each value comes from: default, global, tenant, dataset, table, or an environment variable. Needs no
+    catalog, storage or state store, so a file can be checked before it is rolled out: also types and properties of
+    catalogs, and whether their clients are installed here. Secrets are never shown.
 
     Exit codes: 0 the settings are valid, 2 bad usage or settings, or a target that names nothing configured.
     """
@@ -46,16 +47,18 @@ def settings(
     def work() -> ExitCode:
         from lakesweep.settings import effective, load  # noqa: PLC0415 - heavy
 
+        load.read_objects_by(settings_object.read)
         held, variable_of = load.load_traced(config)
         file, service = load.settings_file(config), effective.for_service(held, variable_of)
         found, code = scopes.wanted(held, targets) if targets else (list(scopes.configured(held)), ExitCode.DONE)
+        code = max(code, _tell_catalogs(held, found))
         told = [(scope, effective.for_table(held, variable_of, *scope.names)) for scope in found]
         if as_json:
             print(documents.dumps(_document(file, service, told)))
             return code
         console = screen.output()
         if not targets:
-            _show_head(console, held, file)
+            _show_head(console, held, file, code)
             _show_values(console, service, None, every=every)
         for scope, values in told:
             _show_scope(console, held, scope)
@@ -76,10 +79,32 @@ def _document(
     return {"file": str(file) if file else None, "service": values(service), "tables": tables}
 
 
-def _show_head(console: Console, held: Settings, file: Path | None) -> None:
+def _tell_catalogs(held: Settings, found: Sequence[Scope]) -> ExitCode:
+    """What can be said of the catalogs without asking them."""
+    from lakesweep.settings import catalogs  # noqa: PLC0415 - heavy
+
+    code = ExitCode.DONE
+    names = {(scope.tenant, scope.dataset) for scope in found}
+    for tenant in held.tenants:
+        for dataset in tenant.datasets:
+            if dataset.catalog is None or (tenant.id, dataset.id) not in names:
+                continue
+            if fault := catalogs.type_fault(dataset.catalog):
+                screen.complain(f"tenants[{tenant.id}].datasets[{dataset.id}].catalog: {fault}")
+                code = ExitCode.USAGE
+            for remark in catalogs.remarks(dataset.catalog):
+                screen.complain(f"tenants[{tenant.id}].datasets[{dataset.id}].catalog: {remark}")
+    return code
+
+
+def _show_head(console: Console, held: Settings, file: Path | None, code: ExitCode) -> None:
     datasets = sum(len(tenant.datasets) for tenant in held.tenants)
     counted = f"{screen.counted(len(held.tenants), 'tenant')}, {screen.counted(datasets, 'dataset')}"
-    source = f"{file} is valid" if file else "no settings file (--config or LAKESWEEP_CONFIG names one)"
+    source = (
+        f"{file} is {'valid' if code is ExitCode.DONE else 'invalid'}"
+        if file
+        else "no settings file (--config or LAKESWEEP_CONFIG names one)"
+    )
     console.print(screen.text(f"{source}: {counted}", "bold"), soft_wrap=True)
     console.print()
     console.print(screen.text("the service", "bold cyan"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-from lakesweep.cli import exit_codes, progress, screen
+from lakesweep.aio import StopRequest
+from lakesweep.cli import exit_codes, interrupts, progress, screen
 from lakesweep.cli.exit_codes import ExitCode
-from lakesweep.model.errors import SettingsError
-from lakesweep.model.run import CleanupRun
+from lakesweep.model.errors import Refused, SettingsError
+from lakesweep.model.run import CleanupRun, ListingMode
 from lakesweep.model.table import FormatName
 
 if TYPE_CHECKING:
@@ -20,7 +21,13 @@ class Targets:
     """What the targets name, and the exit codes that come together on the way."""
 
     def __init__(
-        self, session: Session, names: Sequence[str], *, table_format: FormatName | None, root: str | None
+        self,
+        session: Session,
+        names: Sequence[str],
+        *,
+        table_format: FormatName | None,
+        root: str | None,
+        no_listing: bool = False,
     ) -> None:
         if not names and not session.settings.tenants:
             raise SettingsError(
@@ -30,10 +37,29 @@ class Targets:
         self._names: Sequence[str | None] = names or [None]
         self._format = table_format
         self._root = root
+        self._listing = ListingMode.NEVER if no_listing else ListingMode.ALWAYS
         self.codes: list[ExitCode] = []
+        self.done: list[CleanupRun] = []
+        self._found: list[Work] | None = None
+
+    def again(self) -> None:
+        """Forget how the tables' runs ended: they are gone through once more. Targets that name none stay counted."""
+        self.codes = [] if self._found else self.codes
+        self.done = []
 
     async def works(self) -> AsyncIterator[Work]:
-        """Each table once, however many targets name it. A target that names none is told and counted."""
+        """Each table once, however many targets name it. A target that names none is told and counted, once."""
+        if self._found is not None:
+            for work in self._found:
+                yield work
+            return
+        found: list[Work] = []
+        async for work in self._look():
+            found.append(work)
+            yield work
+        self._found = found
+
+    async def _look(self) -> AsyncIterator[Work]:
         seen = set()
         for name in self._names:
             try:
@@ -50,9 +76,10 @@ class Targets:
     async def runs(self, *, execute: bool) -> AsyncIterator[CleanupRun]:
         """What became of each table. One whose settings are at fault is told and counted, and the others go on."""
         async for work in self.works():
+            stop = StopRequest()  # of this run alone: a sweep that meets trouble sets it too
             try:
-                with progress.watching(work.ref.label) as report:
-                    done = await self._app.run(work, execute=execute, progress=report)
+                with progress.watching(work.ref.label) as report, interrupts.asking(stop):
+                    done = await self._app.run(work, execute=execute, progress=report, stop=stop, listing=self._listing)
             except SettingsError as exc:
                 screen.complain(f"{work.ref.label}: {exit_codes.sentence(exc)}")
                 self.codes.append(exit_codes.of_error(exc))
@@ -60,4 +87,34 @@ class Targets:
             except Exception as exc:  # noqa: BLE001 - a bug that one table meets must not keep the others back
                 done = self._app.broken(work, exc)
             self.codes.append(exit_codes.of_run(done))
+            self.done.append(done)
             yield done
+            if stop.why == interrupts.WHY:
+                interrupts.tell(self.done, execute=execute)
+                self.codes.append(ExitCode.INTERRUPTED)
+                return
+
+
+class ApprovedGhosts(Targets):
+    """The same for ghosts whose plan somebody approved. The names are those of tenants."""
+
+    async def _look(self) -> AsyncIterator[Work]:
+        if self._format is not None or self._root is not None or self._listing is ListingMode.NEVER:
+            raise SettingsError("--format, --root and --no-listing do not apply to --ghosts")
+        settings = self._app.settings
+        known = [tenant.id for tenant in settings.tenants]
+        found = 0
+        for name in known if self._names == [None] else dict.fromkeys(self._names):
+            if name not in known:
+                from lakesweep.daemon.targets import unknown_tenant  # noqa: PLC0415 - heavy
+
+                raise unknown_tenant(name, known, "with --ghosts a target is a tenant")
+            for work in await self._app.ghost_works(name).approved():
+                found += 1
+                yield work
+        if not found:
+            raise Refused(
+                "ghost_not_approved",
+                "no plan of a ghost is approved: `lakesweep ghosts --plan` makes plans, `lakesweep approve RUN "
+                "--digest DIGEST` approves one",
+            )

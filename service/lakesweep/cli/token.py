@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +26,7 @@ def new(
     tenants: Annotated[
         list[str],
         typer.Option(
-            "--tenant", metavar="ID", help="A tenant that the token is for; give it again for more. All of them: '*'."
+            "--tenant", metavar="ID", help="A tenant that the token covers; may be repeated. All of them: '*'."
         ),
     ],
     *,
@@ -57,7 +58,7 @@ def new(
         known = {tenant.id for tenant in opened.settings.tenants}
         unknown = sorted(set(tenants) - known - {EVERY_TENANT})
         if unknown:
-            raise SettingsError([f"--tenant {name}: no such tenant is configured" for name in unknown])
+            raise SettingsError([_unknown(name, known) for name in unknown])
         now, lasts = opened.app.clock.now(), timedelta(days=days) if days else None
         token, text = mint(role=role, tenants=tenants, now=now, lasts=lasts)
         fields = {"token": token.id, "role": token.role.value, "tenants": list(token.tenants)}
@@ -124,7 +125,13 @@ def revoke(
     raise typer.Exit(session.run(body, config=config, debug=debug))
 
 
-def _document(token: ApiToken) -> dict[str, Any]:
+def _unknown(name: str, known: Iterable[str]) -> str:
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
+
+    return f"--tenant {name}: no such tenant is configured {targets.suggestion(name, known)}".rstrip()
+
+
+def _document(token: ApiToken) -> dict[str, object]:
     """Everything but its digest."""
     return {
         "id": token.id,

@@ -1,20 +1,23 @@
-"""Settings become adapters here: stores, formats, engines. Opened lazily, once per tenant or dataset."""
+"""Turn settings into adapters: stores, formats, engines. Opened lazily, once per tenant or dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.daemon import memory
 from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.engines import table_size
 from lakesweep.engines.inventory import lists as inventories
+from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats import bounds
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
@@ -22,19 +25,24 @@ from lakesweep.model import run_document
 from lakesweep.model.location import Location
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName, TenantId
+from lakesweep.model.trash import RunTrash
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.engine import Engine
+from lakesweep.ports.mover import Mover
 from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.store_rules import AsksRules
 from lakesweep.ports.table import Table, TableFormat, TableState
 from lakesweep.settings import stores
+from lakesweep.settings.cascade import trash_places
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
 from lakesweep.storage.adaptive_limiter import Gate, delete_gate
 from lakesweep.storage.local.options import LocalOptions
 from lakesweep.storage.spec import Confine, StorageSpec
+from lakesweep.storage.wrappers.read_cache import ReadCache
 
 
 class Adapters:
@@ -45,13 +53,17 @@ class Adapters:
         self._clock = clock
         bounds.allow(settings.storage.max_metadata_bytes, memory=memory.of_a_run(settings))
         self._closing = AsyncExitStack()
+        self._specs: dict[str, StorageSpec] = {}
+        self._reading_specs: dict[str, StorageSpec] = {}
         self._storages: dict[StorageSpec, Storage] = {}
+        self._caches: dict[str, DigestCache | None] = {}
         self._writers: dict[StorageSpec, Writer] = {}
+        self._rules: dict[StorageSpec, AsksRules] = {}
         self._paces: dict[str, Gate] = {}
         self._engines: dict[tuple[str, Location | None], Engine] = {}
         self._spark_engines: dict[tuple[str, Location | None], Engine] = {}
         spark = settings.engine.spark
-        self._spark_config = engines.spark_config(spark.master, spark.remote, spark.conf)
+        self._spark_config = engines.spark_config(spark.master, spark.remote, spark.conf, spark.scratch)
         self._formats: dict[tuple[str, str], TableFormat] = {}
         self.cache_key: bytes | None = None
         """Signs the engines' cache. None: no cache."""
@@ -61,7 +73,6 @@ class Adapters:
         await self._closing.aclose()
 
     def format(self, tenant: TenantSettings, dataset: DatasetSettings) -> TableFormat:
-        """The way to one dataset's tables."""
         key = (tenant.id, dataset.id)
         if key not in self._formats:
             spec = DatasetSpec(
@@ -88,47 +99,89 @@ class Adapters:
         return self._formats[key]
 
     def _storage_spec(self, tenant: str) -> StorageSpec:
+        """Put together once: every cycle asks several times, and settings never change."""
+        if tenant not in self._specs:
+            self._specs[tenant] = self._new_spec(tenant)
+        return self._specs[tenant]
+
+    def _new_spec(self, tenant: str) -> StorageSpec:
         return StorageSpec(
             stores=tuple(one.options() for one in stores.for_tenant(self._settings, tenant).values()),
             call_timeout_seconds=self._settings.storage.call_timeout_seconds,
             max_bytes=self._settings.storage.max_metadata_bytes,
         )
 
+    def _own_spec(self) -> StorageSpec:
+        """What the service keeps on its own disk is no request of a run."""
+        spec = self._storage_spec("")
+        uncounted = (replace(one, counted=False) if isinstance(one, LocalOptions) else one for one in spec.stores)
+        return replace(spec, stores=tuple(uncounted))
+
     def own_storage(self) -> Storage:
-        """Reading where the service keeps its own files."""
-        return self._opened_storage(self._storage_spec(""))
+        return self._opened_storage(self._own_spec())
 
     def own_writer(self) -> Writer:
-        """Writing where the service keeps its own files."""
-        return self._opened_writer(self._storage_spec(""))
+        return self._opened_writer(self._own_spec())
 
-    def storage(self, tenant: str, root: Location | None = None) -> Storage:
-        """Reading for one tenant, or for a bare location with that root: there, and where the operator allowed it."""
-        return self._opened_storage(self._reading(tenant, root))
+    def storage(self, tenant: str, *more: Location | None) -> Storage:
+        """Reading for one tenant: there, and where the operator allowed it. `more` are the root of a bare location and
+        the trash of a run that is restored."""
+        return self._opened_storage(self._reading(tenant, *more), self._read_cache(tenant))
+
+    async def credentials(self, tenant: str, root: Location) -> str | None:
+        """Where one tenant's credentials come from, in words; None where its store asks for none."""
+        return await storages.credentials(self._storage_spec(tenant), root)
 
     def writer(self, tenant: str, root: Location) -> Writer:
         """Writing whole objects below one root, with one tenant's way to S3."""
         return self._opened_writer(replace(self._storage_spec(tenant), confine=Confine(places=(root,))))
 
+    def rules(self, tenant: str) -> AsksRules:
+        """Who knows what one tenant's stores do with deleted objects."""
+        spec = self._storage_spec(tenant)
+        if spec not in self._rules:
+            self._rules[spec] = storages.open_rules(spec)
+            self._closing.push_async_callback(self._rules[spec].aclose)
+        return self._rules[spec]
+
     def _survey(self, tenant: str) -> Storage:
         """The same as `storage`, and metadata files of a catalog's other tables, wherever the tenant's keys reach."""
         spec = self._reading(tenant)
-        if spec.confine is None:
-            return self._opened_storage(spec)
-        return self._opened_storage(replace(spec, confine=replace(spec.confine, survey=formats.SURVEYED)))
+        if spec.confine is not None:
+            spec = replace(spec, confine=replace(spec.confine, survey=formats.SURVEYED))
+        return self._opened_storage(spec, self._read_cache(tenant))
 
-    def _reading(self, tenant: str, root: Location | None = None) -> StorageSpec:
+    def _reading(self, tenant: str, *more: Location | None) -> StorageSpec:
+        given = [place for place in more if place is not None]
+        if given:
+            return self._new_reading(tenant, given)
+        if tenant not in self._reading_specs:
+            self._reading_specs[tenant] = self._new_reading(tenant, [])
+        return self._reading_specs[tenant]
+
+    def _new_reading(self, tenant: str, more: Sequence[Location]) -> StorageSpec:
         settings = self._settings.tenant(tenant)
-        places = [] if root is None else [root]
+        places = list(more)
         if settings is not None:
             places += [Location.parse(text) for text in (settings.root, *settings.allow_read)]
+            places += trash_places(self._settings, settings)
             lists = [Location.parse(one.inventory) for one in settings.datasets if one.inventory]
             places += [place for address in lists for place in inventories.places(address)]
         return replace(self._storage_spec(tenant), confine=Confine(places=tuple(dict.fromkeys(places))))
 
-    def _opened_storage(self, spec: StorageSpec) -> Storage:
+    def _read_cache(self, tenant: str) -> ReadCache:
+        return ReadCache(immutable_names=formats.IMMUTABLE_LISTS, open=lambda: self._cache(tenant))
+
+    def _cache(self, tenant: str) -> DigestCache | None:
+        """The cache that the tenant's engines use, for what formats read themselves."""
+        if tenant not in self._caches and self.cache_key is not None:
+            data_dir, scope = self._settings.service.data_dir, self._cache_scope(tenant)
+            self._caches[tenant] = engines.open_cache(data_dir, scope, self.cache_key)
+        return self._caches.get(tenant)
+
+    def _opened_storage(self, spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
         if spec not in self._storages:
-            storage = storages.open_storage(spec)
+            storage = storages.open_storage(spec, cache)
             self._closing.push_async_callback(storage.aclose)
             self._storages[spec] = storage
         return self._storages[spec]
@@ -145,16 +198,42 @@ class Adapters:
         return GatedTidy(lambda: storages.open_deleter(spec), tenant_root, age_by=spec.options(LocalOptions).age_by)
 
     def deleter(
-        self, tenant: str, tenant_root: Location, state: TableState, concurrency: int, count: Callable[[int], None]
+        self,
+        tenant: str,
+        tenant_root: Location,
+        state: TableState,
+        concurrency: int,
+        count: Callable[[int], None],
+        *,
+        trash: RunTrash | None = None,
     ) -> Deleter:
-        """Deleting, shut in behind the gate of one tenant and one table. `count` is told the size of every batch.
+        """Deleting, confined by the gate of one tenant and one table. `count` is called with the size of every batch.
+        With a trash it moves.
 
         A tenant's deleters share their pace: a store that throttles one table's sweep means all of them.
         """
         spec = self._storage_spec(tenant)
         spec = replace(spec, delete_concurrency=concurrency)
         inner = storages.open_deleter(spec, gate=self._pace(tenant))
+        if trash is not None:
+            inner = TrashDeleter(storages.open_mover(spec, gate=self._pace(tenant)), inner, trash)
         return GatedDeleter(inner, tenant_root=tenant_root, table_roots=state.roots, count=count)
+
+    def trash_deleter(self, tenant: str, place: Location, runs: Sequence[str]) -> Deleter:
+        """Deleting in a tenant's trash: in the directories of these runs, and nowhere else."""
+        inner = storages.open_deleter(self._storage_spec(tenant), gate=self._pace(tenant))
+        return GatedDeleter(inner, tenant_root=place, table_roots=[place.join(run) for run in runs])
+
+    async def remove_empty(self, tenant: str, place: Location, directory: Location) -> None:
+        """Remove a directory of the trash and those in it, as far as they are empty."""
+        spec = self._storage_spec(tenant)
+        tidy = GatedTidy(lambda: storages.open_deleter(spec), place, (place,), spec.options(LocalOptions).age_by)
+        inside = await tidy.empty_directories(directory, datetime.max.replace(tzinfo=UTC))
+        await tidy.remove_empty_directories(place, [*inside, directory.raw])
+
+    def mover(self, tenant: str) -> Mover:
+        """Moving, at the tenant's pace. `cleanup.restore` decides what may be moved, and where to."""
+        return storages.open_mover(self._storage_spec(tenant), gate=self._pace(tenant))
 
     def _pace(self, tenant: str) -> Gate:
         if tenant not in self._paces:
@@ -187,6 +266,8 @@ class Adapters:
                 decoder=self._decoder,
                 data_dir=self._settings.service.data_dir,
                 config=self._spark_config,
+                scratch_spec=self._storage_spec(""),
+                discard=self._discard_scratch,
                 cache_scope=self._cache_scope(tenant),
                 cache_key=self.cache_key,
             )
@@ -232,8 +313,12 @@ class Adapters:
         place = self._settings.artifacts
         await GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard(paths)
 
+    async def _discard_scratch(self, paths: Sequence[str]) -> None:
+        """Remove what a plan on Spark left in a store of ours. Never raises, and reaches no other place."""
+        place = Location.parse(self._spark_config.scratch or "")
+        await GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard(paths)
+
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
-        """A table given as a location only."""
         return await formats.open_location(
             location,
             format,

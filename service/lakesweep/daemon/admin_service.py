@@ -1,35 +1,51 @@
 """The service as the API sees it: questions go to the state store and the scheduler, requests to the scheduler.
 
-Implements `admin.backend.AdminBackend`. Who may ask is the API's business; nothing here knows a token.
+Implements `admin.backend.AdminBackend`. The API decides who may ask; nothing here knows a token.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import structlog
 
 from lakesweep.admin import documents
 from lakesweep.admin.app import make_app
 from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
-from lakesweep.admin.backend import Health, PlanPage
+from lakesweep.admin.backend import Health, PlanPage, SnapshotPage, TableDetail
 from lakesweep.admin.limits import Limits
 from lakesweep.admin.server import serving
-from lakesweep.cleanup import report
-from lakesweep.daemon import hold_commands
-from lakesweep.daemon.app import App
+from lakesweep.aio import finish_shielded, working_for
+from lakesweep.cleanup import plan_groups, report
+from lakesweep.cleanup.explain import Explanation
+from lakesweep.cleanup.restore import refuse_nothing
+from lakesweep.daemon import hold_commands, next_looks, table_detail
+from lakesweep.daemon import lake_report as gather_report
+from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.model import run_document
+from lakesweep.model import lake_report, run_document
 from lakesweep.model.access import Trigger, TriggeredBy
-from lakesweep.model.errors import Refused, StorageError, Unreadable
-from lakesweep.model.run import CleanupRun
-from lakesweep.ports.state import Approval, Hold
+from lakesweep.model.errors import LakesweepError, Refused, StorageError, UnknownTable, Unreadable
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.ports.state import Approval, BatchRecord, DueTime, Hold
+from lakesweep.settings import effective
+from lakesweep.settings.cascade import cleanup_for
 
 log = structlog.get_logger()
+
+REPORT_SECONDS = 10
+"""How old a report of a small lake may be when the API returns it."""
+GROUPS_KEPT = 100
+"""Plans whose parts are remembered."""
 
 
 class Control:
@@ -38,6 +54,10 @@ class Control:
     def __init__(self, scheduler: Scheduler, checkup: Checkup) -> None:
         self._scheduler = scheduler
         self._checkup = checkup
+        self._groups: dict[str, plan_groups.PlanGroups] = {}
+        self._reports: dict[tuple[str, ...] | None, tuple[float, lake_report.Report]] = {}
+        """By tenants: until when it is kept, and the report."""
+        self._reporting = asyncio.Lock()
 
     @property
     def _app(self) -> App:
@@ -53,13 +73,60 @@ class Control:
         first = bisect_right(labels, after) if after is not None else 0
         page = labels[first : first + limit]
         last = await self._app.state.last_runs(page)
-        return [unseen.get(label) or self._table(label, holds, last.get(label)) for label in page]
+        return [unseen.get(label) or await self._table(label, holds, last.get(label)) for label in page]
+
+    async def report(self, tenants: Collection[str] | None) -> lake_report.Report:
+        """Of the tables that this replica knows. It reads a run of every table, so only one is made at a time. It is
+        kept for some seconds or, of a large lake, for twenty times as long as it took."""
+        key = None if tenants is None else tuple(sorted(tenants))
+        async with self._reporting:
+            kept, began = self._reports.get(key), time.monotonic()
+            if kept is None or began >= kept[0]:
+                made = await gather_report.make(
+                    self._app.settings, self._app.state, self._app.clock, self._named(tenants), tenants
+                )
+                now = time.monotonic()
+                self._reports = {one: old for one, old in self._reports.items() if now < old[0]}
+                kept = self._reports[key] = (now + max(REPORT_SECONDS, 20 * (now - began)), made)
+            return kept[1]
+
+    def _named(self, tenants: Collection[str] | None) -> list[gather_report.Named]:
+        problems = self._scheduler.roster.problems
+        entries = self._scheduler.roster.entries.items()
+        known = {label: (entry.work.ref.format, _dataset(label)) for label, entry in entries}
+        unseen = {label: (table["format"], _dataset(label)) for label, table in self._unseen().items()}
+        return [
+            gather_report.Named(label=label, format=format_, problem=problems.get(dataset))
+            for label, (format_, dataset) in sorted((unseen | known).items())
+            if tenants is None or label.partition("/")[0] in tenants
+        ]
+
+    def forget_report(self) -> None:
+        self._reports = {}
 
     async def start_run(self, table: str, *, execute: bool, who: str) -> str:
         """Before all tables that are only due."""
         run_id = self._scheduler.request(table, execute=execute, trigger=Trigger(by=TriggeredBy.API, who=who))
         log.info("run_requested", requested_run=run_id, table=table, execute=execute, by=who)
         return run_id
+
+    async def hint(self, table: str, *, event: str, who: str) -> datetime:
+        """For all replicas. Never sooner after its last cycle than `min_interval_hours`, however many hints come."""
+        entry = self._scheduler.roster.entries.get(table)
+        if entry is None:
+            raise UnknownTable(f"no table {table} is known")
+        state, now = self._app.state, self._app.clock.now()
+        known = await state.get_due(table) or DueTime(table=table, next_due=now)
+        ref = entry.work.ref
+        cleanup = cleanup_for(self._app.settings, ref.tenant, ref.dataset, ref.name)
+        rest = timedelta(hours=cleanup.min_interval_hours)
+        soonest = now if known.last_finished is None else max(now, known.last_finished + rest)
+        due = replace(known, next_due=min(known.next_due, soonest))
+        await state.set_due(due)
+        await next_looks.pull_forward(state, table, due.next_due)
+        log.info("hint_taken", table=table, told=event, next_due=due.next_due, by=who)
+        self._scheduler.invalidate()
+        return due.next_due
 
     async def runs(
         self, *, tenants: Collection[str] | None, table: str | None, before: str | None, limit: int
@@ -77,24 +144,91 @@ class Control:
             CleanupRun(id=run_id, table=turn.entry.work.ref, location=None, started_at=turn.since)
         )
 
-    async def plan(self, run_id: str, *, offset: int, limit: int) -> PlanPage | None:
+    async def plan(self, run_id: str, *, offset: int, limit: int, text: str = "") -> PlanPage | None:
         """Rows that are no longer kept are as good as none."""
         header = await self._app.state.get_plan(run_id)
         if header is None:
             return None
+        artifacts, rows_path = self._app.artifacts, header.rows_path
         try:
-            files = await self._app.artifacts.page(header.rows_path, offset, limit)
+            if not text:
+                files = await artifacts.page(rows_path, offset, limit)
+                return PlanPage(header=header, files=files, matching=header.candidates)
+            async with artifacts.opened(rows_path) as local:
+                files, matching = await asyncio.to_thread(plan_groups.search, local, text, offset, limit)
+                return PlanPage(header=header, files=files, matching=matching)
         except (StorageError, Unreadable, OSError) as exc:
             log.warning("plan_rows_gone", planned_by=run_id, reason=str(exc))
             return None
-        return PlanPage(header=header, files=files)
+
+    async def plan_groups(self, run_id: str) -> plan_groups.PlanGroups | None:
+        """A plan never changes, so what it consists of is kept."""
+        if run_id in self._groups:
+            return self._groups[run_id]
+        header = await self._app.state.get_plan(run_id)
+        if header is None:
+            return None
+        try:
+            async with self._app.artifacts.opened(header.rows_path) as local:
+                found = await asyncio.to_thread(plan_groups.groups, local)
+        except (StorageError, Unreadable, OSError) as exc:
+            log.warning("plan_rows_gone", planned_by=run_id, reason=str(exc))
+            return None
+        if len(self._groups) >= GROUPS_KEPT:
+            self._groups.pop(next(iter(self._groups)))
+        self._groups[run_id] = found
+        return found
+
+    async def batches(self, run_id: str) -> list[BatchRecord]:
+        """Of all replicas."""
+        return await self._app.state.journal(run_id)
+
+    async def explain(self, table: str, path: str) -> Explanation:
+        """Only of a table that is known here."""
+        self._entry(table)
+        return await self._app.explain(path, target=table)
+
+    async def table_detail(self, table: str) -> TableDetail:
+        """Only of a table that is known here, as all of these."""
+        return await table_detail.of(self._app, self._entry(table), self._scheduler.due_at(table))
+
+    async def snapshots(self, table: str) -> SnapshotPage:
+        """One tenant's requests are counted as its own."""
+        entry = self._entry(table)
+        with working_for(entry.work.tenant):
+            return await table_detail.snapshots(entry.app, entry)
+
+    def _entry(self, table: str) -> Entry:
+        entry = self._scheduler.roster.entries.get(table)
+        if entry is None:
+            raise UnknownTable(table)
+        return entry
+
+    async def settings_of(self, table: str) -> list[effective.Effective]:
+        """The rules of cleaning only; the rest of the settings is for the operator alone."""
+        self._entry(table)
+        told = effective.for_table(self._app.settings, lambda _: None, *table.split("/", 2))
+        return [one for one in told if one.name.startswith("orphan_cleanup.")]
 
     async def approve(self, run_id: str, *, digest: str | None, who: str) -> Approval:
         """The table's next cycle comes at once."""
         approval = await self._app.approve(run_id, by=who, digest=digest)
         log.info("plan_approved", approved_run=run_id, by=who)
+        self.forget_report()
         self._scheduler.invalidate()
         return approval
+
+    async def restore(
+        self, run_id: str, *, paths: Sequence[str], dry_run: bool, who: str, admin: bool
+    ) -> run_document.Restoration:
+        """At once, in this process: it holds the table's lease like a run. The caller may disconnect meanwhile."""
+        restoring = self._app.restoring(run_id, paths, Trigger(by=TriggeredBy.API, who=who), admin=admin)
+        undone = await (restoring.plan() if dry_run else finish_shielded(restoring.execute(new_run_id())))
+        if undone.run is not None and undone.run.outcome is Outcome.FAILED:
+            raise LakesweepError(undone.run.reason or "failed")
+        refuse_nothing(undone.result, dry_run=undone.of_dry_run)
+        self._scheduler.invalidate()
+        return report.restore_document(undone.result, paused=undone.paused)
 
     async def cancel(self, run_id: str, *, who: str) -> None:
         """Only where it runs: another replica's runs end by their own hand."""
@@ -102,11 +236,27 @@ class Control:
             raise Refused("not_running", f"run {run_id} has ended, or another replica works on it")
         log.info("run_cancelled", cancelled_run=run_id, by=who)
 
-    async def pause(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
+    def approval_remark(self, table: str) -> str | None:
+        return self._app.approval_remark(table)
+
+    async def pause(
+        self,
+        scope: str,
+        *,
+        who: str,
+        reason: str | None,
+        admin: bool,
+        force: bool = False,
+        ends_at: datetime | None = None,
+    ) -> None:
         """For all replicas."""
-        hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason, by_admin=admin)
+        if not force:
+            await hold_commands.check_names_a_table(self._app, scope, self._scheduler.roster.entries)
+        now = self._app.clock.now()
+        hold = Hold(scope=scope, since=now, by=who, reason=reason, by_admin=admin, ends_at=ends_at)
         await hold_commands.pause(self._app, hold)
-        log.info("paused", scope=scope, by=who, reason=reason)
+        log.info("paused", scope=scope, by=who, reason=reason, ends_at=ends_at)
+        self.forget_report()
         self._scheduler.invalidate()
 
     async def stop(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
@@ -115,31 +265,34 @@ class Control:
         reached = await hold_commands.stop(self._app, hold)
         self._scheduler.end_covered(hold)
         log.warning("stopped", scope=scope, by=who, reason=reason, runs=reached)
+        self.forget_report()
         self._scheduler.invalidate()
 
     async def resume(self, scope: str, *, who: str, admin: bool) -> None:
         """For all replicas."""
         if await hold_commands.resume(self._app, scope, by=who, admin=admin):
             log.info("resumed", scope=scope, by=who)
+        self.forget_report()
         self._scheduler.invalidate()
 
     async def holds(self) -> list[Hold]:
-        """As the state store has them."""
         return await self._app.state.holds()
+
+    async def ended_holds(self) -> list[Hold]:
+        """Likewise."""
+        return await self._app.state.ended_holds()
 
     async def alive(self) -> Health:
         """Should this process be left running?"""
         return await self._checkup.alive()
 
     async def ready(self) -> Health:
-        """Can it work now?"""
         return await self._checkup.ready()
 
     def metrics(self) -> bytes:
-        """What Prometheus scrapes."""
         return self._app.metrics.exposition()
 
-    def _table(self, label: str, holds: HoldIndex, last: run_document.Run | None) -> documents.Table:
+    async def _table(self, label: str, holds: HoldIndex, last: run_document.Run | None) -> documents.Table:
         entry = self._scheduler.roster.entries[label]
         ref = entry.work.ref
         return {
@@ -148,8 +301,12 @@ class Control:
             "location": last["location"] if last else None,
             "problem": self._scheduler.roster.problems.get(f"{ref.tenant}/{ref.dataset}"),
             "last_run": last,
+            "estimate": run_document.next_cycle(last),
             "next_due": report.iso_utc(self._scheduler.due_at(label)) if entry.enabled else None,
             "paused": holds.covering(label) is not None,
+            **next_looks.document(
+                await next_looks.recall(self._app.state, label) if entry.schedule.adaptive is not None else None
+            ),
         }
 
     def _unseen(self) -> dict[str, documents.Table]:
@@ -162,12 +319,18 @@ class Control:
                 "location": None,
                 "problem": problem,
                 "last_run": None,
+                "estimate": None,
                 "next_due": None,
                 "paused": False,
+                **next_looks.document(None),
             }
             for name, problem in self._scheduler.roster.problems.items()
             if name in formats
         }
+
+
+def _dataset(label: str) -> str:
+    return "/".join(label.split("/")[:2])
 
 
 @asynccontextmanager

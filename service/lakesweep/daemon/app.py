@@ -9,7 +9,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -22,39 +22,50 @@ from lakesweep.aio import working_for
 from lakesweep.cleanup import plan_file, private_files
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation
-from lakesweep.cleanup.run_context import Ports, RunContext
-from lakesweep.daemon import holds, run_results, table_status, targets
+from lakesweep.cleanup.explain import Explanation
+from lakesweep.daemon import holds, lake_map, lake_report, run_results, table_status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.audit_factory import AuditFactory
 from lakesweep.daemon.clock import SystemClock
+from lakesweep.daemon.cycle_setup import CycleSetup
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.events import ServiceEvents
+from lakesweep.daemon.file_explainer import FileExplainer
+from lakesweep.daemon.ghost_works import GhostWorks
+from lakesweep.daemon.ghosts import GhostHunt
 from lakesweep.daemon.lease import HeldLease, lease
 from lakesweep.daemon.limits import Limits
 from lakesweep.daemon.memory import MemoryWatch
-from lakesweep.daemon.run_ports import TableDeleters, TableEngines, TableSurroundings
+from lakesweep.daemon.notifier import Notifier
+from lakesweep.daemon.other_tenants import OtherTenants
+from lakesweep.daemon.restoring import Restoring
 from lakesweep.daemon.table_locations import TableLocations
 from lakesweep.daemon.table_status import TableStatus
 from lakesweep.daemon.targets import Work
-from lakesweep.engines.table_size import RUNS_LOOKED_AT
+from lakesweep.model import ghost
 from lakesweep.model.access import Trigger
-from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError, UnknownTable
-from lakesweep.model.files import Candidate
+from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError
+from lakesweep.model.files import Candidate, Tally
+from lakesweep.model.ghost import Ghost
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.run import CleanupRun
-from lakesweep.model.table import FormatName, TableRef
+from lakesweep.model.run import CleanupRun, ListingMode
+from lakesweep.model.table import BARE_TENANT, FormatName, TableRef, is_ghost
 from lakesweep.ports.clock import Clock
+from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.run import ReportProgress
 from lakesweep.ports.state import Approval, DueTime, StateStore
+from lakesweep.ports.storage import Storage
+from lakesweep.ports.store_rules import AsksRules
 from lakesweep.ports.table import MergesManifests
 from lakesweep.settings.cascade import cleanup_for, policy_for
+from lakesweep.settings.cleanup import CleanupOverride
 from lakesweep.settings.schema import Settings
 from lakesweep.state.installation_key import derived, installation_key
 from lakesweep.state.registry import open_state
-from lakesweep.telemetry import logs
+from lakesweep.telemetry import compiled, logs
 from lakesweep.telemetry.metrics import Metrics
+from lakesweep.telemetry.tracing import tracing_by
 
 
 def new_run_id() -> str:
@@ -71,8 +82,16 @@ class App:
     trails: AuditFactory
     events: ServiceEvents
 
-    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        override: CleanupOverride | None = None,
+    ) -> None:
+        """`override` are rules for this one call, over all that is configured."""
         self.settings = settings
+        self._override = override or CleanupOverride()
         self.clock = clock
         self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -81,19 +100,23 @@ class App:
         self._adapters = Adapters(settings, clock)
         self.artifacts = self._adapters.artifacts()
         self.neighbours = TableLocations(self._adapters, clock)
+        self._other_tenants = OtherTenants(settings, self.neighbours, clock)
         self.discovery = Discovery(settings, self._adapters, self.neighbours)
         self._closing = AsyncExitStack()
+        self.tracing = tracing_by(settings.tracing)
 
     @classmethod
-    def open(cls, settings: Settings, *, clock: Clock | None = None) -> App:
+    def open(cls, settings: Settings, *, clock: Clock | None = None, override: CleanupOverride | None = None) -> App:
         """Use as `async with App.open(settings) as app`."""
-        return cls(settings, clock or SystemClock())
+        return cls(settings, clock or SystemClock(), override=override)
 
     async def __aenter__(self) -> Self:
         self._make_directories()
+        compiled.tell()
         self.state = await open_state(self.settings.state_url, self.clock)
         self._closing.push_async_callback(self.state.aclose)
         self._closing.push_async_callback(self._adapters.aclose)
+        self._closing.push_async_callback(self.tracing.flush)
         self._use_key(await installation_key(self.settings.service.installation_key, self.state))
         self._open_trails()
         return self
@@ -123,10 +146,55 @@ class App:
         """The tables a target names. A dataset that cannot be read becomes a Work with its problem."""
         return await self.discovery.resolve(target, format=format, root=root)
 
-    async def tables(self) -> list[TableStatus]:
-        """Every configured table with its place and its last run."""
+    async def works(self, names: Sequence[str]) -> list[Work]:
+        """What several targets name, or everything configured if there is no target."""
+        wanted: Sequence[str | None] = names or [None]
+        return [work for name in wanted for work in await self.resolve(name)]
+
+    async def tables(self, target: str | None = None) -> list[TableStatus]:
+        """Every configured table that the target names, with its place and its last run."""
         held = await self.state.holds()
-        return [await table_status.of(work, self.state, held) for work in await self.resolve(None)]
+        return [await table_status.of(work, self.state, held) for work in await self.resolve(target)]
+
+    async def ghosts(self, tenant: str) -> list[Ghost]:
+        """Directories below a tenant's root that nobody claims. What was found is remembered for the reports."""
+        with working_for(tenant):
+            found = await self._hunt(tenant).find()
+        await lake_report.remember_ghosts(self.state, tenant, found, self.clock.now())
+        self.metrics.count_ghosts(tenant, Tally(files=len(found), bytes=sum(one.bytes for one in found)))
+        return found
+
+    def ghost_works(self, tenant: str) -> GhostWorks:
+        """A tenant's ghosts as work for cycles."""
+        return GhostWorks(hunt=self._hunt(tenant), adapters=self._adapters, clock=self.clock)
+
+    def _hunt(self, tenant: str) -> GhostHunt:
+        owner = self.settings.tenant(tenant)
+        if owner is None:
+            raise targets.unknown_tenant(tenant, [one.id for one in self.settings.tenants])
+        return GhostHunt(
+            settings=self.settings,
+            adapters=self._adapters,
+            discovery=self.discovery,
+            state=self.state,
+            tenant=owner,
+        )
+
+    async def map(self, tenant: str) -> lake_map.TenantMap:
+        """Who owns what below a tenant's root. Ghosts are left out where somebody cannot be asked."""
+        owner = self.settings.tenant(tenant)
+        if owner is None:
+            raise targets.unknown_tenant(tenant, [one.id for one in self.settings.tenants])
+        with working_for(tenant):
+            places = await self.neighbours.of(owner)
+            unread = [one.id for one in owner.datasets if self.neighbours.problem(tenant, one.id) is not None]
+            root = Location.parse(owner.root)
+            drawn = await lake_map.draw(self._adapters.storage(tenant), tenant, root, places, unread)
+        try:
+            found = await self.ghosts(tenant)
+        except Refused as exc:
+            return {**drawn, "unread": [*drawn["unread"], exc.reason]}
+        return {**drawn, "ghosts": [ghost.document(one) for one in found]}
 
     async def plan(self, work: Work) -> CleanupRun:
         """What a run would do; changes nothing."""
@@ -142,15 +210,23 @@ class App:
         trigger: Trigger | None = None,
         run_id: str | None = None,
         held: HeldLease | None = None,
+        listing: ListingMode = ListingMode.ALWAYS,
+        regular_wait: timedelta = timedelta(0),
     ) -> CleanupRun:
         """One cycle, under the lease that is held or a new one. `execute` is the operator's word; None leaves it to
         the settings."""
         run_id = run_id or new_run_id()
-        with logs.about(work.ref, run_id), working_for(work.tenant):
+        with logs.about(work.ref, run_id), working_for(work.tenant), self.tracing.cycle(work.ref, run_id) as trace:
             try:
                 async with self.claimed(work.ref, run_id, held) as claimed:
-                    ports, context = await self._prepare(run_id, work, claimed, trigger, execute=execute)
-                    context = replace(context, stop=stop or context.stop, progress=progress or context.progress)
+                    ports, context = await self._setup.prepare(run_id, work, claimed, trigger, execute=execute)
+                    context = replace(
+                        context,
+                        listing=listing,
+                        regular_wait=regular_wait,
+                        stop=stop or context.stop,
+                        progress=trace.watching(progress or context.progress),
+                    )
                     cycle = Cycle(ports, context)
                     async with self.memory.watching(work.ref.label, run_id, context.stop):
                         run = await _guarded(cycle, claimed, self.settings.daemon.max_cycle_hours)
@@ -159,8 +235,10 @@ class App:
                 raise
             except LakesweepError as exc:
                 run = run_results.not_started(run_id, work.ref, exc, self.clock.now())
+            trace.ended(run)
             self.metrics.count_run(run)
             run_results.tell(run)
+            await self.notifier.note(run)
             return run
 
     def broken(self, work: Work, exc: Exception) -> CleanupRun:
@@ -182,26 +260,41 @@ class App:
             yield claimed
 
     async def approve(self, run_id: str, *, by: str, digest: str | None = None) -> Approval:
-        """Let the plan of a run that a ceiling stopped go, in the next cycle of its table, which comes at once."""
+        """Approve the plan of a run that a ceiling stopped, for the next cycle of its table, which comes at once."""
         now = self.clock.now()
         run = await self.state.get_run(run_id)
         table = run["table"] if run else ""
         hours = cleanup_for(self.settings, *table.split("/", 2)).approval_hours
         approvals = Approvals(state=self.state, artifacts=self.artifacts, record=self.events.approved)
         approval = await approvals.give(run_id, by=by, now=now, valid_for=timedelta(hours=hours), digest=digest)
-        due = await self.state.get_due(approval.table) or DueTime(table=approval.table, next_due=now)
-        await self.state.set_due(replace(due, next_due=now))
+        if not is_ghost(approval.table):  # the service itself never works on ghosts
+            due = await self.state.get_due(approval.table) or DueTime(table=approval.table, next_due=now)
+            await self.state.set_due(replace(due, next_due=now))
         return approval
+
+    def approval_remark(self, table: str) -> str | None:
+        """Why nothing of an approved plan is deleted by itself; None if it is."""
+        names = table.split("/", 2)
+        if is_ghost(table):
+            return "the service deletes no ghosts: `lakesweep run --ghosts --execute` does"
+        if policy_for(self.settings, *names, execute=True).dry_run:
+            return "nothing will be deleted: the tenant's, dataset's or table's own dry_run = true overrides every run"
+        effective = cleanup_for(self.settings, *names)
+        if names[0] == BARE_TENANT:
+            return "the service does not know this location: `lakesweep run --execute` deletes"
+        if effective.dry_run or not effective.enabled:
+            key = "dry_run = true" if effective.dry_run else "enabled = false"
+            return f"the service deletes nothing by itself ({key}): `lakesweep run --execute` does"
+        return None
 
     async def compact_manifests(self, work: Work) -> bool:
         """Merge a table's manifests under its lease. False when there is nothing to merge."""
-        if work.table is None:
-            raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
-        if not isinstance(work.table, MergesManifests):
+        table = work.opened()
+        if not isinstance(table, MergesManifests):
             raise Refused("unsupported", f"only Paimon's manifests are merged, not those of {work.ref.format}")
         await holds.refuse_held(self.state, *work.names)
         async with self.claimed(work.ref, new_run_id()) as held:
-            return await work.table.compact_manifests(self.clock.now(), held) is not None
+            return await table.compact_manifests(self.clock.now(), held) is not None
 
     async def candidates(self, run: CleanupRun) -> AsyncIterator[list[Candidate]]:
         """The rows of a run's plan, in bounded lists."""
@@ -212,99 +305,68 @@ class App:
             yield batch
 
     async def plan_rows(self, run: CleanupRun) -> AsyncIterator[pa.RecordBatch]:
-        """The same as columns."""
         if run.plan is None:
             return
         rows = plan_file.read_rows(run.plan.rows_path)
         while batch := await asyncio.to_thread(next, rows, None):
             yield batch
 
-    async def explain(self, path: str, *, target: str | None = None) -> Explanation:
-        """Why one file stays or goes."""
-        location = targets.as_location(path)
-        if location is None:
-            raise SettingsError(f"{path!r} is not the full address of a file (expected s3://…, file://… or /path)")
-        work = await self._owner_of(location, target)
-        if work.table is None:
-            raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
-        explainer = Explainer(
-            table=work.table,
-            storage=self._adapters.storage(work.tenant, work.read_root),
-            engine=self._adapters.inprocess(work.tenant, work.read_root),
-            policy=self._policy(work, execute=False),
-            clock=self.clock,
-        )
-        wait = ConfirmationWait(policy=explainer.policy, state=self.state, artifacts=self.artifacts)
-        return await wait.add(await explainer.explain(location), self.clock.now())
+    def tenant_storage(self, tenant: str) -> Storage:
+        return self._adapters.storage(tenant)
 
-    async def _prepare(
-        self, run_id: str, work: Work, held: HeldLease, trigger: Trigger | None, *, execute: bool | None
-    ) -> tuple[Ports, RunContext]:
-        if work.table is None:
-            raise work.problem or UnknownTable(f"{work.ref} cannot be opened")
-        policy = self._policy(work, execute=execute)
-        if not policy.dry_run:
-            await holds.refuse_held(self.state, *work.names)
-        ports = Ports(
-            table=work.table,
-            storage=self._adapters.storage(work.tenant, work.read_root),
-            engines=TableEngines(
-                adapters=self._adapters,
-                work=work,
-                runs=await self.state.list_runs(table=work.ref.label, limit=RUNS_LOOKED_AT),
-            ),
-            deleters=TableDeleters(adapters=self._adapters, work=work, policy=policy, metrics=self.metrics),
+    def store_rules(self, tenant: str) -> AsksRules:
+        """Who knows what a tenant's stores keep of what is deleted."""
+        return self._adapters.rules(tenant)
+
+    def trash_deleter(self, tenant: str, place: Location, runs: Sequence[str]) -> Deleter:
+        """Deleting what these runs moved to a tenant's trash."""
+        return self._adapters.trash_deleter(tenant, place, runs)
+
+    async def remove_empty_trash(self, tenant: str, place: Location, run: str) -> None:
+        """Remove what is left of a run's directory in the trash, where it is empty. Object stores have none."""
+        if place.is_local:
+            await self._adapters.remove_empty(tenant, place, place.join(run))
+
+    def restoring(self, run_id: str, patterns: Sequence[str], trigger: Trigger, *, admin: bool = True) -> Restoring:
+        """Restore a run, or see what that would restore."""
+        return Restoring(
+            app=self, adapters=self._adapters, run_id=run_id, patterns=patterns, trigger=trigger, admin=admin
+        )
+
+    async def explain(
+        self, path: str, *, target: str | None = None, format: FormatName | None = None, root: str | None = None
+    ) -> Explanation:
+        explainer = FileExplainer(setup=self._setup, discovery=self.discovery)
+        return await explainer.explain(path, target=target, format=format, root=root)
+
+    def policy(self, work: Work) -> CleanupPolicy:
+        """The rules that a plan of the table follows."""
+        return self._setup.policy(work, execute=False)
+
+    @property
+    def _setup(self) -> CycleSetup:
+        return CycleSetup(
+            settings=self.settings,
+            override=self._override,
+            adapters=self._adapters,
+            locations=self.neighbours,
+            other_tenants=self._other_tenants,
             state=self.state,
-            audit=self.trails.open(run_id, work.ref, held.token, trigger),
-            clock=self.clock,
+            trails=self.trails,
             artifacts=self.artifacts,
-            surroundings=self._surroundings(work),
+            limits=self._limits,
+            metrics=self.metrics,
+            clock=self.clock,
         )
-        context = RunContext(
-            run_id=run_id,
-            tenant_root=work.tenant_root,
-            policy=policy,
-            execute=not policy.dry_run,
-            fence=held,
-            fencing_token=held.token,
-            rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
-            inventory=self._inventory_of(work),
-            listing_slots=self._limits.listings.of(work.tenant),
-            deletion_slots=self._limits.deletions.of(work.tenant),
-        )
-        return ports, context
-
-    def _surroundings(self, work: Work) -> TableSurroundings:
-        return TableSurroundings(
-            settings=self.settings, locations=self.neighbours, state=self.state, clock=self.clock, work=work
-        )
-
-    async def _owner_of(self, location: Location, target: str | None) -> Work:
-        """The table whose roots contain a path."""
-        if target is None and not self.discovery.datasets():
-            raise UnknownTable("no dataset is configured: give the table as --target, or a file with --config")
-        works = await self.resolve(target)
-        for work in works:
-            places = (await self._surroundings(work).neighbours()).places.get(work.ref, ())
-            if any(place.contains(location) for place in places) or (target and len(works) == 1):
-                return work
-        raise UnknownTable(
-            f"no {'matching' if target else 'configured'} table keeps files at {location}: give --target"
-        )
-
-    def _inventory_of(self, work: Work) -> Location | None:
-        """The ready file list of a configured table's dataset, if it has one."""
-        tenant = None if work.bare else self.settings.tenant(work.tenant)
-        dataset = tenant.dataset(work.ref.dataset) if tenant else None
-        return Location.parse(dataset.inventory) if dataset and dataset.inventory else None
-
-    def _policy(self, work: Work, *, execute: bool | None) -> CleanupPolicy:
-        ref = work.ref
-        return policy_for(self.settings, work.tenant, ref.dataset, ref.name, execute=execute)
 
     def _use_key(self, key: bytes) -> None:
         self.key = key
         self._adapters.cache_key = derived(key, "cache")
+
+    @property
+    def notifier(self) -> Notifier:
+        """Notifies the operator's webhook of how runs ended."""
+        return Notifier(self.settings.notify, self.state, self.clock)
 
     def _open_trails(self) -> None:
         self.trails = AuditFactory(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakesweep import __version__
 from lakesweep.audit.chain_writer import ChainWriter
@@ -20,7 +20,7 @@ from lakesweep.model.table import TableRef
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
-from lakesweep.settings.digest import digest
+from lakesweep.settings.effective import digest
 from lakesweep.settings.schema import Settings
 
 
@@ -29,6 +29,8 @@ class AuditFactory:
     """Opens the trails of all tables for one set of settings."""
 
     settings: Settings
+    settings_digest: str = field(init=False)
+    """Worked out once: settings never change, and all of them are looked at for it."""
     adapters: Adapters
     state: StateStore
     clock: Clock
@@ -36,6 +38,9 @@ class AuditFactory:
     """Signs what is written; see `state.installation_key`."""
     worker: str
     """Who writes: host, process and a random part."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings_digest", digest(self.settings))
 
     def open(self, run_id: str, table: TableRef, fencing_token: int, trigger: Trigger | None) -> Trail:
         """One run's part of its table's trail. Without a trigger it is this user's command."""
@@ -45,13 +50,12 @@ class AuditFactory:
                 trigger=trigger or this_user(),
                 worker=self.worker,
                 fencing_token=fencing_token,
-                settings_digest=digest(self.settings),
+                settings_digest=self.settings_digest,
                 version=__version__,
             ),
         )
 
     def inspector(self) -> Inspector:
-        """Reads and checks them."""
         return Inspector(
             artifacts=self.settings.artifacts,
             key=self.key,
@@ -61,7 +65,6 @@ class AuditFactory:
         )
 
     def packer(self) -> Packer:
-        """Packs their old parts."""
         return Packer(
             artifacts=self.settings.artifacts,
             key=self.key,
@@ -77,16 +80,13 @@ class AuditFactory:
 
     @property
     def place(self) -> Location:
-        """Where the trails are."""
         return self.settings.artifacts
 
     @property
     def own_storage(self) -> Storage:
-        """Reads them."""
         return self.adapters.own_storage()
 
     def new_id(self) -> str:
-        """For what is no run of a table."""
         return uuid.uuid4().hex
 
     def chain(self, table: str, run_id: str) -> ChainWriter:
@@ -105,7 +105,6 @@ class AuditFactory:
 
 
 def this_user() -> Trigger:
-    """Whoever runs this process."""
     try:
         who = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 CLOCK_SCOPE = "@clock"
 """What `lakesweep resume` is given to say that the clock is right as it is now."""
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Never set by anybody, and goes on while the machine sleeps; systems without it have none that does."""
+"""Cannot be set, and keeps running while the machine sleeps; systems without it have no such clock."""
 _LEAST = timedelta(minutes=1)
 """Allowed whatever the settings say: questions take time, and leap seconds happen."""
 _NOTED_EVERY = timedelta(minutes=1)
@@ -30,7 +30,7 @@ _SEEN, _EPOCH = "clock:seen", "clock:epoch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uptime:
-    """Time that nobody can set: seconds since a boot, which is named."""
+    """Time that nobody can set: seconds since a boot, with the id of that boot."""
 
     boot: str
     seconds: float
@@ -40,9 +40,7 @@ class Uptime:
 class SteadyClock(Protocol):
     """A clock with a second one inside that never jumps."""
 
-    def uptime(self) -> Uptime:
-        """Since when this machine runs."""
-        ...
+    def uptime(self) -> Uptime: ...
 
 
 class SystemClock:
@@ -79,11 +77,11 @@ class _Anchor:
 
 
 class ClockWatch:
-    """Is the wall clock still to be believed? It is compared with the machine's own uptime since the first look after
-    its boot, with the last time that the state store has seen, and with the database server's clock.
+    """Can the wall clock still be trusted? It is compared with the machine's own uptime since the first look after its
+    boot, with the last time that the state store has seen, and with the database server's clock.
 
-    Ages are what everything rests on, and on local disks they are judged by the very clock that made them: one that
-    jumps ahead by three days makes a minute-old file three days old. Only times that passed are remembered.
+    Everything depends on ages, and on local disks they are judged by the same clock that set them: one that jumps ahead
+    by three days makes a minute-old file three days old. Only times that passed are remembered.
     """
 
     def __init__(self, clock: Clock, state: StateStore) -> None:
@@ -91,7 +89,7 @@ class ClockWatch:
         self._state = state
 
     async def check(self, allowed: timedelta) -> Refusal | None:
-        """Refused with `clock_skew` while it is not. A clock of which nothing else is known is believed."""
+        """Refused with `clock_skew` while it cannot. A clock that cannot be compared with anything is trusted."""
         if not isinstance(self._clock, SteadyClock):
             return None
         allowed = max(allowed, _LEAST)
@@ -137,7 +135,7 @@ class ClockWatch:
 
 
 async def believe(state: StateStore) -> None:
-    """A person says that the clocks are right: everything that was remembered of them counts no more."""
+    """A person says that the clocks are right: everything remembered about them is forgotten."""
     epoch = int(await state.recall(_EPOCH) or 0) + 1
     await state.remember(_EPOCH, str(epoch))
     log.info("clock_believed", epoch=epoch)

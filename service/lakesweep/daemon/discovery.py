@@ -1,4 +1,4 @@
-"""Which tables there are: configured ones, discovered anew from catalogs and warehouses each time, or a location."""
+"""Which tables there are: configured ones, discovered from catalogs and warehouses each time, or a location."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Discovery:
         """
         location = None if target is None else targets.as_location(target)
         if location:
+            location = targets.without_slash(location)
             return [await self._bare(location, format, None if root is None else targets.root_location(root))]
         if format is not None or root is not None:
             raise SettingsError("--format and --root apply only to bare locations")
@@ -42,13 +43,30 @@ class Discovery:
             if targets.may_match(pattern, tenant.id, dataset.id):
                 works += await self.discover(tenant, dataset, pattern)
         if not works:
-            raise UnknownTable(self._no_match(target))
+            raise UnknownTable(await self._no_match(target))
         return works
 
-    def _no_match(self, target: str | None) -> str:
+    async def suggestion(self, target: str) -> str:
+        """`did you mean …?` for a target that names nothing, from the names of tenants, datasets and tables."""
+        places = {f"{tenant.id}/{dataset.id}": (tenant, dataset) for tenant, dataset in self.datasets()}
+        parts = target.split("/", 2)
+        if len(parts) < 3:
+            return targets.suggestion(target, {*places, *(tenant.id for tenant, _ in self.datasets())})
+        scope, name = "/".join(parts[:2]), parts[2]
+        if scope not in places:  # a slip in the tenant or dataset: no catalog is asked for it
+            return targets.suggestion(target, (f"{place}/{name}" for place in places))
+        try:
+            refs = await self.adapters.format(*places[scope]).tables()
+        except Exception:  # noqa: BLE001 - only a hint would come of it
+            return ""
+        return targets.suggestion(target, (ref.label for ref in refs))
+
+    async def _no_match(self, target: str | None) -> str:
         if target == "":
             return "an empty target matches no table; use '*' for every configured table"
-        told = f"no configured table matches {target!r}, and it is not a location: " if target else ""
+        told = f"no configured table matches {target!r}, and there is no such directory: " if target else ""
+        if target and (meant := await self.suggestion(target)):
+            told += f"{meant} "
         if not self.datasets():
             return f"{told}no dataset is configured; name a settings file with --config or LAKESWEEP_CONFIG"
         pattern = target or "*"
@@ -71,7 +89,7 @@ class Discovery:
             return [self.unreadable(tenant, dataset, run_results.unexpected(exc))]
 
     def unreadable(self, tenant: TenantSettings, dataset: DatasetSettings, why: LakesweepError) -> Work:
-        """Stands for all tables of a dataset that does not tell them."""
+        """Stands for all tables of a dataset that cannot be listed."""
         whole = TableRef(tenant=TenantId(tenant.id), dataset=dataset.id, name="*", format=dataset.format)
         return Work(ref=whole, tenant_root=Location.parse(tenant.root), problem=why)
 
@@ -84,11 +102,11 @@ class Discovery:
         return replace(work, table=await self.adapters.format(tenant, dataset).open(work.ref))
 
     def datasets(self) -> list[tuple[TenantSettings, DatasetSettings]]:
-        """Everything that tables are discovered from."""
         return [(tenant, dataset) for tenant in self.settings.tenants for dataset in tenant.datasets]
 
     async def _bare(self, location: Location, format: FormatName | None, root: Location | None) -> Work:
-        """A location inside a configured tenant's root is that tenant's: its S3, its root and its dry_run hold."""
+        """A location inside a configured tenant's root belongs to that tenant: its S3, its root and its dry_run
+        apply."""
         here = targets.real(location)
         owner = next((t for t in self.settings.tenants if targets.real(Location.parse(t.root)).overlaps(here)), None)
         configured = await self._configured_at(here, format, owner) if owner else None
@@ -100,7 +118,7 @@ class Discovery:
         return Work(ref=table.ref, tenant_root=root, table=table, bare=True, bare_tenant=owner.id if owner else "")
 
     async def _configured_at(self, here: Location, format: FormatName | None, tenant: TenantSettings) -> Work | None:
-        """A configured table by its place: its settings, lease and holds hold however somebody names it."""
+        """A configured table by its location: its settings, lease and holds apply however it is named."""
         for ref, places in (await self.neighbours.of(tenant)).items():
             dataset = tenant.dataset(ref.dataset)
             is_here = here.as_directory() in {targets.real(place).as_directory() for place in places}

@@ -1,9 +1,9 @@
-"""When a table is next looked at. Pure: schedules, times and luck in, times out.
+"""When a table runs next. Pure: schedules, times and jitter in, times out.
 
 A table that was never seen is due at once, so a service that is restarted all the time still cleans. After success the
-next cycle comes at the interval or the cron time, after a failure sooner, and each further failure waits longer.
-A due time is never believed beyond what the schedule of today allows: neither a clock that was set back nor a
-longer interval of yesterday may put a table to sleep.
+next cycle comes at the interval or the cron time, after a failure sooner, and each further failure waits longer. A due
+time is never later than the current schedule allows: neither a clock that was turned back nor a longer interval from
+before may put a table to sleep.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from enum import Enum
 
 from cronsim import CronSim
 
+from lakesweep.daemon.cadence import Rules
 from lakesweep.model import refusal
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.ports.state import DueTime
@@ -35,7 +36,10 @@ class Schedule:
     """When one table's cycles begin."""
 
     interval: timedelta
+    """With an adaptive cadence the longest wait."""
     cron: str | None = None
+    adaptive: Rules | None = None
+    """Given when waits are chosen by what runs find."""
 
     def after(self, moment: datetime, jitter: float) -> datetime:
         """The next regular cycle after one that ended at `moment`. `jitter` is between 0 and 1."""
@@ -58,7 +62,7 @@ class Schedule:
 
 
 def due_at(due: DueTime | None, schedule: Schedule, now: datetime) -> datetime:
-    """When the table is due, whatever was written down under another clock or another schedule."""
+    """When the table is due, whatever was stored under another clock or another schedule."""
     if due is None:
         return now
     if due.last_finished is None:
@@ -73,7 +77,7 @@ class Stopped(Enum):
 
     NO = "no"
     SHUTDOWN = "shutdown"
-    """Whoever comes next goes on at once."""
+    """The next run continues at once."""
     CANCELLED = "cancelled"
     """A person did not want it, so it waits for the next regular time."""
 
@@ -87,7 +91,6 @@ def after_run(
     jitter: float,
     stopped: Stopped = Stopped.NO,
 ) -> DueTime:
-    """What to write down when a run has ended."""
     outcome = run.outcome.value if run.outcome else None
     failures = before.failures if before else 0
     if stopped is Stopped.SHUTDOWN:

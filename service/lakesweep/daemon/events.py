@@ -103,19 +103,21 @@ async def apply(record: Record, at: datetime, state: StateStore) -> None:
         case {"event": "token_revoked", "token": str(token)}:
             await state.revoke_token(token, at)
         case {"event": "paused" | "stopped", "scope": str(scope), "by": str(by)}:
-            admin = bool(record.get("by_admin", True))
-            await state.set_hold(Hold(scope=scope, since=at, by=by, reason=record.get("reason"), by_admin=admin))
+            admin, end = bool(record.get("by_admin", True)), record.get("ends_at")
+            ends_at = datetime.fromisoformat(end) if end else None
+            hold = Hold(scope=scope, since=at, by=by, reason=record.get("reason"), by_admin=admin, ends_at=ends_at)
+            await state.set_hold(hold)
         case {"event": "resumed", "scope": str(scope)}:
             await state.clear_hold(scope, admin=bool(record.get("by_admin", True)))
 
 
 def hold_fields(hold: Hold) -> dict[str, Any]:
-    """What an event says of a hold."""
     return {
         "scope": hold.scope,
         "since": iso_utc(hold.since),
         "reason": hold.reason,
         "by_admin": hold.by_admin,
+        "ends_at": iso_utc(hold.ends_at),
     }
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: fair between tenants, then the table that has waited longest. Pure, and remembers only turns.
+"""Which table runs next: fair between tenants, then the table that has waited longest. Pure, and remembers only turns.
 
 The tenant with the fewest tables under way goes first; of several, the one whose last turn is longest ago. So a
 tenant with three tables waits for one turn of each other tenant, however many tables those have or people ask for.

@@ -1,4 +1,4 @@
-"""Whether the service is well. Looks, every time it is asked; tells no name of a tenant or table."""
+"""Whether the service is healthy. Checks every time it is called; reveals no name of a tenant or table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakesweep.model.errors import StateError
 from lakesweep.telemetry import activity
 
 STUCK_SECONDS = 120.0
-"""A scheduler that has not looked around for so long hangs: its longest wait is for the state store."""
+"""A scheduler that has not run for this long hangs: its longest wait is for the state store."""
 STALLED_SECONDS = 3600.0
 """Longer than any single step of a run takes: each call to a store has its own deadline."""
 ANSWER_SECONDS = 5.0
@@ -36,7 +36,6 @@ class Checkup:
         return _health(needed, {"last_cycle": self._last_cycle()})
 
     async def ready(self) -> Health:
-        """Can it work now?"""
         stopping = "it is shutting down" if self.shutdown.requested.is_set() else OK
         needed = {"state": await self._state(), "scheduler": self._scheduler(), "stopping": stopping}
         settings = (

@@ -1,7 +1,7 @@
 """Tables on which nothing is executed until a person says so: paused ones, and those where something got lost.
 
 Some refusals must outlive their cause. That a tag vanished together with our expiry commit shows in the metadata log
-for a while only; the files it pinned must not go when the log has rolled on. So such a run leaves a hold behind.
+for a while only; the files it pinned must not be deleted when the log has moved on. So such a run leaves a hold behind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakesweep.model import refusal
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.run_document import INTERRUPTED
-from lakesweep.model.table import BARE_TENANT
+from lakesweep.model.table import BARE_TENANT, GHOSTS, is_ghost
 from lakesweep.ports.state import Hold, StateStore
 from lakesweep.settings.schema import Settings
 
@@ -33,8 +33,8 @@ _RUNS_LOOKED_AT = 500
 
 
 async def stop(state: StateStore, settings: Settings, hold: Hold) -> list[str]:
-    """Hold tables back in an emergency, however many holds there are: every sweep under way asks for holds before each
-    request, wherever it runs. The runs that this reaches, by id."""
+    """Hold tables in an emergency, however many holds there are: every running sweep checks holds before each request,
+    on any replica. Returns the ids of the runs that this reaches."""
     _check_known(settings, hold.scope)
     await state.set_hold(hold)
     held = HoldIndex([hold])
@@ -43,7 +43,7 @@ async def stop(state: StateStore, settings: Settings, hold: Hold) -> list[str]:
 
 
 async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
-    """Hold tables back. A slip in a name must not look like a pause: raises UnknownTable."""
+    """Hold tables. A typo in a name must not look like a pause: raises UnknownTable."""
     _check_known(settings, hold.scope)
     held = HoldIndex(await state.holds())
     tenant = hold.scope.partition("/")[0]
@@ -57,30 +57,37 @@ async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
 def _check_known(settings: Settings, scope: str) -> None:
     known = [(tenant.id, dataset.id) for tenant in settings.tenants for dataset in tenant.datasets]
     bare = fnmatchcase(BARE_TENANT, scope.partition("/")[0])
-    if not bare and not any(targets.may_match(scope, *names) for names in known):
-        raise UnknownTable(f"nothing to pause: no configured tenant or dataset matches {scope!r} names")
+    ghosts = [(tenant.id, GHOSTS) for tenant in settings.tenants]
+    if not bare and not any(targets.may_match(scope, *names) for names in (*known, *ghosts)):
+        hint = targets.suggestion(scope, [name for one in known for name in (one[0], "/".join(one))])
+        raise UnknownTable(f"nothing to pause: {scope!r} names no configured tenant or dataset{hint and ': ' + hint}")
 
 
-async def refuse_held(state: StateStore, label: str, *other_names: str) -> None:
-    """Raise Refused while a hold covers the table, by whichever of its names."""
+async def refuse_held(state: StateStore, label: str, *other_names: str, tenant: str | None = None) -> None:
+    """Raise Refused while a hold covers the table, by whichever of its names; or, where a tenant is given, anything of
+    that tenant but another ghost."""
     held = HoldIndex(await state.holds())
     for name in (label, *other_names):
         hold = held.covering(name)
         if hold is not None:
-            raise Refused("held", _sentence(label, hold))
+            raise Refused("held", sentence(label, hold))
+    for hold in held.holds:
+        if tenant and fnmatchcase(tenant, hold.scope.partition("/")[0]) and not is_ghost(hold.scope):
+            raise Refused("held", f"{label} may be what is left of a held table: {sentence(hold.scope, hold)}")
 
 
-def _sentence(label: str, hold: Hold) -> str:
-    """A run's document is read by its tenant too: who holds several tenants, and why, is not its business."""
+def sentence(label: str, hold: Hold) -> str:
+    """A run's document is read by its tenant too, who must not see who holds several tenants, and why."""
     own = hold.scope.partition("/")[0] == label.partition("/")[0]
     by = f" by {hold.by}" if own else " by an administrator"
     why = f" ({hold.reason})" if own and hold.reason else ""
     since = f"{hold.since:%Y-%m-%d %H:%M} UTC"
-    return f"{label} is held since {since}{by}{why}; `lakesweep resume '{hold.scope}'` lifts the hold"
+    until = f" until {hold.ends_at:%Y-%m-%d %H:%M} UTC" if hold.ends_at else ""
+    return f"{label} is held since {since}{until}{by}{why}; `lakesweep resume '{hold.scope}'` lifts the hold"
 
 
 async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> None:
-    """Hold a table back whose runs end with their process again and again."""
+    """Hold a table whose runs end with their process again and again."""
     latest = await state.list_runs(table=label, limit=INTERRUPTIONS)
     if len(latest) < INTERRUPTIONS or not all(run["interrupted"] for run in latest):
         return

@@ -12,21 +12,26 @@ from datetime import timedelta
 
 import structlog
 
+from lakesweep.daemon import lake_report
 from lakesweep.daemon.app import App
-from lakesweep.model.errors import StateError
+from lakesweep.daemon.clock import ClockWatch
+from lakesweep.model.errors import LakesweepError, StateError
+from lakesweep.model.files import Tally
 
 log = structlog.get_logger()
 
 EVERY_SECONDS = 3600.0
 RUNS_AT_ONCE = 200
 """Each transaction is short: others wait for it."""
+ENDED_HOLDS_DAYS = 7
+"""So long a pause that has ended is still listed."""
 
 
 async def run(current: Callable[[], App]) -> None:
-    """Until cancelled, under whatever settings are the newest."""
     while True:
         try:
             await tidy(current())
+            await look_for_ghosts(current())
         except StateError as exc:
             log.warning("housekeeping_put_off", reason=str(exc))
         await asyncio.sleep(EVERY_SECONDS)
@@ -44,7 +49,31 @@ async def tidy(app: App) -> int:
         forgotten += count
         if count < RUNS_AT_ONCE:
             break
+    await _forget_ended_holds(app)
     left = await asyncio.to_thread(app.artifacts.remove_leftovers, now)
     if forgotten or left:
         log.info("housekeeping_done", runs=forgotten, leftovers=left)
     return forgotten
+
+
+async def _forget_ended_holds(app: App) -> None:
+    """Only with a trusted clock: one that was set ahead would end holds for good."""
+    allowed = timedelta(minutes=app.settings.orphan_cleanup.max_clock_skew_minutes)
+    if refusal := await ClockWatch(app.clock, app.state).check(allowed):
+        log.warning("ended_holds_kept", reason=refusal.reason)
+    else:
+        await app.state.forget_ended_holds(app.clock.now() - timedelta(days=ENDED_HOLDS_DAYS))
+
+
+async def look_for_ghosts(app: App) -> None:
+    """Report the numbers of each tenant's ghosts, and search again when the settings say so. Only reports."""
+    hours = app.settings.daemon.ghost_interval_hours
+    for tenant in app.settings.tenants:
+        last = await lake_report.last_look(app.state, tenant.id)
+        if hours and (last is None or not last.at <= app.clock.now() < last.at + timedelta(hours=hours)):
+            try:
+                await app.ghosts(tenant.id)
+            except LakesweepError as exc:
+                log.warning("ghosts_unknown", tenant=tenant.id, reason=str(exc))
+        elif last is not None:
+            app.metrics.count_ghosts(tenant.id, Tally(files=last.count, bytes=last.bytes))

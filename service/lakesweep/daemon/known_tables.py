@@ -1,7 +1,7 @@
 """The tables that the service knows: discovered dataset by dataset, each with its schedule. Starts nothing.
 
-A dataset that cannot be looked at keeps the tables that it had, which then fail one by one with their own reason, and
-is looked at again sooner. A level with `enabled = false` is not even looked at.
+A dataset that cannot be discovered keeps the tables that it had, which then fail one by one with their own reason, and
+is discovered again sooner. A level with `enabled = false` is not discovered at all.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import structlog
 
 from lakesweep.aio import working_for
 from lakesweep.daemon.app import App
+from lakesweep.daemon.cadence import Rules
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import CatalogUnavailable
+from lakesweep.model.policy import CadenceKind
 from lakesweep.model.table import TableRef, TenantId
 from lakesweep.retry import doubled
 from lakesweep.settings.cascade import cleanup_for
@@ -29,7 +31,7 @@ from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 log = structlog.get_logger()
 
 LOOK_SECONDS = 300
-"""A catalog that has not told its tables after this counts as out of reach."""
+"""A catalog that has not listed its tables after this time counts as unreachable."""
 LOOKS_AT_ONCE = 4
 FIRST_RETRY = timedelta(seconds=10)
 TABLES_AT_A_TIME = 1000
@@ -49,7 +51,6 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """As people write it."""
         return self.work.ref.label
 
 
@@ -109,7 +110,6 @@ class KnownTables:
         return min((known.next_look for known in self._datasets.values() if not known.looking), default=None)
 
     async def look(self, tenant: TenantSettings, dataset: DatasetSettings) -> None:
-        """Learn which tables a dataset has now."""
         app, key = self.app, (tenant.id, dataset.id)
         try:
             with working_for(tenant.id):
@@ -166,7 +166,7 @@ class KnownTables:
         self._count(app)
 
     def _tell_if_empty(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
-        """Once: it may be new. It may also be a slip in an address, which nothing else would show."""
+        """Once: it may be new. It may also be a typo in an address, which nothing else would show."""
         known = self._datasets[tenant.id, dataset.id]
         empty = not known.labels and _any_enabled(app, tenant, dataset)
         if empty and not known.empty:
@@ -184,7 +184,6 @@ class KnownTables:
 
 
 async def _entries(app: App, dataset: DatasetSettings, key: DatasetKey, works: list[Work]) -> dict[str, Entry]:
-    """What the settings say of each table."""
     usual = cleanup_for(app.settings, *key)
     found: dict[str, Entry] = {}
     for number, work in enumerate(works, start=1):
@@ -207,7 +206,12 @@ def _any_enabled(app: App, tenant: TenantSettings, dataset: DatasetSettings) -> 
 
 
 def _schedule(cleanup: OrphanCleanupSettings) -> Schedule:
-    return Schedule(interval=timedelta(hours=cleanup.cleanup_interval_hours), cron=cleanup.cron)
+    if cleanup.cadence is not CadenceKind.ADAPTIVE:
+        return Schedule(interval=timedelta(hours=cleanup.cleanup_interval_hours), cron=cleanup.cron)
+    longest = timedelta(hours=cleanup.max_interval_hours)
+    shortest = min(longest, timedelta(hours=cleanup.min_interval_hours))
+    rules = Rules(shortest=shortest, longest=longest, waste_budget=cleanup.waste_budget)
+    return Schedule(interval=longest, adaptive=rules)
 
 
 def _name(key: DatasetKey) -> str:

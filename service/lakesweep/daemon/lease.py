@@ -1,4 +1,4 @@
-"""Hold a table's lease while one cycle runs on it. A lost lease stops the work at once."""
+"""Keep a table's lease while one cycle runs on it. A lost lease stops the work at once."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ _BEATS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One moment by two clocks: the event loop's, which time-outs go by, and one that goes on in a sleeping machine."""
+    """One moment on two clocks: the event loop's, which time-outs use, and one that keeps running while the machine
+    sleeps."""
 
     by_loop: float
     awake_or_not: float
 
     @classmethod
     def now(cls) -> Moment:
-        """This one."""
         return cls(by_loop=asyncio.get_running_loop().time(), awake_or_not=time.clock_gettime(STEADY))
 
     def after(self, span: timedelta) -> Moment:
-        """So much later."""
         seconds = span.total_seconds()
         return Moment(by_loop=self.by_loop + seconds, awake_or_not=self.awake_or_not + seconds)
 
@@ -64,7 +63,8 @@ class HeldLease:
         await self._state.check_lease(self._lease)
 
     def check_time(self) -> None:
-        """By our own clock alone: a process that was stopped, or slept with its machine, finds out before it sends."""
+        """By our own clock alone: a process that was stopped, or suspended with its machine, notices before it
+        sends."""
         if self._lost is None and time.clock_gettime(STEADY) >= self._ends.awake_or_not:
             self._lost = LeaseLost(f"the lease on {self._lease.table} expired while this process was suspended")
         if self._lost:

@@ -10,15 +10,15 @@ from lakesweep.settings.schema import DaemonSettings
 
 
 def share(places: int) -> int:
-    """What one tenant may have of some places: about three quarters, and never the last one if there are several.
+    """How many slots one tenant may have: about three quarters, and never the last one if there are several.
 
-    A tenant whose store hangs keeps its places for as long as a call may take. The others go on with the rest.
+    A tenant whose store hangs keeps its slots for as long as a call may take. The others work with the rest.
     """
     return max(1, places - max(1, places // 4))
 
 
 class Slots:
-    """Places that all tables share. `of` gives one tenant's part of them."""
+    """Slots that all tables share. `of` gives one tenant's part of them."""
 
     def __init__(self, places: int) -> None:
         self._all = asyncio.Semaphore(places)
@@ -26,25 +26,23 @@ class Slots:
         self._tenants: dict[str, TenantPlaces] = {}
 
     def of(self, tenant: str) -> TenantPlaces:
-        """The same object for the same tenant."""
         if tenant not in self._tenants:
             self._tenants[tenant] = TenantPlaces(asyncio.Semaphore(self._share), self._all)
         return self._tenants[tenant]
 
 
 class TenantPlaces:
-    """One tenant's part of some places. Used like a semaphore."""
+    """One tenant's part of some slots. Used like a semaphore."""
 
     def __init__(self, own: asyncio.Semaphore, shared: asyncio.Semaphore) -> None:
         self._own = own
         self._shared = shared
 
     def locked(self) -> bool:
-        """Would `acquire` have to wait?"""
         return self._own.locked() or self._shared.locked()
 
     async def acquire(self) -> bool:
-        """The tenant's own place first: a tenant that has its share does not wait among the others."""
+        """The tenant's own slot first: a tenant that has used its share does not wait among the others."""
         await self._own.acquire()
         try:
             return await self._shared.acquire()
@@ -53,7 +51,6 @@ class TenantPlaces:
             raise
 
     def release(self) -> None:
-        """Give it back."""
         self._shared.release()
         self._own.release()
 
@@ -68,12 +65,11 @@ class TenantPlaces:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Places for planning and for deletion batches, over all tables. Reading for a sweep never waits."""
+    """Slots for planning and for deletion batches, over all tables. Reading for a sweep never waits."""
 
     listings: Slots
     deletions: Slots
 
     @classmethod
     def of(cls, settings: DaemonSettings) -> Limits:
-        """As many as the settings allow."""
         return cls(listings=Slots(settings.max_listings), deletions=Slots(settings.max_deletions))

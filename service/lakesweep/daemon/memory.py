@@ -1,7 +1,7 @@
 """End the run that takes too much memory, before the kernel ends the whole process.
 
-Memory is the process's, so what it grows by is shared out among the runs under way: to one alone exactly, to several
-evenly for as long as they run side by side. Two bounds hold: four times engine.memory_limit for every run that may list
+Memory belongs to the process, so its growth is divided among the running runs: one alone gets all of it, several get
+equal parts while they run at the same time. Two bounds hold: four times engine.memory_limit for every run that may list
 at a time, and nine tenths of what the container may take.
 """
 
@@ -143,7 +143,7 @@ class MemoryWatch:
         taken = f"out of memory: the run has taken about {int(largest.taken) >> 20} MiB"
         if self._container is not None and self._held > SHARE * self._container:
             return (
-                f"{taken}, and the process holds {self._held >> 20} MiB of the {self._container >> 20} MiB of its "
+                f"{taken}, and the process uses {self._held >> 20} MiB of the {self._container >> 20} MiB of its "
                 "container: give it more memory, lower engine.memory_limit or daemon.max_listings, or use Spark"
             )
         allowed = self._of_a_run * min(len(self._runs), self._at_once)
@@ -168,7 +168,7 @@ class MemoryWatch:
 
 
 def give_back() -> None:
-    """What a run has left behind in allocators would be held against the next one."""
+    """What a run has left behind in allocators would be counted for the next one."""
     gc.collect()
     pa.default_memory_pool().release_unused()
     with suppress(OSError, AttributeError):

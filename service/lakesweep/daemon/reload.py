@@ -1,7 +1,7 @@
-"""Read the settings again on SIGHUP or when their file changes. A file at fault changes nothing but is told.
+"""Read the settings again on SIGHUP or when their file changes. An invalid file changes nothing but is reported.
 
-Some settings are bound to what was opened at the start (the state store, the ports); a change of those waits for a
-restart, is told as well, and does not keep the others back.
+Some settings are bound to what was opened at the start: the state store, the ports. A change of those waits for a
+restart. It is logged, and the other changes apply at once.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ class Reloader:
             loop.remove_signal_handler(signal.SIGHUP)
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(POLL_SECONDS):

@@ -1,8 +1,8 @@
 """Notice replicas that run with other settings. Two that differ would clean the same tables by different rules.
 
-Each replica leaves a note with its settings' digest in the state store and looks at the one that is there. What
-differs is logged once, shown by `/readyz`, and counted; nobody stops: during a roll-out it is normal for a minute.
-Settings that are new to this replica are recorded in the audit trail.
+Each replica leaves a note with its settings' digest in the state store and reads the one that is there. What differs is
+logged once, shown by `/readyz`, and counted; nobody stops: during a roll-out it is normal for a minute. Settings that
+are new to this replica are recorded in the audit trail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakesweep import __version__
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon.app import App
 from lakesweep.model.errors import StateError
-from lakesweep.settings.digest import digest
+from lakesweep.settings.effective import digest
 
 log = structlog.get_logger()
 
@@ -40,7 +40,6 @@ class Replicas:
     _recorded: str | None = field(init=False, default=None)
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             try:
                 await self.compare()
@@ -49,7 +48,6 @@ class Replicas:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def compare(self) -> None:
-        """Once."""
         app = self.current()
         mine, now = digest(app.settings), app.clock.now()
         other = _other(await app.state.recall(_NOTE), app.owner, now)

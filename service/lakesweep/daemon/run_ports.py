@@ -9,12 +9,15 @@ from datetime import timedelta
 from lakesweep.daemon import holds
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import ClockWatch
+from lakesweep.daemon.known_borrowers import KnownBorrowers
+from lakesweep.daemon.other_tenants import OtherTenants
 from lakesweep.daemon.table_locations import TableLocations, other_roots, without_itself
 from lakesweep.daemon.targets import Work
-from lakesweep.model import run_document
+from lakesweep.engines.table_size import RUNS_LOOKED_AT
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import EngineChoice, Refusal
+from lakesweep.model.trash import RunTrash
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.engine import Engine
@@ -32,12 +35,13 @@ class TableEngines:
 
     adapters: Adapters
     work: Work
-    runs: Sequence[run_document.Run]
-    """Its last runs, which tell how large it is."""
+    state: StateStore
+    run_id: str
 
-    def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
-        """By setting, or by the table's size."""
-        return self.adapters.choose_engine(self.work.tenant, state, self.runs, self.work.read_root)
+    async def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
+        """By the runs before this one, which tell how large the table is."""
+        runs = await self.state.list_runs(table=self.work.ref.label, before=self.run_id, limit=RUNS_LOOKED_AT)
+        return self.adapters.choose_engine(self.work.tenant, state, runs, self.work.read_root)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +52,16 @@ class TableDeleters:
     work: Work
     policy: CleanupPolicy
     metrics: Metrics
+    trash: RunTrash | None = None
 
     def open(self, state: TableState) -> Deleter:
-        """A gated deleter."""
         return self.adapters.deleter(
             self.work.tenant,
             self.work.tenant_root,
             state,
             self.policy.max_concurrent_deletions,
             lambda files: self.metrics.count_batch(self.work.ref, files),
+            trash=self.trash,
         )
 
 
@@ -66,12 +71,12 @@ class TableSurroundings:
 
     settings: Settings
     locations: TableLocations
+    other_tenants: OtherTenants
     state: StateStore
     clock: Clock
     work: Work
 
     async def neighbours(self) -> Neighbours:
-        """The tenant's tables, and the roots of other tenants."""
         work, tenant = self.work, self.settings.tenant(self.work.tenant)
         if tenant is None:
             return Neighbours(problem=self.locations.problem(work.tenant, work.ref.dataset))
@@ -84,21 +89,25 @@ class TableSurroundings:
         )
 
     async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
-        """Those that other tables of the tenant use."""
         tenant = self.settings.tenant(self.work.tenant)
         if tenant is None:
             return {}
         lent = await self.locations.lent(tenant, state.roots, self.work.ref)
+        lent |= await self.other_tenants.lent(self.state, tenant, state.roots, self.work.ref)
         return {other.label: paths for other, paths in lent.items()}
 
+    async def check_borrowers(self, state: TableState) -> Refusal | None:
+        tenant = self.settings.tenant(self.work.tenant)
+        if tenant is None:
+            return None
+        known = KnownBorrowers(state=self.state, locations=self.locations, tenants=self.settings.tenants)
+        return await known.check(tenant, state)
+
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
-        """By device, inode and mounts."""
         return await identify(places)
 
     async def check_clock(self, allowed: timedelta) -> Refusal | None:
-        """Compares it with everything else that tells the time."""
         return await ClockWatch(self.clock, self.state).check(allowed)
 
     async def check_not_held(self) -> None:
-        """Asks the state store."""
-        await holds.refuse_held(self.state, *self.work.names)
+        await holds.refuse_held(self.state, *self.work.names, tenant=self.work.is_held_with)

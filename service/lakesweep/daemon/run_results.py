@@ -40,6 +40,5 @@ def unexpected(exc: Exception) -> LakesweepError:
 
 
 def tell(run: CleanupRun) -> None:
-    """Log a finished run."""
     level = log.info if run.outcome in (Outcome.DONE, Outcome.DRY_RUN) else log.warning
     level("run_finished", **report.log_fields(report.run_document(run)))

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from lakesweep.daemon import due_times, targets
+from lakesweep.daemon import due_times, request_budget, targets
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.due_times import Stopped
 from lakesweep.daemon.fair_queue import Due, FairQueue
@@ -32,12 +32,12 @@ from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 log = structlog.get_logger()
 
 STEP_SECONDS = 2.0
-"""The scheduler looks at least this often, whatever it waits for: other replicas and people change the state too."""
+"""The scheduler runs at least this often, whatever it waits for: other replicas and people change the state too."""
 REFRESH = timedelta(seconds=10)
 """How old the due times and holds that are kept in memory may be."""
 
 RETRY_SECONDS = 5
-"""After which whoever asked for a table that is not discovered yet may ask again."""
+"""When a client that asked for a table that is not discovered yet may ask again."""
 MAX_REQUESTS = 100
 """Runs of one tenant that people may have asked for and that wait for their turn."""
 
@@ -68,7 +68,6 @@ class Scheduler:
 
     @property
     def app(self) -> App:
-        """The newest settings."""
         return self.roster.app
 
     async def run(self) -> None:
@@ -97,8 +96,8 @@ class Scheduler:
                 turn.end(Stopped.SHUTDOWN)
 
     def adopt(self, app: App) -> None:
-        """Go on under new settings. A run that changes things under rules that hold no more ends before its next
-        request; what only plans ends under the old ones."""
+        """Go on under new settings. A run that changes things under rules that no longer apply ends before its next
+        request; a run that only plans finishes under the old ones."""
         for turn in self.running.values():
             if overruled(turn, app.settings):
                 log.info("run_overruled", table=turn.entry.label, run=turn.run_id)
@@ -142,7 +141,6 @@ class Scheduler:
         return self._moments.get(table)
 
     def paused(self, table: str) -> bool:
-        """Does a hold cover the table?"""
         return self._holds.covering(table) is not None
 
     def invalidate(self) -> None:
@@ -151,7 +149,7 @@ class Scheduler:
         self._wake.set()
 
     async def step(self, tasks: asyncio.TaskGroup) -> None:
-        """One look around: learn what is new, start what can be started."""
+        """One step: learn what is new, start what can be started."""
         now = self.app.clock.now()
         self.last_beat = asyncio.get_running_loop().time()
         self.app.metrics.scheduler_step.set(now.timestamp())
@@ -159,7 +157,7 @@ class Scheduler:
         for tenant, dataset in self.roster.wanted(now):
             tasks.create_task(self._look(self.app, tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
         if await self._refresh(now):
-            self._start(tasks, now)
+            self._start(tasks, await self._affordable(now))
 
     async def _look(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
         if app is not self.app:
@@ -178,13 +176,15 @@ class Scheduler:
         try:
             # Later on only what became due: a table that others have put off is found out when it is claimed.
             rows = await self.app.state.due_times(until=now if self._due else None)
-            self._holds = HoldIndex(await self.app.state.holds())
+            in_force = HoldIndex(await self.app.state.holds())
         except StateError as exc:
             if self._refreshed is not None:
                 log.warning("state_store_away", reason=str(exc))
             self._refreshed = None
             self.app.metrics.state_up.set(0)
             return False
+        self._tell_ended(in_force, now)
+        self._holds = in_force
         self.app.metrics.state_up.set(1)
         set_back = [row for row in self._due.values() if row.last_finished and row.last_finished > now]
         for row in set_back + [row for row in rows if self._due.get(row.table) != row]:
@@ -192,14 +192,35 @@ class Scheduler:
         self._refreshed = now
         return True
 
+    def _tell_ended(self, in_force: HoldIndex, now: datetime) -> None:
+        there = {hold.scope for hold in in_force.holds}
+        for hold in self._holds.holds:
+            if hold.ends_at is not None and hold.ends_at <= now and hold.scope not in there:
+                log.info("hold_ended", scope=hold.scope, since=hold.since, ends_at=hold.ends_at, by=hold.by)
+
     def _learn(self, row: DueTime) -> None:
         self._due[row.table] = row
         self._moments.pop(row.table, None)
 
-    def _start(self, tasks: asyncio.TaskGroup, now: datetime) -> None:
+    async def _affordable(self, now: datetime) -> list[Due]:
+        """Tables whose time has come, without those that their tenant's budget of requests puts off."""
+        due = list(self._waiting(now))
+        if all(tenant.requests_per_day is None for tenant in self.app.settings.tenants):
+            return due
+        try:
+            late = await request_budget.postponed(self.app, due, self.running, now)
+        except StateError as exc:
+            log.warning("state_store_away", reason=str(exc))
+            return []
+        for table in late:
+            self._look_again_at[table] = now + request_budget.LOOK_AGAIN
+            self.app.metrics.count_skip(self.roster.entries[table].work.ref, request_budget.REASON)
+        return [one for one in due if one.table not in late]
+
+    def _start(self, tasks: asyncio.TaskGroup, waiting_now: list[Due]) -> None:
         places = self.app.settings.daemon.max_tables
         requested = {turn.entry.label: turn for turn in self._requests if self._is_current(turn)}
-        due = self._one_suspect([one for one in self._waiting(now) if one.table not in requested])
+        due = self._one_suspect([one for one in waiting_now if one.table not in requested])
         waiting = Counter(one.tenant for one in due)
         for tenant in self.app.settings.tenants:
             self.app.metrics.tables_due.labels(tenant.id).set(waiting[tenant.id])
@@ -244,8 +265,8 @@ class Scheduler:
             yield Due(tenant=str(entry.work.ref.tenant), table=label, since=moment)
 
     def _one_suspect(self, due: list[Due]) -> list[Due]:
-        """Of tables whose last run ended with its process only one at a time: what kills the process takes all runs
-        with it, and the next time only the table that did it, and others that never were, shall be under way."""
+        """Of tables whose last run ended with its process, only one runs at a time: whatever kills the process ends all
+        runs with it, and next time only one suspect, and tables that are none, should be running."""
         suspects = {label for label, row in self._due.items() if row.last_outcome == due_times.INTERRUPTED}
         if not suspects:
             return due
@@ -310,7 +331,7 @@ class Scheduler:
             await old.retire()
 
     async def _rest(self) -> None:
-        """Until something happens, the next table is due, or it is time to look around."""
+        """Until something happens, the next table is due, or it is time for the next step."""
         now = self.app.clock.now()
         soon = [moment for moment in self._moments.values() if moment > now]
         next_due = min(soon, default=None)

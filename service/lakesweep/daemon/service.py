@@ -4,6 +4,8 @@
     settings           SIGHUP or a changed file
     event loop lag     how late the loop is
     housekeeping       runs and plans that nobody will ask for any more
+    trash              files whose time in the trash is over
+    notices            tell the webhook how runs ended
     replicas           whether another replica runs with other settings
     shutdown           the first signal, and the time that is left after it
 
@@ -22,7 +24,7 @@ import structlog
 
 from lakesweep.admin.probes import metrics_app
 from lakesweep.admin.server import serving
-from lakesweep.daemon import housekeeping
+from lakesweep.daemon import housekeeping, notifier, trash_keeper
 from lakesweep.daemon.admin_service import Control, open_admin
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
@@ -45,7 +47,16 @@ LAG_SECONDS = 0.05
 class Service:
     """One replica. `run` may be called once."""
 
-    def __init__(self, app: App, *, file: Path | None, load: Callable[[], Settings]) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        file: Path | None,
+        load: Callable[[], Settings],
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`announce` is told the dashboard's address once it answers."""
+        self._announce = announce
         self.scheduler = Scheduler(app)
         self.shutdown = Shutdown()
         self.threads = TenantThreads()
@@ -57,13 +68,7 @@ class Service:
 
     @property
     def app(self) -> App:
-        """Everything put together for the newest settings."""
         return self.scheduler.app
-
-    @property
-    def settings_problem(self) -> str | None:
-        """What is wrong with the settings file, while older settings hold."""
-        return self.reloader.problem
 
     async def run(self) -> None:
         """Serve until a signal ends it. Raises whatever a task failed with."""
@@ -91,7 +96,8 @@ class Service:
             serving(metrics_app(probed), self.app.settings.metrics.listen, setting="metrics.listen")
         )
         admin = await ports.enter_async_context(open_admin(self.scheduler, probed))
-        log.info("service_started", metrics=metrics, admin=admin)
+        log.info("service_started", metrics=metrics, admin=admin, dashboard=f"http://{admin}/")
+        self._announce(f"http://{admin}/")
 
     async def _run_tasks(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -100,6 +106,8 @@ class Service:
                 tasks.create_task(self.reloader.run(), name="settings"),
                 tasks.create_task(self._measure_lag(), name="event loop lag"),
                 tasks.create_task(housekeeping.run(lambda: self.app), name="housekeeping"),
+                tasks.create_task(trash_keeper.run(lambda: self.app), name="trash"),
+                tasks.create_task(notifier.run(lambda: self.app.notifier), name="notices"),
                 tasks.create_task(self.replicas.run(), name="replicas"),
                 tasks.create_task(self._end_in_time(work), name="shutdown"),
             ]
@@ -130,7 +138,7 @@ class Service:
 
 
 def _warn_if_idle(settings: Settings) -> None:
-    """A service that does nothing on purpose looks just like one that is broken."""
+    """A service that does nothing on purpose looks the same as a broken one."""
     levels = [
         (tenant.id, dataset.id, table)
         for tenant in settings.tenants

@@ -3,16 +3,19 @@ we clean they count as live.
 
 One way for all formats: every table of a tenant is loaded, and what its retained metadata names is placed against its
 own roots; what lies outside is borrowed. A table whose head has not moved is not read again, and neither is a manifest
-or checkpoint that was read before. What cannot be read for good (damage, a refused kind) is told and passed over: its
-place still counts as a neighbour's. What may be readable later raises.
+or checkpoint that was read before. A table that is never cleaned is read all the same: one with `gc.enabled=false` is
+most likely one that uses the files of others. What can never be read (damage, encryption) is logged and skipped: its
+location still counts as a neighbour's. What may be readable later raises.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,21 +23,30 @@ import structlog
 
 from lakesweep.aio import gather_bounded
 from lakesweep.cleanup import addresses
+from lakesweep.daemon.other_names import behind_access_points
 from lakesweep.engines import common
 from lakesweep.formats import registry as formats
-from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
+from lakesweep.model.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    Denied,
+    LakesweepError,
+    NotFound,
+    StorageError,
+)
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FACTS, TableRef
-from lakesweep.ports.references import ReferenceSource
+from lakesweep.ports.references import ELSEWHERE, ReferenceSource
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.table import MatchBy, Table, TableState
+from lakesweep.ports.table import MatchBy, ReadsAnyway, Table, TableState
 
 log = structlog.get_logger()
 
 _TABLES_AT_ONCE = 8
 _MOST_SOURCES = 500_000
 """Remembered at one time, some 50 MB; beyond, they are read again."""
+_MOST_DIRECTORIES = 200
 _NONE = pa.array([], pa.string())
 
 
@@ -51,13 +63,29 @@ class Uses:
     def __len__(self) -> int:
         return len(self.addresses) + len(self.keys)
 
+    def local_paths(self) -> list[str]:
+        """Those that are, or may be, on a disk."""
+        places = filter(None, map(Location.parse_or_none, self.addresses.to_pylist()))
+        return [one.path for one in places if one.is_local] + [f"/{key}" for key in self.keys.to_pylist()]
+
     def below(self, root: Location) -> list[str]:
         """Those that are, or may be, below a root."""
         matched = addresses.match_keys(self.addresses, MatchBy.ADDRESS)
         found: list[str] = self.addresses.filter(pc.starts_with(matched, root.match_key.rstrip("/") + "/")).to_pylist()
-        key = f"{root.path.strip('/')}/"
+        found += behind_access_points(self.addresses, root)
+        key = root.as_directory().key_in_bucket.lstrip("/")
         keys = self.keys.filter(pc.starts_with(self.keys, key)).to_pylist()
         return found + [root.as_directory().raw + one.removeprefix(key) for one in keys]
+
+    def directories_outside(self, root: str) -> list[str]:
+        """Where these files are, outside a tenant's root; if there are too many, the directories above."""
+        own = Location.parse(root).as_directory().match_key
+        paths = addresses.match_keys(self.addresses, MatchBy.ADDRESS)
+        found = paths.filter(pc.invert(pc.starts_with(paths, own)))
+        while True:
+            found = pc.unique(pc.replace_substring_regex(found, r"/[^/]*/?$", "/"))
+            if len(found) <= _MOST_DIRECTORIES:
+                return sorted(found.to_pylist())
 
 
 _NOTHING = Uses(_NONE, _NONE)
@@ -68,42 +96,77 @@ class Borrowed:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._tables: dict[TableRef, tuple[str, Uses]] = {}
+        self._tables: dict[TableRef, tuple[tuple[str, str], Uses]] = {}
+        """With the head that was read and the places that mattered then."""
         self._sources: dict[int, Uses] = {}
+        self.unread: dict[TableRef, str] = {}
+        """Tables of which something could not be read for good, and why: they may use more than is known."""
+        self.whole: set[TableRef] = set()
+        """Tables that were read completely at least once."""
+        self.empty = False
+        """Had the dataset no tables at all when it was last asked?"""
 
     async def of(self, tables: Sequence[Table], begins: pa.Array) -> dict[TableRef, Uses]:
-        """By table, those that borrow nothing left out. `begins` are the first segments of all places that matter."""
+        """By table, those that borrow nothing left out. `begins` are the first segments of all places that matter. What
+        is known of other tables is forgotten, unless there are none at all: then a disk or a catalog is away."""
+        self.empty = not tables
+        if not tables and self.last():
+            raise CatalogUnavailable("the dataset had tables and now has none at all")
         found = await gather_bounded(tables, partial(self._of_one, begins), limit=_TABLES_AT_ONCE)
         present = {table.ref for table in tables}
         self._tables = {ref: known for ref, known in self._tables.items() if ref in present}
+        self.unread = {ref: why for ref, why in self.unread.items() if ref in present}
+        self.whole &= present
         return {table.ref: uses for table, uses in zip(tables, found, strict=True) if len(uses)}
 
     def last(self) -> dict[TableRef, Uses]:
-        """What is known from before."""
         return {ref: uses for ref, (_, uses) in self._tables.items() if len(uses)}
 
     async def _of_one(self, begins: pa.Array, table: Table) -> Uses:
         known = self._tables.get(table.ref)
+        if isinstance(table, ReadsAnyway):
+            table.read_anyway()
         try:
-            head = await table.head()
-            if known is None or known[0] != head:
-                known = self._tables[table.ref] = (head, await self._read(table, begins))
+            at = (await table.head(), "|".join(begins.to_pylist()))
+            if known is None or known[0] != at or table.ref in self.unread:
+                read, whole = await self._read(table, begins)
+                if known is not None and not whole:
+                    read = _together([known[1], read])
+                known = self._tables[table.ref] = (at, read)
+                if whole:
+                    self.unread.pop(table.ref, None)
+                    self.whole.add(table.ref)
         except Exception as exc:  # a bug that one table meets must not stop the others either
             if isinstance(exc, LakesweepError) and _may_pass(exc):
                 raise
             log.warning("borrowed_files_unknown", table=table.ref.label, reason=str(exc))
+            self.unread[table.ref] = str(exc)
         return known[1] if known else _NOTHING
 
-    async def _read(self, table: Table, begins: pa.Array) -> Uses:
+    async def _read(self, table: Table, begins: pa.Array) -> tuple[Uses, bool]:
+        """What it uses, as far as its manifests or checkpoints can be read, and whether all of them can."""
         state = await table.load()
         references = await state.references(ExpiryPlan(head=state.head))
         named = pa.array(references.kept, pa.string())
         tolerated = pa.array([False] * len(references.retained) + [True] * len(references.tolerated), pa.bool_())
-        direct = _outside(named, tolerated, state, begins)
+        direct = _together([_outside(named, tolerated, state, begins), _spelled(list(references.elsewhere))])
         roots = "|".join([*sorted(root.match_key for root in state.roots), *begins.to_pylist()])
-        read = await gather_bounded(references.sources, partial(self._source, state, begins, roots))
-        parts = [direct, *read]
-        return Uses(pa.concat_arrays([one.addresses for one in parts]), pa.concat_arrays([one.keys for one in parts]))
+        read = await gather_bounded(references.sources, partial(self._source_if_whole, state, begins, roots))
+        found = [one for one in read if one is not None]
+        return _together([direct, *found]), len(found) == len(read)
+
+    async def _source_if_whole(
+        self, state: TableState, begins: pa.Array, roots: str, source: ReferenceSource
+    ) -> Uses | None:
+        """None if it can never be read: the others still say what they know."""
+        try:
+            return await self._source(state, begins, roots, source)
+        except LakesweepError as exc:
+            if _may_pass(exc):
+                raise
+            log.warning("borrowed_files_unknown", table=state.ref.label, source=source.location.raw, reason=str(exc))
+            self.unread[state.ref] = f"{source.location.raw}: {exc}"
+            return None
 
     async def _source(self, state: TableState, begins: pa.Array, roots: str, source: ReferenceSource) -> Uses:
         key = hash((roots, source.cache_key))
@@ -115,20 +178,63 @@ class Borrowed:
             batch = common.naming(source, decoded)
             flags = batch.column("tolerated") if "tolerated" in batch.schema.names else _no(batch.num_rows)
             found = _outside(batch.column("path"), flags, state, begins)
+            if batch.num_rows < decoded.num_rows:
+                away = decoded.column("path").filter(decoded.column(ELSEWHERE.name))
+                found = _together([found, _spelled(away.to_pylist())])
             self._sources[key] = found if len(found) else _NOTHING
         return self._sources[key]
+
+
+def _together(parts: Sequence[Uses]) -> Uses:
+    return Uses(pa.concat_arrays([one.addresses for one in parts]), pa.concat_arrays([one.keys for one in parts]))
+
+
+def _spelled(paths: Iterable[str]) -> Uses:
+    """Files elsewhere as the metadata spells them."""
+    places = filter(None, map(Location.parse_or_none, paths))
+    return Uses(pa.array([place.raw for place in places], pa.string()), _NONE)
 
 
 def inside(borrowed: dict[TableRef, Uses], roots: Iterable[Location], own: TableRef) -> dict[TableRef, list[str]]:
     """By borrower: what lies below these roots of the table `own`."""
     places = tuple(roots)
-    found = {ref: [path for root in places for path in uses.below(root)] for ref, uses in borrowed.items()}
+    found = {
+        ref: list(dict.fromkeys(path for root in places for path in uses.below(root))) for ref, uses in borrowed.items()
+    }
     return {ref: paths for ref, paths in found.items() if paths and ref != own}
 
 
+def really_below(borrowed: dict[TableRef, Uses], place: Location) -> dict[TableRef, list[str]]:
+    """By borrower: what leads below a local place through links, whatever it is called. Blocking."""
+    if not place.is_local:
+        return {}
+    root, directories = place.path.rstrip("/") + "/", dict[str, str]()
+
+    def real(path: str) -> str:
+        above, _, name = path.rpartition("/")
+        if above not in directories:
+            directories[above] = os.path.realpath(above)
+        found = f"{directories[above]}/{name}"
+        return os.path.realpath(found) if Path(found).is_symlink() else found
+
+    found = {
+        ref: [path for path in uses.local_paths() if real(path).startswith(root)] for ref, uses in borrowed.items()
+    }
+    return {ref: paths for ref, paths in found.items() if paths}
+
+
+def file_names(borrowed: dict[TableRef, Uses]) -> dict[str, TableRef]:
+    """By name of a file that is used: who uses it."""
+    return {
+        path.rpartition("/")[2]: ref
+        for ref, uses in borrowed.items()
+        for paths in (uses.addresses, uses.keys)
+        for path in paths.to_pylist()
+    }
+
+
 def first_segments(places: Iterable[Location]) -> pa.Array:
-    """How the paths of all these places begin."""
-    return pa.array(sorted({place.path.strip("/").partition("/")[0] for place in places}), pa.string())
+    return pa.array(sorted({place.key_in_bucket.lstrip("/").partition("/")[0] for place in places}), pa.string())
 
 
 def _outside(paths: pa.Array, tolerated: pa.Array, state: TableState, begins: pa.Array) -> Uses:

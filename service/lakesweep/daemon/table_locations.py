@@ -9,22 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 import structlog
 
 from lakesweep.daemon.adapters import Adapters
+from lakesweep.daemon.other_names import through_links, top_directories
 from lakesweep.daemon.shared_files import Borrowed, Uses, first_segments, inside
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.clock import Clock
-from lakesweep.ports.table import CatalogTables
+from lakesweep.ports.table import CatalogTables, ClaimsMore
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
+from lakesweep.storage.local.same_place import linked
 
 log = structlog.get_logger()
 
 LENT_FOR = timedelta(minutes=5)
-"""So old may be what is known of files that tables use in each other's places."""
+"""So old may be at most what is known of files that tables use in each other's places, where asking takes long."""
+QUICK_SECONDS = 0.5
+"""What takes no longer is asked anew every time: a clone may have been made since."""
+_REST = 4
+"""Asking again waits for so many times as long as it took."""
 KEPT_FOR = timedelta(hours=1)
 """A table that is moved to another place without a new name is noticed after this at the latest."""
 
@@ -32,6 +40,23 @@ _OUTSIDE = "/"
 """Begins the name of a table that is outside of its dataset's namespace."""
 
 PlacesByTable = Mapping[TableRef, tuple[Location, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lent:
+    """What the tables of a tenant use in each other's places."""
+
+    asked_at: datetime
+    took_seconds: float
+    uses: dict[TableRef, Uses]
+    begins: frozenset[str]
+    """The first segments of all places that were asked about."""
+
+    @property
+    def lasts(self) -> timedelta:
+        if self.took_seconds <= QUICK_SECONDS:
+            return timedelta(0)
+        return min(LENT_FOR, timedelta(seconds=(1 + _REST) * self.took_seconds))
 
 
 class TableLocations:
@@ -47,7 +72,13 @@ class TableLocations:
         """How often a tenant's tables have changed: an answer that was asked for before may not know the newest."""
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._borrowed: dict[tuple[str, str], Borrowed] = {}
-        self._lent: dict[str, tuple[datetime, dict[TableRef, Uses]]] = {}
+        self._lent: dict[str, _Lent] = {}
+        self._borrowers: dict[tuple[TableRef, str], dict[TableRef, str]] = {}
+        """By table and tenant, as last asked: which of the tenant's tables use files of it, and the first of them."""
+        self._used_outside_root: dict[str, tuple[dict[str, list[str]], bool]] = {}
+        self._directories: dict[TableRef, tuple[Uses, list[str]]] = {}
+        self._places: dict[str, PlacesByTable] = {}
+        """By tenant, as last told, completely or not."""
         self._lending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, tenant: TenantSettings) -> PlacesByTable:
@@ -61,6 +92,7 @@ class TableLocations:
                 found = (now, places)
                 if complete and changes == self._changes[tenant.id]:
                     self._known[tenant.id] = found
+            self._places[tenant.id] = found[1]
             return found[1]
 
     async def lent(self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef) -> dict[TableRef, list[str]]:
@@ -68,37 +100,121 @@ class TableLocations:
         last said."""
         async with self._lending[tenant.id]:
             found, now = self._lent.get(tenant.id), self._clock.now()
-            if found is None or not found[0] <= now < found[0] + LENT_FOR:
-                borrowed, complete = await self._borrowed_by(tenant, await self.of(tenant))
-                found = (now, borrowed)
-                if complete:
+            wanted = frozenset(first_segments(roots).to_pylist())
+            stands = found is not None and found.asked_at <= now < found.asked_at + found.lasts
+            if found is None or not stands or not wanted <= found.begins:
+                begun, changes = asyncio.get_running_loop().time(), self._changes[tenant.id]
+                places = await self.of(tenant)
+                begins = first_segments([*(place for where in places.values() for place in where), *roots])
+                begins = pa.array(sorted({*begins.to_pylist(), *top_directories(roots)}), pa.string())
+                borrowed, complete = await self._borrowed_by(tenant, places, begins)
+                took = asyncio.get_running_loop().time() - begun
+                found = _Lent(now, took, borrowed, frozenset(begins.to_pylist()))
+                if complete and changes == self._changes[tenant.id]:
                     self._lent[tenant.id] = found
-        lent = inside(found[1], roots, own)
+                used = {ref.label: self._outside(ref, uses, tenant.root) for ref, uses in borrowed.items()}
+                self._used_outside_root[tenant.id] = (
+                    {label: where for label, where in used.items() if where},
+                    complete,
+                )
+        lent = inside(found.uses, roots, own)
+        others = {ref: uses.local_paths() for ref, uses in found.uses.items() if ref != own}
+        for other, paths in (await through_links(others, roots)).items():
+            lent[other] = [*lent.get(other, ()), *paths]
+        self._borrowers[own, tenant.id] = {other: paths[0] for other, paths in lent.items()}
         for other, paths in lent.items():
             log.info("files_lent", table=own.label, to=other.label, files=len(paths), first=paths[0])
         return lent
 
-    async def _borrowed_by(self, tenant: TenantSettings, places: PlacesByTable) -> tuple[dict[TableRef, Uses], bool]:
+    def _outside(self, ref: TableRef, uses: Uses, root: str) -> list[str]:
+        """Looked up again only where the table was read again."""
+        known = self._directories.get(ref)
+        if known is None or known[0] is not uses:
+            known = self._directories[ref] = (uses, uses.directories_outside(root))
+        return known[1]
+
+    async def _borrowed_by(
+        self, tenant: TenantSettings, places: PlacesByTable, begins: pa.Array
+    ) -> tuple[dict[TableRef, Uses], bool]:
+        """By all tables, the one that asks too: what it uses counts for others while its catalog does not answer."""
         found: dict[TableRef, Uses] = {}
         complete = True
-        begins = first_segments(place for where in places.values() for place in where)
         for dataset in tenant.datasets:
-            refs = [ref for ref in places if ref.dataset == dataset.id]
-            known = self._borrowed.setdefault((tenant.id, dataset.id), Borrowed(self._adapters.storage(tenant.id)))
+            uses, whole = await self._borrowed_in(tenant, dataset, places, begins)
+            found |= uses
+            complete = complete and whole
+        return found, complete
+
+    async def _borrowed_in(
+        self, tenant: TenantSettings, dataset: DatasetSettings, places: PlacesByTable, begins: pa.Array
+    ) -> tuple[dict[TableRef, Uses], bool]:
+        """What the tables of a dataset use, and whether that is known as of now."""
+        known = self._borrowed.setdefault((tenant.id, dataset.id), Borrowed(self._adapters.storage(tenant.id)))
+        try:
+            source = self._adapters.format(tenant, dataset)
+            # Asked anew, unlike the places: a clone may be younger than these.
+            refs = dict.fromkeys([*(ref for ref in places if ref.dataset == dataset.id), *await source.tables()])
+            return await known.of([await source.open(ref) for ref in refs], begins), True
+        except Exception as exc:  # noqa: BLE001 - likewise
+            log.warning("borrowed_files_unknown", dataset=dataset.id, reason=str(exc))
+            self._problems[tenant.id, dataset.id] = str(exc)
+            self._known.pop(tenant.id, None)
+            return known.last(), False
+
+    async def claimed(self, tenant: TenantSettings) -> list[Location]:
+        """Places besides those of its tables that are somebody's, as its datasets tell, and what links in their
+        places lead to. See `problem`."""
+        found = await linked([place for where in (await self.of(tenant)).values() for place in where])
+        for dataset in tenant.datasets:
             try:
                 source = self._adapters.format(tenant, dataset)
-                found |= await known.of([await source.open(ref) for ref in refs], begins)
-            except Exception as exc:  # noqa: BLE001 - likewise
-                log.warning("borrowed_files_unknown", dataset=dataset.id, reason=str(exc))
+                found += await source.claimed() if isinstance(source, ClaimsMore) else ()
+            except Exception as exc:  # noqa: BLE001 - as in `_ask`
                 self._problems[tenant.id, dataset.id] = str(exc)
                 self._known.pop(tenant.id, None)
-                found |= known.last()
-                complete = False
-        return found, complete
+        return found
+
+    def uses(self) -> dict[TableRef, Uses]:
+        """What the tables of all tenants use outside their own places, as `lent` was last told."""
+        return {ref: uses for lent in self._lent.values() for ref, uses in lent.uses.items()}
 
     def problem(self, tenant: str, dataset: str) -> str | None:
         """Why the places of a dataset's tables are not known now, as of the last time they were asked for."""
         return self._problems.get((tenant, dataset))
+
+    def unread(self, tenant: str) -> dict[TableRef, str]:
+        """Tables of which something could not be read for good when they were last asked what they use, and why."""
+        own = [known for (owner, _), known in self._borrowed.items() if owner == tenant]
+        return {ref: why for known in own for ref, why in known.unread.items()}
+
+    def used_outside_root(self, tenant: str) -> tuple[dict[str, list[str]], bool] | None:
+        """By label: the directories outside the tenant's root where its tables use files; and did all of its datasets
+        answer? None if it was not asked."""
+        return self._used_outside_root.get(tenant)
+
+    def borrowers(self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef) -> dict[str, str]:
+        """By label: tables that use files of `own`, as `lent` last told it, or are in one place with it, and how."""
+        found = {
+            ref.label: f"was at {place}"
+            for ref, where in self._places.get(tenant.id, {}).items()
+            for place in where
+            if ref != own and any(root.overlaps(place) for root in roots)
+        }
+        told = [uses for (table, _), uses in self._borrowers.items() if table == own]
+        return found | {ref.label: f"used {first}" for uses in told for ref, first in uses.items()}
+
+    def doubt(self, tenants: Iterable[TenantSettings], label: str) -> str | None:
+        """Why it is not known which files a table uses. None if it is known, or was once in this process."""
+        datasets = [(tenant.id, dataset.id) for tenant in tenants for dataset in tenant.datasets]
+        key = next((one for one in datasets if label.startswith("/".join((*one, "")))), None)
+        known = self._borrowed.get(key) if key else None
+        if key is None or known is None or any(ref.label == label for ref in known.whole):
+            return None
+        if problem := self._problems.get(key):
+            return problem
+        if known.empty:
+            return f"{'/'.join(key)} has no tables at all now; if that is right, remove it from the settings"
+        return next((why for ref, why in known.unread.items() if ref.label == label), None)
 
     def forget(self, tenant: str) -> None:
         """Ask again next time: the tenant has other tables now."""

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from lakesweep.aio import StopRequest
 from lakesweep.cleanup.interrupted_runs import close_interrupted
-from lakesweep.daemon import due_times, holds, run_results
+from lakesweep.daemon import due_times, holds, next_looks, request_budget, run_results
 from lakesweep.daemon.due_times import Stopped
 from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.lease import HeldLease
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError, LeaseLost, Refused, StateError
-from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.run import CleanupRun, ListingMode, Outcome
 from lakesweep.ports.state import DueTime
 from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
@@ -48,7 +48,6 @@ class ScheduledRun:
     """Why, if it was asked to stop."""
 
     def end(self, why: Stopped) -> None:
-        """Ask it to stop."""
         if self.stopped is Stopped.NO:
             self.stopped = why
         self.stop.set()
@@ -114,6 +113,8 @@ async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[]
             return RunEnd(due=known)
         if interrupted := await _after_interruption(turn, known):
             return RunEnd(due=interrupted)
+    chosen = await next_looks.recall(app.state, entry.label) if entry.schedule.adaptive else None
+    lists = turn.requested or (chosen is not None and chosen.next_listing <= now)
     try:
         run = await app.run(
             await app.discovery.reopened(entry.work),
@@ -122,16 +123,23 @@ async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[]
             run_id=turn.run_id,
             held=held,
             trigger=turn.trigger,
+            listing=ListingMode.ALWAYS if lists else ListingMode.WHEN_DUE,
+            regular_wait=entry.schedule.wait(now),
         )
     except LakesweepError as exc:
         run = _not_started(turn, exc)
     await _tell_requester(turn, run)
+    with suppress(StateError):
+        await request_budget.count(app.state, run, app.clock.now())
     if turn.requested and run.outcome is Outcome.DRY_RUN:
         return RunEnd(due=known, ran=True)  # somebody wanted to look; the regular cycle is not put off by it
     stopped = turn.stopped if run.outcome is Outcome.FAILED else Stopped.NO
     due = due_times.after_run(run, entry.schedule, known, app.clock.now(), jitter=jitter(), stopped=stopped)
     try:
         await held.check()
+        if due.failures == 0 and stopped is Stopped.NO:
+            chosen = await next_looks.choose(app.state, run, entry.schedule, app.clock.now())
+            due = replace(due, next_due=chosen.next_look) if chosen else due
         await app.state.set_due(due)
     except StateError as exc:
         log.warning("due_time_not_saved", reason=str(exc))

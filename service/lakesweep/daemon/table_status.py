@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakesweep.daemon import run_results, targets
+from lakesweep.daemon import next_looks, run_results, targets
+from lakesweep.daemon.cadence import Cadence
 from lakesweep.daemon.targets import Work
 from lakesweep.model import run_document
 from lakesweep.model.errors import LakesweepError
@@ -22,17 +23,20 @@ class TableStatus:
     problem: str | None
     last_run: run_document.Run | None
     paused: bool
+    cadence: Cadence | None = None
+    """As it was last chosen, where it is adaptive."""
 
     @property
     def document(self) -> run_document.Table:
-        """As JSON has it."""
         return {
             "table": self.ref.label,
             "format": self.ref.format,
             "location": self.location,
             "problem": self.problem,
             "last_run": self.last_run,
+            "estimate": run_document.next_cycle(self.last_run),
             "paused": self.paused,
+            **next_looks.document(self.cadence),
         }
 
 
@@ -42,7 +46,12 @@ async def of(work: Work, state: StateStore, holds: Sequence[Hold]) -> TableStatu
     location, problem = await _place(work)
     paused = any(targets.covers(hold.scope, work.ref.label) for hold in holds)
     return TableStatus(
-        ref=work.ref, location=location, problem=problem, last_run=runs[0] if runs else None, paused=paused
+        ref=work.ref,
+        location=location,
+        problem=problem,
+        last_run=runs[0] if runs else None,
+        paused=paused,
+        cadence=await next_looks.recall(state, work.ref.label),
     )
 
 

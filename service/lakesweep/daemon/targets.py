@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lakesweep.model.errors import LakesweepError, SettingsError
+from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
-from lakesweep.model.table import TableRef
+from lakesweep.model.table import TableRef, is_ghost
 from lakesweep.ports.table import Table
 
 _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -29,6 +30,14 @@ class Work:
     """Given as a location on the command line, not configured."""
     bare_tenant: str = ""
     """The tenant whose root a bare location lies in, if any."""
+    former: str | None = None
+    """Of a ghost: the label of the table that was last planned there. Its rules and holds hold on."""
+
+    def opened(self) -> Table:
+        """The table. Raises why it could not be opened."""
+        if self.table is None:
+            raise self.problem or UnknownTable(f"{self.ref} cannot be opened")
+        return self.table
 
     @property
     def tenant(self) -> str:
@@ -44,7 +53,22 @@ class Work:
     def names(self) -> tuple[str, ...]:
         """What a hold may cover it by: its label, and a bare location also as one of its tenant's."""
         label = self.ref.label
+        if self.former:
+            return (label, self.former)
         return (label, f"{self.bare_tenant}/{label}") if self.bare_tenant else (label,)
+
+    @property
+    def is_held_with(self) -> str | None:
+        """The tenant any of whose holds may be meant for it: that of a ghost which was nobody knows what table."""
+        return self.ref.tenant if is_ghost(self.ref.label) and not self.former else None
+
+    @property
+    def rules_of(self) -> tuple[str, str]:
+        """The dataset and table by whose settings it is worked on."""
+        if self.former:
+            _, dataset, name = self.former.split("/", 2)
+            return dataset, name
+        return self.ref.dataset, self.ref.name
 
 
 def as_location(target: str) -> Location | None:
@@ -57,6 +81,19 @@ def as_location(target: str) -> Location | None:
     if target.startswith(("/", "./", "../", "~")) or (target and Path(target).is_dir()):
         return _parse(str(Path(target).expanduser().absolute()))
     return None
+
+
+def file_location(path: str) -> Location | None:
+    """The address of one file. A relative path counts only if something is there."""
+    if path and not _ADDRESS.match(path) and Path(path).exists():
+        return _parse(str(Path(path).absolute()))
+    return as_location(path)
+
+
+def without_slash(location: Location) -> Location:
+    """A table's place without trailing slashes: `s3://lake/t/` and `s3://lake/t` are one table, with one lease."""
+    path = location.path.rstrip("/")
+    return replace(location, path=path) if path else location
 
 
 def real(location: Location) -> Location:
@@ -86,9 +123,24 @@ def matching(target: str, refs: Sequence[TableRef]) -> list[TableRef]:
 
 def covers(target: str, label: str) -> bool:
     """Does the target name this table, or something that holds it?"""
-    if target == label:
+    name = target.rstrip("/")
+    if f"{label}/".startswith(f"{name}/"):
         return True  # also of a name that would be a pattern
-    return any(fnmatchcase(label, pattern) for pattern in (target, f"{target.rstrip('/')}/*"))
+    return any(fnmatchcase(label, pattern) for pattern in (target, f"{name}/*"))
+
+
+def suggestion(target: str, known: Iterable[str]) -> str:
+    """`did you mean 'acme/prod/orders'?`, or nothing where no known name is near."""
+    near = difflib.get_close_matches(target, list(dict.fromkeys(known)), n=1, cutoff=0.75)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def unknown_tenant(name: str | None, known: Iterable[str], remark: str = "") -> UnknownTable:
+    """The error for a name that no tenant has, or for none where there are no tenants."""
+    if name is None:
+        return UnknownTable("no tenant is configured")
+    hints = "; ".join(filter(None, (suggestion(name, known), remark)))
+    return UnknownTable(f"no tenant is called {name!r}{hints and ': ' + hints}")
 
 
 def may_match(target: str, tenant: str, dataset: str) -> bool:

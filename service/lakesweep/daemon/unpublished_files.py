@@ -15,7 +15,7 @@ from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleter, DeleteStatus
-from lakesweep.storage.local.directories import empty_directories
+from lakesweep.storage.local.walk import empty_directories
 
 log = structlog.get_logger()
 
@@ -39,7 +39,6 @@ class GatedTidy:
         self._age_by = age_by
 
     def within(self, roots: Sequence[Location]) -> GatedTidy:
-        """The same for one table."""
         return GatedTidy(self._open_deleter, self._tenant_root, roots, self._age_by)
 
     async def discard(self, paths: Sequence[str]) -> None:
@@ -64,7 +63,6 @@ class GatedTidy:
         return [Location("file", "", path).raw for path in found]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
-        """Remove those directories below `root` that are empty."""
         try:
             async with self._deleter() as deleter:
                 return await deleter.remove_empty_directories(root, directories)

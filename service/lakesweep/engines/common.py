@@ -1,10 +1,13 @@
-"""Steps that every engine takes in the same way, whatever it joins with."""
+"""Steps that are the same in every engine, whatever it joins with."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
+from importlib import resources
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ from lakesweep import aio
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
-from lakesweep.model.files import OrphanPlan, Verdict
+from lakesweep.model.files import METADATA_SHOWN, MISSING_SHOWN, OrphanPlan, Verdict
 from lakesweep.model.location import Location
 from lakesweep.ports.engine import Marked, OrphanJob
 from lakesweep.ports.references import ELSEWHERE, TOLERATED, References, ReferenceSource
@@ -23,19 +26,27 @@ from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import MatchBy
 
 if TYPE_CHECKING:
-    from lakesweep.engines.duckdb_plan import Findings  # workers of Spark take steps too, and need no database for it
+    from lakesweep.engines.duckdb_plan import Findings  # Spark workers use this module too and need no database
 
 _PATHS_AT_ONCE = 65_536
 _ASKED_SINGLY = 1000
 _LISTED_PER_REQUEST = 1000
 _STATS_AT_ONCE = 1000
-"""Suspects that wait for an answer together."""
+"""Suspects checked concurrently."""
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_LIMITS = {":missing_shown": str(MISSING_SHOWN), ":metadata_shown": str(METADATA_SHOWN)}
+"""Values for the placeholders in `plan.sql`."""
 
 
 def asked_singly(listed: int) -> int:
-    """Up to how many suspects are asked for one by one: beyond it a second listing takes fewer requests. An inventory
-    leaves more of them than a listing, everything that was committed since it was made."""
+    """How many suspects may be checked one by one. Above this a second listing takes fewer requests. An inventory
+    leaves more suspects than a listing: everything that was committed after it was made."""
     return max(_ASKED_SINGLY, listed // _LISTED_PER_REQUEST)
+
+
+def looks_for_missing(job: OrphanJob) -> bool:
+    """Does a live file that was not listed count as missing? Not if only expiring files were looked at."""
+    return job.shortlist is None or job.shortlist.tolerates_all
 
 
 def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, bool]]:
@@ -56,7 +67,7 @@ def named_directly(references: References) -> Iterator[tuple[Role, pa.Array, boo
 def placing(
     match_by: MatchBy, roots: Sequence[Location]
 ) -> Callable[[ReferenceSource, pa.RecordBatch], pa.RecordBatch]:
-    """How the rows of a decoded source are made ready for the join, with every engine."""
+    """The function that prepares the rows of a decoded source for the join, the same for every engine."""
 
     def place(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
         role = Role.READ if source.retained else Role.EXPIRED
@@ -72,7 +83,7 @@ def placing(
 
 
 def naming(_: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a decoded source that keep or free files; not those that are only counted."""
+    """The rows of a decoded source that keep or free files, without those that are only counted."""
     if ELSEWHERE.name not in batch.schema.names:
         return batch
     return batch.filter(pc.invert(batch.column(ELSEWHERE.name)))
@@ -81,9 +92,9 @@ def naming(_: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
 async def there_after_all(
     storage: Storage, suspects: Sequence[tuple[str, str]], concurrency: int, cutoff: datetime
 ) -> list[str | None]:
-    """Match keys of those suspects (match key, address) that storage does have; None for one that is older than the
-    cutoff. That one should have been listed: it may be a file that was, reached by another name (through a link, or in
-    a store that takes two spellings for one), so that only a listing can tell whether it is missing."""
+    """Match keys of those suspects (match key, address) that are in storage after all. None for one that is older than
+    the cutoff: it should have been listed. It may be a listed file under another name (through a link, or in a store
+    that accepts two spellings), so only a listing can tell whether it is missing."""
     slots = asyncio.Semaphore(concurrency)
     seen: list[str | None] = []
 
@@ -94,7 +105,7 @@ async def there_after_all(
             except NotFound:
                 return
             except StorageError as exc:
-                raise Unreadable(path, f"it is live, was not listed, and storage does not answer: {exc}") from exc
+                raise Unreadable(path, f"it is live but was not listed, and storage does not answer: {exc}") from exc
             young = found.modified_at is None or found.modified_at >= cutoff
             seen.append(match_key if young else None)
 
@@ -127,12 +138,24 @@ def assemble(
         missing_clash=findings.missing_clash,
         unverified=findings.unverified,
         unverified_first=findings.unverified_first,
+        unverified_shown=findings.unverified_shown,
         references=findings.references,
         matched=findings.verdicts[Verdict.LIVE].files,
         unreferenced_metadata=findings.unreferenced_metadata,
+        listed=job.shortlist is None,
         skipped_sources=skipped,
         rows_path=job.rows_path,
         digest=digest,
         engine=engine,
         timings=timings,
     )
+
+
+@cache
+def statements() -> dict[str, str]:
+    """The named statements of `plan.sql`, with the limits of a plan filled in."""
+    text = resources.files("lakesweep.engines").joinpath("plan.sql").read_text(encoding="utf-8")
+    for placeholder, limit in _LIMITS.items():
+        text = text.replace(placeholder, limit)
+    pieces = _NAME.split(text)
+    return {name: body.strip() for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}

@@ -1,7 +1,7 @@
-"""Run the relational plan over one table's spilled relations with DuckDB. Blocking: it lives in a worker thread.
+"""Run the relational plan over one table's spilled relations with DuckDB. Blocking: it runs in a worker thread.
 
-Everything that grows with the table stays on disk; DuckDB joins and sorts under its memory limit and spills
-beyond it. Reads and writes its scratch directory and the plan's own file, nothing else.
+Everything that grows with the table stays on disk; DuckDB joins and sorts within its memory limit and spills beyond it.
+Reads and writes only its scratch directory and the plan's own file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakesweep.cleanup import classify, plan_file
 from lakesweep.engines import fingerprints
-from lakesweep.engines.plan_sql import statements
+from lakesweep.engines.common import statements
 from lakesweep.engines.spill import scratch_writer
 from lakesweep.model.files import Reason, Tally, Verdict
 from lakesweep.ports.table import Layout
@@ -28,9 +28,12 @@ SEEN_SCHEMA = pa.schema([pa.field("match_key", pa.string(), nullable=False)])
 
 _BATCH_ROWS = 65_536
 _KEPT_FREE = "8MB"
-"""Memory that is given back only when a step has left more of it unused. The default is sixteen times as much."""
+"""Unused memory is returned to the system only above this amount. DuckDB's default is sixteen times as much."""
 
-_INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {file}"
+_INVENTORY = """
+SELECT *, fingerprint(match_key) AS print
+FROM (SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {file})
+"""
 _REFS = """
 SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coalesce(match_key, address) AS match_key,
        inside, outside, guarded_name
@@ -42,17 +45,18 @@ FROM (SELECT print, inside FROM ({held}) UNION ALL SELECT print, inside FROM sta
 GROUP BY print
 """
 """The plan's `prints`, and those of sources that are here as fingerprints only."""
-_CONTRADICTIONS = (
+CONTRADICTIONS = (
     "SELECT count(*) FROM lost ANTI JOIN held USING (print)",
     "SELECT count(*) FROM held ANTI JOIN prints USING (print)",
 )
 """Where fingerprints and what was recalled do not agree: something that is lost and not spelled, or the reverse."""
-_INCOMPLETE = "SELECT DISTINCT source FROM stand_ins SEMI JOIN lost USING (print) WHERE inside ORDER BY source"
+INCOMPLETE = "SELECT DISTINCT source FROM stand_ins SEMI JOIN lost USING (print) WHERE inside ORDER BY source"
+"""Sources of which something was not listed, and of which only fingerprints are here to say what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the plan says besides its rows."""
+    """The plan's numbers and examples, without its rows."""
 
     verdicts: dict[Verdict, Tally]
     by_kind: dict[str, Tally]
@@ -63,6 +67,7 @@ class Findings:
     missing_clash: tuple[str, ...]
     unverified: int
     unverified_first: str | None
+    unverified_shown: tuple[str, ...]
     unreferenced_metadata: tuple[str, ...]
 
 
@@ -105,18 +110,24 @@ class Detection:
         self._view("judged", f"FROM {_parquet(self._judged)}")
 
     def find_lost(self) -> list[int]:
-        """Sources of which something was not listed, and of which only fingerprints are here to say what."""
+        """Sources with unlisted references of which only the fingerprints are known."""
         self._table("lost")
-        return [number for (number,) in self._all(_INCOMPLETE)]
+        return [number for (number,) in self._all(INCOMPLETE)]
+
+    def look_for_none(self) -> None:
+        """Used instead of all this when an unlisted file does not count as missing."""
+        self._execute("CREATE TABLE suspects (match_key VARCHAR, path VARCHAR)")
+        with scratch_writer(self.seen, SEEN_SCHEMA):
+            pass
 
     def explain_lost(self) -> bool:
-        """Take what was recalled. Does it spell everything that was lost, and nothing that fingerprints do not know? If
-        not, they were not those of their sources, and nothing that they say counts."""
+        """Take the references that were read again. Do they name every missing file, and none that the fingerprints do
+        not know? If not, the fingerprints did not belong to these sources, and nothing they say counts."""
         self._view("refs", _REFS.format(files=_parquet(self.refs, self.recalled)))
-        return not any(self._one(query)[0] for query in _CONTRADICTIONS)
+        return not any(self._one(query)[0] for query in CONTRADICTIONS)
 
     def find_suspects(self) -> int:
-        """How many references should have been listed and were not."""
+        """The number of references that should have been listed and were not."""
         self._table("suspects")
         return int(self._one("SELECT count(*) FROM suspects")[0])
 
@@ -151,6 +162,7 @@ class Detection:
             missing_clash=self._texts("missing_clash"),
             unverified=int(unverified),
             unverified_first=first,
+            unverified_shown=self._texts("unverified_shown") if unverified else (),
             unreferenced_metadata=self._texts("unreferenced_metadata"),
         )
 
@@ -167,7 +179,6 @@ class Detection:
         self._db.interrupt()
 
     def close(self) -> None:
-        """Give back memory and temporary files."""
         self._db.close()
 
     def _table(self, name: str) -> None:
@@ -189,7 +200,7 @@ class Detection:
         return self._db.execute(query)
 
     def _check_stopped(self) -> None:
-        """An interrupt between two queries would go unheard."""
+        """Before every query: DuckDB ignores an interrupt between two queries."""
         if self._stopped.is_set():
             raise duckdb.InterruptException("cancelled")
 
@@ -202,6 +213,6 @@ class Detection:
 
 
 def _parquet(*paths: Path) -> str:
-    # A data directory may have any name; no glob is meant.
+    # A data directory may have any name; characters of a glob must not act as one.
     literals = ", ".join("'" + re.sub(r"([*?\[])", r"[\1]", str(path).replace("'", "''")) + "'" for path in paths)
     return f"read_parquet([{literals}])"

@@ -1,8 +1,8 @@
 """The 64-bit fingerprints that the in-process engine joins on, computed by DuckDB for whole columns at a time.
 
 Both sides of a join must be hashed by the same function, or live files look unreferenced, and DuckDB may change its
-hash from one version to the next. So fingerprints that were stored count only under the identity of the function
-that made them, and that is found by trying it out in every process, not read off a version number.
+hash from one version to the next. So stored fingerprints count only under the identity of the function that made them.
+Every process determines that identity by hashing probes, not from a version number.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ EXPRESSION = "hash(text)"
 
 _MEMORY = "64MB"
 _PROBED_LENGTHS = 1200
-"""Hashes treat texts by their length. No address on S3 is longer than this, and beyond it nothing changes."""
+"""Hash functions treat strings differently by length. No address on S3 is longer than this, and the treatment no longer
+changes beyond it."""
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz-_=/.:ä漢😀"
 
 
 class Fingerprints:
-    """Hashes columns of texts. Safe to call from several threads."""
+    """Hashes string columns. Thread-safe."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        # One thread keeps rows in their order; a hundred thousand of them take some milliseconds.
+        # One thread keeps the order of rows; a hundred thousand rows take a few milliseconds.
         self._db = duckdb.connect(config={"threads": 1, "preserve_insertion_order": True, "memory_limit": _MEMORY})
         self._lock = threading.Lock()
         self.identity = xxhash.xxh3_128_hexdigest(self.of(_probes()).buffers()[1])
-        """Another one as soon as a single probe is hashed differently."""
+        """Different as soon as a single probe is hashed differently."""
 
     def of(self, texts: pa.Array) -> pa.UInt64Array:
-        """One fingerprint per text, in the same order."""
         with self._lock:
             column = self._db.from_arrow(pa.table({"text": texts}))
             prints = column.project(f"CAST({self._expression} AS UBIGINT) AS print").to_arrow_table().column("print")
@@ -43,7 +43,7 @@ class Fingerprints:
 
 
 def shared() -> Fingerprints:
-    """The one of this process: opening one costs more than hashing the new references of most cycles."""
+    """Shared by this process: creating one costs more than hashing the new references of most cycles."""
     return _opened(EXPRESSION)
 
 
@@ -53,7 +53,7 @@ def _opened(expression: str) -> Fingerprints:
 
 
 def _probes() -> pa.Array:
-    """A text of every length, and each character at the place where short texts begin."""
+    """A string of every length, and each character at the start of a short string."""
     endless = _ALPHABET * (_PROBED_LENGTHS // len(_ALPHABET) + 2)
     turns = [endless[turn:] for turn in range(len(_ALPHABET))]
     lengths = [turns[length % len(turns)][:length] for length in range(_PROBED_LENGTHS)]

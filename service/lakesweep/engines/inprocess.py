@@ -1,8 +1,8 @@
 """The engine inside this process: asyncio lists and fetches, threads decode, DuckDB joins.
 
-List, then mark, then read, then judge, then look again for what seems to be missing. The listing is complete
-before the table is read, so a commit in between counts as live. Memory is bounded whatever the table's size, and
-the event loop only hands batches on. It reads storage and writes its scratch directory and the plan; no more.
+List, then mark, then read, then judge, then look again for what seems to be missing. The listing is complete before the
+table is read, so a commit in between counts as live. Memory is bounded whatever the table's size, and the event loop
+only passes batches on. It reads storage, and writes only its scratch directory and the plan.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from lakesweep.ports.table import MatchBy
 T = TypeVar("T")
 
 _NO_DISK = "max_temp_directory_size"
-"""What DuckDB says when it is the disk that has no room for what memory cannot hold."""
+"""DuckDB's error when the disk has no room for what it spills."""
 
 
 class InProcessEngine:
-    """Finds orphans in this process. One engine serves many tables, also side by side."""
+    """Finds orphans in this process. One engine serves many tables, also concurrently."""
 
     name = "inprocess"
 
@@ -89,7 +89,7 @@ class InProcessEngine:
         return self._reader.references(sources)
 
     async def aclose(self) -> None:
-        """Stop the threads once their present work is done."""
+        """Stop the threads after their current work."""
         for pool in (self._decoders, self._workers):
             await asyncio.to_thread(partial(pool.shutdown, cancel_futures=True))
 
@@ -115,12 +115,10 @@ class InProcessEngine:
         watch.lap("read")
         await self._run(work, partial(work.judge, job.layout, job.cutoff))
         watch.lap("judge")
-        lost = await self._run(work, work.find_lost)
-        if lost:
-            await phase.recall(lost)
-            if not await self._run(work, work.explain_lost):
-                await phase.invalidate_and_fail()
-        await self._look_again(job, work, listed)
+        if common.looks_for_missing(job):
+            await self._find_missing(job, work, phase, listed)
+        else:
+            await self._run(work, work.look_for_none)
         watch.lap("look_again")
         findings = await self._run(work, work.confirm)
         digest = await self._run(work, partial(work.write_rows, job.rows_path))
@@ -129,6 +127,14 @@ class InProcessEngine:
             job, marked, findings, skipped=phase.skipped, digest=digest, engine=self.name, timings=watch.laps
         )
 
+    async def _find_missing(self, job: OrphanJob, work: Detection, phase: ReferencePhase, listed: int) -> None:
+        lost = await self._run(work, work.find_lost)
+        if lost:
+            await phase.recall(lost)
+            if not await self._run(work, work.explain_lost):
+                await phase.invalidate_and_fail()
+        await self._look_again(job, work, listed)
+
     async def _list(
         self,
         listing: Listing,
@@ -136,7 +142,7 @@ class InProcessEngine:
         schema: pa.Schema,
         prepare: Callable[[pa.RecordBatch], pa.RecordBatch],
     ) -> None:
-        """All that is stored, to a file. Returns only when every shard is complete."""
+        """Write everything that is stored to a file. Returns only when every shard is complete."""
         places = asyncio.Semaphore(listing.at_once)
         async with Spill(target, schema, self._workers, prepare) as spill:
             await aio.together(self._list_shard(shard, spill, places) for shard in listing.shards)
@@ -147,11 +153,10 @@ class InProcessEngine:
                 await spill.add(page)
 
     async def _look_again(self, job: OrphanJob, work: Detection, listed: int) -> None:
-        """Find those of the suspects that storage does have: they were committed after the listing passed by.
+        """Find the suspects that are in storage after all: they were committed after the listing passed.
 
-        A few are asked for one by one. Many, bare names, which have no address to ask for, and what is there although
-        it should have been listed are looked for in a listing of storage itself: it is exact, and bounded however many
-        there are.
+        A few are checked one by one. A second listing, which is exact and bounded, finds the rest: if there are many,
+        if there are bare names without an address, and if an object exists that should have been listed.
         """
         count = await self._run(work, work.find_suspects)
         few = count <= common.asked_singly(listed)
@@ -166,13 +171,13 @@ class InProcessEngine:
         await self._list(of_roots(job), work.seen, SEEN_SCHEMA, lambda rows: _keys_only(rows, match_by))
 
     async def _run(self, work: Detection, call: Callable[[], T]) -> T:
-        """A step of the detection in a thread, which is out of the way before a cancellation goes on."""
+        """Run a step of the detection in a thread. A cancellation waits until the thread is done."""
         running = asyncio.get_running_loop().run_in_executor(self._workers, call)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             while not running.done():
-                work.cancel()  # again and again: an interrupt that meets no running query goes unheard
+                work.cancel()  # repeated: an interrupt between two queries has no effect
                 await asyncio.wait([running], timeout=0.05)
             running.exception()
             raise
@@ -182,14 +187,14 @@ class InProcessEngine:
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
-        """A full disk or a join that found no memory is the engine's trouble, not the table's."""
+        """A full disk, or a join without enough memory, is a failure of the engine, not of the table."""
         try:
             yield
         except (duckdb.Error, OSError, pa.ArrowException) as exc:
             if isinstance(exc, duckdb.OutOfMemoryException) and _NO_DISK not in str(exc):
                 why = f"the join needs more memory than engine.memory_limit = {self._memory_limit} gives it"
             else:
-                why = str(exc).partition("\n")[0]  # DuckDB's advice below is about settings that are not ours
+                why = str(exc).partition("\n")[0]  # the advice below it is DuckDB's own
             raise EngineFailed(f"the in-process engine could not finish: {why}") from exc
 
 

@@ -1,7 +1,7 @@
 """What is stored, in shards: each a small picklable value that any process turns into rows of a listing.
 
-Without an inventory the shards are the roots, or parts of them where many machines list; with one they are its data
-files; a table that is not to be listed as a whole says itself what to look at. An engine only decides where the
+Without an inventory the shards are the roots, or parts of them where many machines list. With one they are its data
+files. A table that must not be listed completely names the objects to look at instead. An engine only decides where the
 shards are read. Every shard is complete or raises.
 """
 
@@ -32,37 +32,33 @@ _PARTS_PER_SHARD = 2
 _OBJECTS_PER_SHARD = 10_000
 _ASKED_AT_ONCE = 64
 _FILES_AT_ONCE = 2
-"""A data file is held in memory while it is read."""
+"""Data files read at once; each is in memory while it is read."""
 
 log = structlog.get_logger(__name__)
 
 
 class Shard(Protocol):
-    """A part of what is stored. Picklable; no two of a table's shards have an object in common."""
+    """A part of what is stored. Picklable. No two shards of a table share an object."""
 
     @property
-    def name(self) -> str:
-        """For people."""
-        ...
+    def name(self) -> str: ...
 
     def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All of it, as LISTING_SCHEMA."""
+        """All rows, as LISTING_SCHEMA."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootShard:
-    """Everything below one root, asked of storage now."""
+    """Everything below one root, listed from storage."""
 
     root: Location
 
     @property
     def name(self) -> str:
-        """The root."""
         return self.root.raw
 
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
-        """List it."""
         async with aclosing(storage.list(self.root)) as pages:
             async for page in pages:
                 yield page
@@ -76,11 +72,10 @@ class PartsShard:
 
     @property
     def name(self) -> str:
-        """How many there are, and the first of them."""
         return f"{len(self.parts)} parts from {self.parts[0].prefix} on"
 
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
-        """List one after the other; a store lists even one of them by many requests at once."""
+        """List one part after the other; a store lists each with many concurrent requests."""
         for part in self.parts:
             async with aclosing(storage.list_part(part)) as pages:
                 async for page in pages:
@@ -89,17 +84,15 @@ class PartsShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedShard:
-    """Single objects, each asked for by its address; those that are absent are left out."""
+    """Single objects, each requested by its address. Absent ones are left out."""
 
     paths: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """How many there are, and the first of them."""
         return f"{len(self.paths)} objects from {self.paths[0]} on"
 
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Look at them."""
         for start in range(0, len(self.paths), _ASKED_AT_ONCE):
             chunk = self.paths[start : start + _ASKED_AT_ONCE]
             answers = await aio.together(_row(storage, path) for path in chunk)
@@ -116,27 +109,41 @@ async def _row(storage: Storage, path: str) -> dict[str, object] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedShard:
+    """Single objects as metadata records them, by address and size. Storage is not asked."""
+
+    objects: tuple[tuple[str, int], ...]
+
+    @property
+    def name(self) -> str:
+        return f"{len(self.objects)} recorded objects"
+
+    async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:  # noqa: ARG002  # the protocol's
+        """Rows of unknown age: only what an expiring snapshot names may be deleted this way."""
+        found = [{"path": path, "size_bytes": size, "modified_at": None, "etag": None} for path, size in self.objects]
+        yield pa.RecordBatch.from_pylist(found, schema=LISTING_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryShard:
     """One data file of an inventory."""
 
     source: FileList
-    """Without its files: they would travel with every shard."""
+    """Without its files, which would be sent along with every shard."""
     file: DataFile
     roots: tuple[Location, ...]
     without: tuple[str, ...] = ()
-    """Objects that another shard asks for."""
+    """Objects that another shard requests singly."""
 
     @property
     def name(self) -> str:
-        """The data file."""
         return self.file.location.raw
 
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Fetch and decode it. Decoding runs in a thread."""
         try:
             data = await storage.read(self.file.location, self.file.size_bytes)
         except NotFound as exc:
-            raise Unreadable(self.file.location.raw, "the inventory names it and it is not there") from exc
+            raise Unreadable(self.file.location.raw, "the inventory names it, but it does not exist") from exc
         batches = rows.read(self.source, self.file, data, self.roots)
         without = pa.array(self.without, pa.string())
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
@@ -151,16 +158,16 @@ class Listing:
 
     shards: tuple[Shard, ...]
     at_once: int
-    """Shards that one process should read side by side."""
+    """Shards that one process should read concurrently."""
     inventory: str | None = None
-    """The ready list that the shards are of."""
+    """The inventory that the shards come from."""
     asked: int = 0
-    """Objects that are asked for beside it."""
+    """Objects requested singly in addition to it."""
     divided: bool = False
-    """Roots were divided into parts, which a store may yet turn out not to allow."""
+    """Whether roots were divided into parts. A store may still turn out not to support that."""
 
     def check_rows(self, count: int) -> None:
-        """An inventory without a single object of the table is of another place: an empty plan would hide that."""
+        """An inventory without a single object of the table covers another place. An empty plan would hide that."""
         if self.inventory is not None and count <= self.asked:
             raise Refused(
                 "inventory_elsewhere",
@@ -169,13 +176,13 @@ class Listing:
 
 
 def of_roots(job: OrphanJob) -> Listing:
-    """Storage itself, whatever inventory there is."""
+    """List storage itself, even if there is an inventory."""
     return Listing(shards=tuple(RootShard(root=root) for root in job.roots), at_once=_ROOTS_AT_ONCE)
 
 
 async def of_parts(job: OrphanJob, storage: Storage, wanted: int) -> Listing:
-    """Storage itself, in about so many shards of about as many parts. Nobody knows how large a part is: several make
-    shards more alike, and neighbours, which are often alike, go to different ones."""
+    """List storage itself in about this many shards of several parts each. The size of a part is unknown: several parts
+    even out the shards, and neighbouring parts, which are often of similar size, go to different shards."""
     each = math.ceil(wanted * _PARTS_PER_SHARD / len(job.roots))
     parts = [part for root in job.roots for part in await storage.parts(root, each)]
     count = min(len(parts), wanted)
@@ -185,7 +192,12 @@ async def of_parts(job: OrphanJob, storage: Storage, wanted: int) -> Listing:
 
 def _of_shortlist(shortlist: Shortlist) -> Listing:
     roots = (RootShard(root=root) for root in shortlist.roots)
-    return Listing(shards=(*roots, *_named(shortlist.objects)), at_once=_ROOTS_AT_ONCE)
+    recorded = (
+        RecordedShard(objects=shortlist.recorded[start : start + _OBJECTS_PER_SHARD])
+        for start in range(0, len(shortlist.recorded), _OBJECTS_PER_SHARD)
+    )
+    shards: tuple[Shard, ...] = (*roots, *_named(shortlist.objects), *recorded)
+    return Listing(shards=shards or (RecordedShard(objects=()),), at_once=_ROOTS_AT_ONCE)
 
 
 def _named(objects: tuple[str, ...]) -> Iterator[NamedShard]:
@@ -194,8 +206,8 @@ def _named(objects: tuple[str, ...]) -> Iterator[NamedShard]:
 
 
 async def planned(job: OrphanJob, storage: Storage, wanted: int = 1) -> Listing:
-    """What the job asks for: its shortlist or its inventory if it has one, else its roots, in `wanted` shards if
-    that is more than one."""
+    """The listing for a job: its shortlist or its inventory if it has one, else its roots, divided into `wanted` shards
+    if that is more than one."""
     if job.shortlist is not None:
         return _of_shortlist(job.shortlist)
     if job.inventory is not None:

@@ -1,13 +1,14 @@
-"""What immutable sources name, kept on disk across cycles, so that a steady cycle reads only new sources.
+"""A cache on disk of the references of immutable sources, so that a steady cycle reads only new sources.
 
-There are two kinds of files. A pack has the fingerprints of all sources of a table, which are all that most cycles
-need (see `digests`) and which take next to no time to read. The references themselves are kept, a file for each
-source, only of sources for which fingerprints were not enough.
+There are three kinds of files. A pack has the fingerprints of all sources of a table; most cycles need no more (see
+`manifest_fingerprints`), and it is fast to read. The references themselves are kept only for sources whose fingerprints
+were not enough, one file for each source. Lists of sources are kept as they are.
 
-The cache is never trusted: what a file holds counts only if it is signed with the installation's key, carries the very
-name that was asked for, was decoded by the same code, and is not less than metadata records of the source. Anything
-else is removed and read from storage again. It is never needed either: no disk, no cache, same plan. Several processes
-may share one directory, which nobody else may enter; files appear whole, and the last writer wins.
+The cache is never trusted: a file counts only if it is signed with the installation's key, carries exactly the
+requested name, was decoded by the same code, and has at least as many references as metadata records for the source.
+Any other file is removed, and its source is read from storage again. The cache is never required either: without it the
+plan is the same. Several processes may share one directory, which is closed to other users. Files appear atomically,
+and the last writer wins.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ _KEY_LENGTH = struct.Struct("<I")
 _SUFFIX = ".refs"
 
 _REFRESH_SECONDS = 3600.0
-"""How exactly recency is kept: a hit writes to the disk at most this often per entry."""
+"""How precisely the time of last use is kept: a hit updates it at most this often per entry."""
 _ABANDONED_SECONDS = 3600.0
-"""A half-written file older than this has lost its writer."""
+"""The writer of an incomplete file older than this is gone."""
 _TRIM_EVERY = 0.05
-"""Share of the limit that may be written between two looks at the total size."""
+"""Share of the limit that may be written between two checks of the total size."""
 _TRIM_TO = 0.9
 _OURS_ALONE = 0o700
 _DECODERS = ("formats", "engines", "cleanup/addresses.py", "cleanup/arrow_json.py", "ports", "model")
-"""Everything that has a say in what a source names, below the package."""
+"""All code of the package that decides what a source names."""
 
 _REFERENCES = (
     REFERENCE_SCHEMA,
@@ -67,12 +68,13 @@ PACK_SCHEMA = pa.schema(
         pa.field("inside", pa.list_(pa.bool_()), nullable=False),  # see cleanup.addresses
     ]
 )
-"""Sources with their references as the big joins see them."""
+"""Sources with the fingerprints of their references."""
 _PACKS = (PACK_SCHEMA,)
+_OBJECTS = (pa.schema([pa.field("data", pa.binary(), nullable=False)]),)
 
 
 class DigestCache:
-    """Decoded references by source, least recently used first to go. Safe to call from several threads."""
+    """Decoded references by source; the least recently used are evicted first. Thread-safe."""
 
     def __init__(self, directory: Path, *, limit_bytes: int, key: bytes) -> None:
         """`key` signs every entry; see `state.installation_key`."""
@@ -80,34 +82,43 @@ class DigestCache:
         self._signing_key = key
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._unseen_bytes = limit_bytes  # the first store looks at what is already there
+        self._unseen_bytes = limit_bytes  # the first write measures what is already there
         self._writable = True
         self._private: bool | None = None
 
     def load(self, source: ReferenceSource) -> pa.RecordBatch | None:
-        """What the source names, or None if that must be read from storage."""
+        """The references of the source, or None if they must be read from storage."""
         if not cacheable(source):
             return None
         batch = next(self._load(_key(source.cache_key), _REFERENCES), None)
         return None if batch is None or falls_short(source, batch.num_rows) else batch
 
     def store(self, source: ReferenceSource, batch: pa.RecordBatch) -> None:
-        """Remember what the source names. A full or broken disk turns the cache off and nothing else."""
+        """Keep the references of the source. A full or broken disk only switches the cache off."""
         if cacheable(source):
             self._store(_key(source.cache_key), [batch], "zstd")
 
     def load_pack(self, scope: str) -> Iterator[pa.RecordBatch]:
-        """The fingerprints that were stored under the same scope, as PACK_SCHEMA, as far as they are sound."""
+        """The valid fingerprints stored under this scope, as PACK_SCHEMA."""
         return self._load(_key(scope), _PACKS)
 
     def store_pack(self, scope: str, pack: Iterable[pa.RecordBatch]) -> None:
-        """Put these in place of what the scope had. It says all that fingerprints depend on besides their sources.
-        `pack` may read from what `load_pack` gives."""
+        """Replace the fingerprints of the scope. The scope names everything that fingerprints depend on besides their
+        sources. `pack` may read lazily from what `load_pack` returned."""
         self._store(_key(scope), pack, None)
 
     def remove_pack(self, scope: str) -> None:
-        """What the scope had is not to be used again."""
+        """Delete the fingerprints of the scope."""
         _remove(self._path(_key(scope)))
+
+    def load_object(self, address: str) -> bytes | None:
+        """A whole object that never changes, as it was stored."""
+        batch = next(self._load(_key(f"object {address}"), _OBJECTS), None)
+        return None if batch is None or batch.num_rows != 1 else batch.column("data")[0].as_py()
+
+    def store_object(self, address: str, data: bytes) -> None:
+        """Its address alone vouches for it, so it must have a name that is given once."""
+        self._store(_key(f"object {address}"), [pa.RecordBatch.from_pylist([{"data": data}], _OBJECTS[0])], None)
 
     def _load(self, key: bytes, schemas: tuple[pa.Schema, ...]) -> Iterator[pa.RecordBatch]:
         path = self._path(key)
@@ -140,7 +151,8 @@ class DigestCache:
             _log.warning("cache_off", directory=str(self._directory), why=str(exc))
 
     def _is_ours_alone(self) -> bool:
-        """May nobody else write here? A directory of ours is closed to others; one of somebody else is not used."""
+        """Make sure that nobody else can write here: our own directory is closed to others, and one that belongs to
+        another user is not used."""
         if self._private is None:
             found = self._directory.lstat()
             self._private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
@@ -183,7 +195,8 @@ class DigestCache:
         return self._directory / name[:2] / f"{name}{_SUFFIX}"
 
     def _write(self, path: Path, entries: Iterable[bytes]) -> int:
-        """Whole or not at all, whoever else writes the same file. Returns how much; nothing if it is too much."""
+        """Write the file atomically, also when others write the same one. Returns its size; 0 if it is too large to
+        keep."""
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
         written = 0
@@ -205,7 +218,7 @@ class DigestCache:
         try:
             os.utime(path)
         except OSError:
-            return  # a neighbour trimmed it, or the disk is read-only: recency is only a hint
+            return  # another process evicted it, or the disk is read-only: the time of last use is only a hint
 
     def _trim_after(self, written: int) -> None:
         with self._lock:
@@ -232,7 +245,7 @@ class DigestCache:
             try:
                 found = path.stat()
             except FileNotFoundError:
-                continue  # a neighbour was faster
+                continue  # another process was faster
             if path.suffix == _SUFFIX:
                 yield found.st_mtime, found.st_size, path
             elif time.time() - found.st_mtime > _ABANDONED_SECONDS:
@@ -240,29 +253,29 @@ class DigestCache:
 
 
 def cacheable(source: ReferenceSource) -> bool:
-    """Without a recorded length a name alone would have to vouch for the content."""
+    """Only sources with a recorded length are cached: a name alone does not prove the content."""
     return source.size_bytes is not None
 
 
 def falls_short(source: ReferenceSource, references: int) -> bool:
-    """Are these fewer references than metadata says that the source has?"""
+    """Are these fewer references than metadata records for the source?"""
     return source.at_least is not None and references < source.at_least
 
 
 def _remove(path: Path) -> None:
-    """A directory that may only be read keeps what it has: damage is found out again, and the plan needs none of it."""
+    """A read-only directory keeps damaged files: they are detected again each time, and no plan needs them."""
     with suppress(OSError):
         path.unlink()
 
 
 def _key(text: str) -> bytes:
-    """Other code may decode another way, so each has entries of its own."""
+    """Other code may decode differently, so each version has its own entries."""
     return f"{__version__}|{_decoders()}|{text}".encode()
 
 
 @functools.cache
 def _decoders() -> str:
-    """A digest of the code that decodes, as it stands on disk: a version number does not see a change in place."""
+    """A digest of the decoding code as it is on disk: a version number would miss a change in place."""
     top = Path(lakesweep.__file__).parent
     found = hashlib.sha256(f"{pa.__version__} {fastavro.__version__}".encode())
     for part in _DECODERS:
@@ -275,7 +288,7 @@ def _decoders() -> str:
 
 
 def _next_entry(file: io.RawIOBase, size: int) -> bytes:
-    """The next entry of a file of this size. ValueError if it cannot be whole."""
+    """Read the next entry of a file of this size. ValueError if it is truncated."""
     head = file.read(_ENTRY_LENGTH.size) or b""
     (length,) = _ENTRY_LENGTH.unpack(head) if len(head) == _ENTRY_LENGTH.size else (size,)
     if length > size - file.tell():

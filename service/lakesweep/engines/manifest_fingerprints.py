@@ -1,10 +1,10 @@
-"""Fingerprints of sources in place of their references, wherever a plan would look at nothing else.
+"""Use fingerprints instead of references wherever a plan compares nothing else.
 
-The joins that keep files compare fingerprints anyway, so for them a source's digest is as good as its references:
-it takes a tenth of the room, and where an earlier cycle has left it in the cache, the source need not be read. It may
-not stand in where exact addresses decide: for a source of the expired side, for one that may spell an address the
-format has released, for references that guard names elsewhere, and for live files outside the roots, which are
-counted by address. Those are used in full, as are sources of which something turns out to be missing.
+The joins that keep files compare fingerprints anyway, so for them a source's fingerprints are as good as its
+references. They take a tenth of the space, and if an earlier cycle left them in the cache, the source need not be read.
+They do not replace references where exact addresses decide: for a source of the expired side, for one that may name an
+address the format has released, for references that guard names elsewhere, and for live files outside the roots, which
+are counted by address. Those are read completely, as are sources with missing files.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ STAND_IN_SCHEMA = pa.schema(
         pa.field("source", pa.int32(), nullable=False),  # the place of its source in the list of all
     ]
 )
-"""What stands in for references."""
+"""Fingerprints that stand in for references."""
 
 _HASHED_AT_ONCE = 65_536
-"""Rows that wait to be hashed together: DuckDB takes a millisecond for any number, a source has a thousand."""
+"""Rows hashed together: one call takes DuckDB a millisecond for any number of rows, and a source has about a
+thousand."""
 _SAVED_AT_ONCE = 32 * 1024 * 1024
-"""Bytes of new digests that wait to be saved: of more than three million references."""
+"""Bytes of new fingerprints that may wait to be saved: those of more than three million references."""
 _PACKED_AT_ONCE = 1024 * 1024
 
 _NOTHING = pa.RecordBatch.from_pylist([], schema=STAND_IN_SCHEMA)
 
 
 class Ready(NamedTuple):
-    """What can be handed on now."""
+    """What is ready to be joined."""
 
     in_full: pa.RecordBatch | None = None
-    """References of a source that nothing can stand in for, as PLACED_SCHEMA."""
+    """References of a source that need their addresses, as PLACED_SCHEMA."""
     stand_ins: pa.RecordBatch = _NOTHING
-    """Of any number of sources, as STAND_IN_SCHEMA."""
+    """Fingerprints of any number of sources, as STAND_IN_SCHEMA."""
 
 
 class Digests:
-    """The digests of one plan. Call `stored` and use it up, `rest`, `add` what was read, also from several threads,
-    `flush` and `save`."""
+    """The fingerprints of one plan. Call `stored` and consume it, then `rest`, `add` for each source read (from any
+    thread), `flush` and `save`."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Digests:
         self._scope = "|".join([self._fingerprints.identity, match_by, *guarded, *places])
         self._released = frozenset(released.to_pylist())
         self._known: set[str] = set()
-        """Cache keys of sources that are stood in for."""
+        """Cache keys of sources that fingerprints stand in for."""
         self._lock = threading.RLock()
         self._waiting: list[tuple[ReferenceSource, pa.RecordBatch]] = []
         self._rows = 0
@@ -81,7 +82,7 @@ class Digests:
         self._new_bytes = 0
 
     def stored(self) -> Iterator[pa.RecordBatch]:
-        """What the cache has to stand in, as STAND_IN_SCHEMA."""
+        """The fingerprints in the cache, as STAND_IN_SCHEMA."""
         if self._cache is None:
             return
         wanted = {source.cache_key: (source, number) for source, number in self._numbers.items() if _storable(source)}
@@ -106,7 +107,7 @@ class Digests:
         return [source for source in self._numbers if not source.retained or source.cache_key not in self._known]
 
     def add(self, source: ReferenceSource, placed: pa.RecordBatch) -> Ready:
-        """Take what a source names, made ready for the join."""
+        """Add the references of a source, prepared for the join."""
         if not source.retained or placed.column("guarded_name").null_count < placed.num_rows:
             return Ready(placed)
         if pc.any(placed.column("outside")).as_py():
@@ -122,12 +123,12 @@ class Digests:
         return Ready(stand_ins=self._hashed(waiting))
 
     def flush(self) -> pa.RecordBatch:
-        """What stands in for the last sources that were added."""
+        """The fingerprints of the last sources that were added."""
         waiting, self._waiting = self._waiting, []
         return self._hashed(waiting) if waiting else _NOTHING
 
     def save(self) -> None:
-        """Leave what is new to the next cycle, and of what was there what is still of use."""
+        """Save new fingerprints for the next cycle, together with the old ones that are still of use."""
         with self._lock:
             new, self._new, self._new_bytes = self._new, [], 0
             if not new or self._cache is None:
@@ -140,7 +141,7 @@ class Digests:
             self._cache.store_pack(self._scope, _larger(chain(new, left)))
 
     def forget(self) -> None:
-        """Let the next cycle read everything again."""
+        """Drop the cache entry, so that the next cycle reads everything again."""
         if self._cache is not None:
             self._cache.remove_pack(self._scope)
 
@@ -165,7 +166,7 @@ def _storable(source: ReferenceSource) -> bool:
 
 
 def _stand_ins(pack: pa.RecordBatch, numbers: pa.Array) -> pa.RecordBatch:
-    """The rows of a pack's sources, of which these are the numbers; those of sources without one are left out."""
+    """The rows of a pack with the given number for each source; sources without a number are left out."""
     prints = pack.column("prints")
     of_rows = numbers.take(pc.list_parent_indices(prints))
     columns = [prints.flatten(), pack.column("inside").flatten(), of_rows]
@@ -174,7 +175,7 @@ def _stand_ins(pack: pa.RecordBatch, numbers: pa.Array) -> pa.RecordBatch:
 
 
 def _larger(packs: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same in fewer pieces: many cycles add a single source each."""
+    """The same rows in fewer batches: many cycles add a single source each."""
     held: list[pa.RecordBatch] = []
     for pack in packs:
         held.append(pack)

@@ -3,8 +3,8 @@
 -- and streams the results of the others.
 --
 -- Relations an engine provides
---   inventory(path, match_key, size_bytes, modified_at, etag)
---       every listed object; no column but the last two is null
+--   inventory(path, match_key, print, size_bytes, modified_at, etag)
+--       every listed object, with the fingerprint of its match key; no column but the last two is null
 --   refs(role, address, bare, match_key, inside, outside, guarded_name)
 --       every reference, see cleanup.addresses; exactly one of address and bare is null
 --   judged(path, size_bytes, modified_at, etag, verdict, kind, reason, stage)
@@ -53,7 +53,7 @@ SELECT
     u.etag,
     a.address IS NOT NULL OR b.bare IS NOT NULL AS expired,
     e.guarded_name IS NOT NULL AS elsewhere
-FROM (SELECT i.* FROM inventory i ANTI JOIN prints p ON p.print = fingerprint(i.match_key)) u
+FROM (SELECT i.* FROM inventory i ANTI JOIN prints p ON p.print = i.print) u
 LEFT JOIN (SELECT DISTINCT address FROM refs WHERE role = 'expired') a ON a.address = u.path
 LEFT JOIN (SELECT DISTINCT bare FROM refs WHERE role = 'expired') b ON b.bare = u.match_key
 LEFT JOIN (SELECT DISTINCT guarded_name FROM held WHERE guarded_name IS NOT NULL) e
@@ -70,7 +70,7 @@ FROM prints
 -- name: lost
 SELECT p.print
 FROM prints p
-ANTI JOIN inventory i ON fingerprint(i.match_key) = p.print
+ANTI JOIN inventory i ON i.print = p.print
 WHERE p.inside
 
 -- name: suspects
@@ -119,6 +119,23 @@ FROM (
     ) f
     GROUP BY match_key
 ) h
+
+-- name: unverified_shown
+SELECT path
+FROM (
+    SELECT min(path) AS path
+    FROM (
+        SELECT match_key, path FROM held WHERE outside
+        UNION ALL
+        SELECT r.match_key, r.address AS path
+        FROM refs r
+        ANTI JOIN released a ON a.address = r.address
+        WHERE r.role = 'counted' AND r.outside
+    ) f
+    GROUP BY match_key
+) h
+ORDER BY path
+LIMIT :missing_shown
 
 -- name: tallies
 SELECT verdict, kind, reason, count(*) AS files, coalesce(sum(size_bytes), 0) AS bytes

@@ -1,8 +1,8 @@
 """The reference phase of the in-process engine: everything that names files, ready for the join.
 
-What metadata names directly is spilled with its full addresses; sources are stood in for by their fingerprints where
-that is enough (see `digests`), and need not be read where the cache has these. When something turns out not to be
-stored, the sources concerned are read in full after all, so that it has a name.
+What metadata names directly is spilled with its full addresses. For sources their fingerprints are used where that is
+enough (see `manifest_fingerprints`), and a source whose fingerprints are in the cache is not read. When a live file
+turns out to be missing, its sources are read completely after all, so that the plan can name it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReferencePhase:
     cache: DigestCache | None
     threads: Executor
     skipped: int = field(init=False, default=0)
-    """How much of the expired side had to be left out."""
+    """The number of expired sources that could not be read."""
     _place: Use[pa.RecordBatch] = field(init=False)
     _digests: Digests | None = field(init=False, default=None)
 
@@ -51,7 +51,6 @@ class ReferencePhase:
         self._place = common.placing(self.job.layout.match_by, self.job.roots)
 
     async def read(self) -> None:
-        """Everything, in full or as fingerprints."""
         async with (
             Spill(self.work.refs, PLACED_SCHEMA, self.threads) as spill,
             Spill(self.work.stand_ins, STAND_IN_SCHEMA, self.threads) as standing,
@@ -65,16 +64,16 @@ class ReferencePhase:
                 await self._in_thread(digests.save)
 
     async def recall(self, numbers: Sequence[int]) -> None:
-        """Read these sources in full, although their fingerprints were enough up to now."""
+        """Read these sources completely, although their fingerprints were enough so far."""
         async with Spill(self.work.recalled, PLACED_SCHEMA, self.threads) as spill:
             sources = [self.references.sources[number] for number in numbers]
             async with aclosing(self.reader.read(sources, self._place)) as found:
                 async for _, placed in found:
-                    if placed is not None:  # it always is: only retained sources are stood in for
+                    if placed is not None:  # always true: fingerprints stand in for retained sources only
                         await spill.add(placed)
 
     async def invalidate_and_fail(self) -> NoReturn:
-        """What was recalled does not say what its fingerprints said: no word of this plan can be relied on."""
+        """The references read again do not match their fingerprints, so this plan cannot be trusted."""
         if self._digests is not None:
             await self._in_thread(self._digests.forget)
         raise EngineFailed(
@@ -82,7 +81,7 @@ class ReferencePhase:
         )
 
     async def _named_directly(self, spill: Spill) -> pa.Array:
-        """What metadata names. Returns the match keys of what it releases."""
+        """Add what metadata names directly. Returns the match keys of what it releases."""
         released = [pa.array([], pa.string())]
         match_by, roots = self.job.layout.match_by, self.job.roots
         for role, paths, tolerated in common.named_directly(self.references):
@@ -99,13 +98,13 @@ class ReferencePhase:
         return pa.concat_arrays(released)
 
     async def _stored(self, standing: Spill, digests: Digests) -> None:
-        """Fingerprints of the sources that the cache knows."""
+        """Add the fingerprints of the sources in the cache."""
         packs = digests.stored()
         while (rows := await self._in_thread(partial(next, packs, None))) is not None:
             await standing.add(rows)
 
     async def _rest(self, spill: Spill, standing: Spill, digests: Digests) -> None:
-        """The other sources, decoded."""
+        """Read and decode the other sources."""
 
         def use(source: ReferenceSource, batch: pa.RecordBatch) -> Ready:
             return digests.add(source, self._place(source, batch))
@@ -130,5 +129,5 @@ class ReferencePhase:
 
 
 def _in_full(ready: Ready) -> bool:
-    """Of other sources the cache keeps the digests."""
+    """References go into the cache only where fingerprints are not enough."""
     return ready.in_full is not None

@@ -1,9 +1,9 @@
-"""The engines there are, and which one plans a table: by setting, or by the table's size."""
+"""The list of engines, and which one plans a table: by setting, or by the table's size."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.spark import startup
-from lakesweep.engines.spark.backends import SparkConfig
+from lakesweep.engines.spark.backends import SCRATCH, SparkConfig
 from lakesweep.engines.table_size import Estimate
-from lakesweep.model.errors import SettingsError
+from lakesweep.model.errors import EngineFailed, SettingsError
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import Decode
@@ -41,12 +41,12 @@ def open_inprocess(
     cache_scope: str = "",
     cache_key: bytes | None = None,
 ) -> InProcessEngine:
-    """The engine inside this process. Stores that may give one address to different objects (two endpoints, two
-    tenants) need different cache scopes. Without a key to sign it with there is no cache."""
+    """The in-process engine. Stores in which one address may name different objects (two endpoints, two tenants) need
+    different cache scopes. Without a signing key there is no cache."""
     return InProcessEngine(
         storage=storage,
         decoder=decoder,
-        cache=_cache(data_dir, cache_scope, cache_key),
+        cache=open_cache(data_dir, cache_scope, cache_key),
         scratch_dir=data_dir / "scratch",
         memory_limit=memory_limit,
     )
@@ -59,11 +59,16 @@ def open_spark(
     decoder: Callable[[FormatName], Decode],
     data_dir: Path,
     config: SparkConfig,
+    scratch_spec: StorageSpec | None = None,
+    discard: Callable[[Sequence[str]], Awaitable[None]] | None = None,
     cache_scope: str = "",
     cache_key: bytes | None = None,
 ) -> SparkEngine:
-    """The engine on Spark. `spec` is how executors open the stores that `storage` reads here."""
+    """The Spark engine. With `spec` executors open the stores that `storage` reads here. A scratch location in a store
+    that Lakesweep supports needs `scratch_spec` to open it, and `discard`, which removes objects of it and no
+    others."""
     from lakesweep.engines.spark.engine import SparkEngine  # noqa: PLC0415 - few tables need it
+    from lakesweep.engines.spark.scratch import choose as choose_scratch  # noqa: PLC0415 - likewise
     from lakesweep.engines.spark.session import shared_runtime  # noqa: PLC0415 - likewise
 
     return SparkEngine(
@@ -71,19 +76,30 @@ def open_spark(
         storage=storage,
         open_storage=partial(open_storage, spec),
         decoder=decoder,
-        cache=_cache(data_dir, cache_scope, cache_key),
-        scratch_dir=Path(config.scratch) if config.scratch else data_dir / "scratch",
+        cache=open_cache(data_dir, cache_scope, cache_key),
+        scratch=choose_scratch(config, data_dir / "scratch", scratch_spec, discard),
     )
 
 
-def spark_config(master: str, remote: str | None, conf: Mapping[str, str]) -> SparkConfig:
-    """The settings as a value that is compared: equal ones share a session."""
-    return SparkConfig(master=master, remote=remote, conf=tuple(sorted(conf.items())))
+def spark_config(master: str, remote: str | None, conf: Mapping[str, str], scratch: str | None = None) -> SparkConfig:
+    """The settings as a comparable value: equal ones share a session."""
+    return SparkConfig(
+        master=master, remote=remote, conf=tuple(sorted(conf.items())), scratch=scratch or conf.get(SCRATCH)
+    )
 
 
 def available(config: SparkConfig) -> tuple[str, ...]:
-    """The engines that `auto` may take here. One that was asked for by name says itself why it cannot start."""
+    """The engines that `auto` may use here. One that is configured by name reports itself why it cannot start."""
     return ALL if config.remote or startup.find_java() else (INPROCESS,)
+
+
+def why_no_java() -> str | None:
+    """Why Spark could not start on this machine; None if it could."""
+    try:
+        startup.check_java()
+    except EngineFailed as exc:
+        return str(exc)
+    return None
 
 
 def choose(
@@ -97,7 +113,8 @@ def choose(
     return EngineChoice(kind=kind, why=f'engine.kind = "{kind}"')
 
 
-def _cache(data_dir: Path, scope: str, key: bytes | None) -> DigestCache | None:
+def open_cache(data_dir: Path, scope: str, key: bytes | None) -> DigestCache | None:
+    """What engines with the same scope use. Without a key to sign it with there is none."""
     if key is None:
         return None
     name = hashlib.sha256(scope.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""A directory for one plan's intermediate files, gone when the plan is made, whatever happens.
+"""A directory for one plan's intermediate files, removed when the plan is done, whatever happens.
 
-A process that is killed leaves its directory behind. Whoever makes the next one finds it by its lock, which died
-with the process, and removes it.
+A killed process leaves its directory behind. The next process to create one finds it by its lock, which died with its
+owner, and removes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _make(directory: Path) -> TextIO:
     directory.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(directory.parent)
     lock = directory.with_suffix(_LOCK).open("x")
-    # The lock comes before the directory: no directory is ever seen without its living owner.
+    # The lock comes before the directory: no directory exists without a live owner's lock.
     fcntl.flock(lock, fcntl.LOCK_EX)
     directory.mkdir()
     return lock
@@ -48,7 +48,7 @@ def _remove(directory: Path, lock: TextIO) -> None:
 
 def _remove_abandoned(parent: Path) -> None:
     for path in parent.glob(f"{_PREFIX}*{_LOCK}"):
-        # An OSError here is a lock that is held, or a neighbour that was faster.
+        # An OSError here means that the lock is held, or that another process was faster.
         with suppress(OSError), path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path.with_suffix(""), ignore_errors=True)

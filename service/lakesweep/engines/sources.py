@@ -19,27 +19,28 @@ import pyarrow as pa
 import structlog
 
 from lakesweep.engines.common import naming
-from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_cache import DigestCache, cacheable
 from lakesweep.model.errors import Indeterminate, StorageError, Unreadable
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import Decode, ReferenceSource
 from lakesweep.ports.storage import Storage
+from lakesweep.telemetry import requests
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Use = Callable[[ReferenceSource, pa.RecordBatch], T]
-"""What is made of a decoded source, off the event loop."""
+"""A function that processes a decoded source, off the event loop."""
 LookedUp = tuple[list[tuple[ReferenceSource, T | None]], list[ReferenceSource]]
-"""Which sources the cache knows, with what was made of them, and which it does not."""
+"""Sources in the cache with their processed references, and sources that are not in it."""
 
 _CACHE_CHUNK = 64
-"""Sources looked up in one go: a hit costs less than handing it to a thread."""
+"""Sources looked up in one thread call: a hit costs less than the call."""
 _CHUNKS_AHEAD = 2
 _IN_FLIGHT_BYTES = 64 * 1024 * 1024
 """Source bytes being fetched or decoded at a time; a larger source is read alone."""
 _UNKNOWN_SIZE = 8 * 1024 * 1024
-"""What a source without a recorded length counts for: the usual target size of a manifest."""
+"""The assumed size of a source without a recorded length: the usual target size of a manifest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,8 @@ class SourceReader:
     async def read(
         self, sources: Sequence[ReferenceSource], use: Use[T], *, keep: Callable[[T], bool] = lambda _: True
     ) -> AsyncGenerator[tuple[ReferenceSource, T | None]]:
-        """Each source with what `use` made of it, in no particular order; None where it had to be skipped. What was
-        fetched goes into the cache if `keep` says so of what was made of it."""
+        """Each source with the result of `use`, in no particular order; None for a skipped one. Fetched sources go into
+        the cache if `keep` accepts the result."""
         waiting = deque(sources)
         if self.cache is not None:
             waiting.clear()
@@ -80,7 +81,7 @@ class SourceReader:
     async def references(
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncGenerator[tuple[ReferenceSource, pa.RecordBatch]]:
-        """The rows of some sources that keep or free files, as they are. One that had to be skipped is left out."""
+        """The rows of some sources that keep or free files, unchanged. Skipped sources are left out."""
         async with aclosing(self.read(sources, naming)) as found:
             async for source, batch in found:
                 if batch is not None:
@@ -103,12 +104,14 @@ class SourceReader:
 
     async def _fetch(self, source: ReferenceSource, decode: Callable[[ReferenceSource, bytes], T | None]) -> T | None:
         try:
-            # Where entries are counted too, the length may be the one that its writer got wrong: the decoder judges.
+            # If the number of entries is recorded too, a wrong length may be the writer's mistake: the decoder decides.
             most = source.size_bytes if source.entries is None else None
             data = await self.storage.read(source.location, most)
         except StorageError as exc:
             _check_skippable(source, exc)
             return None
+        if self.cache is not None and cacheable(source):
+            requests.read_once(len(data))
         return await self._in_thread(decode, source, data)
 
     def _decode(self, use: Use[T], keep: Callable[[T], bool], source: ReferenceSource, data: bytes) -> T | None:
@@ -125,7 +128,7 @@ class SourceReader:
     async def _look_up_all(
         self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]
     ) -> AsyncGenerator[LookedUp[T], None]:
-        """All sources chunk by chunk, some chunks ahead of whoever consumes them."""
+        """All sources chunk by chunk, some chunks ahead of the consumer."""
         ahead: deque[asyncio.Future[LookedUp[T]]] = deque()
         try:
             for first in range(0, len(sources), _CACHE_CHUNK):
@@ -141,7 +144,7 @@ class SourceReader:
             await asyncio.gather(*ahead, return_exceptions=True)
 
     def _look_up(self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]) -> LookedUp[T]:
-        """Which of these sources the cache knows, and which it does not."""
+        """Split sources into those in the cache and those that are not."""
         hits: list[tuple[ReferenceSource, T | None]] = []
         misses = []
         for source in sources:
@@ -165,7 +168,7 @@ def _weight(source: ReferenceSource) -> int:
 
 
 def _check_skippable(source: ReferenceSource, error: StorageError | Indeterminate) -> None:
-    """Raise unless the source is one that nothing retained needs."""
+    """Raise if anything retained needs the source."""
     if source.retained:
         if isinstance(error, Unreadable) and error.address == source.location.raw:
             raise error

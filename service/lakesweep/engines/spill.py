@@ -1,4 +1,4 @@
-"""Arrow batches from the event loop to a Parquet file, written by a thread while the next ones arrive.
+"""Write Arrow batches from the event loop to a Parquet file, in a thread, while the next ones arrive.
 
 Memory stays bounded: one chunk is being filled, one may wait and one is being written; `add` waits otherwise.
 """
@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 CHUNK_ROWS = 131_072
-"""From how many rows on a chunk is written, as one row group."""
+"""A chunk with at least this many rows is written, as one row group."""
 
 _FEW_TEXTS = ("role", "verdict", "kind", "reason")
 
 
 class Spill:
-    """One file being filled. Several tasks may `add`; the file is complete when the block is left cleanly."""
+    """A file being written. Several tasks may `add`; the file is complete when the block ends without an error."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Spill:
         self._writing: asyncio.Future[None] | None = None
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; wait for the disk when it lags behind."""
+        """Add a batch; waits if the disk lags behind."""
         self._held.append(batch)
         self._rows += batch.num_rows
         if self._rows >= CHUNK_ROWS:
@@ -77,9 +77,9 @@ class Spill:
             self._writer.write_batch(chunk, row_group_size=chunk.num_rows)
 
 
-def scratch_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def scratch_writer(path: Path, schema: pa.Schema, *, checked: bool = False) -> pq.ParquetWriter:
     """A Parquet writer for files that are read once or twice: what neighbours share is left out of addresses, and
-    nothing is compressed, which would take longer than writing and reading the rest."""
+    nothing is compressed, which would take longer than writing and reading the rest. `checked` adds checksums."""
     addresses = [name for name in ("path", "address") if name in schema.names]
     return pq.ParquetWriter(
         path,
@@ -87,5 +87,6 @@ def scratch_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         compression="none",
         use_dictionary=[name for name in _FEW_TEXTS if name in schema.names],
         column_encoding=dict.fromkeys(addresses, "DELTA_BYTE_ARRAY"),
-        write_statistics=False,
+        write_statistics=["role"] if "role" in schema.names else False,
+        write_page_checksum=checked,
     )

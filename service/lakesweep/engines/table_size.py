@@ -1,7 +1,7 @@
-"""How many files a table has, before anybody looks: from its metadata and from earlier runs. Pure.
+"""Estimate how many files a table has before it is listed: from its metadata and from earlier runs. Pure.
 
-Metadata counts live files only, and some tables keep no count; a run has listed everything, garbage included, but
-some time ago. The larger of the two is taken: too small an engine for a table is worse than too large a one.
+Metadata counts live files only, and some tables keep no count; a run has listed everything, garbage included, but some
+time ago. The larger number wins: an engine that is too small for a table is worse than one that is too large.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from lakesweep.model import run_document
 from lakesweep.ports.table import TableState
 
 RUNS_LOOKED_AT = 5
-"""A run that failed before it had listed says nothing; one of so many before it may."""
+"""How many runs to look back: one that failed before it listed has no number, but an older one may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number of files and who says so."""
+    """A number of files and where it comes from."""
 
     files: int
     source: str
@@ -28,8 +28,8 @@ class Estimate:
 
 
 def estimate(state: TableState, runs: Iterable[run_document.Run]) -> Estimate | None:
-    """The larger of what the metadata and the newest run that listed the table say. `runs` are documents of runs,
-    newest first."""
+    """The larger number of the metadata and of the newest run that listed the table. `runs` are run documents, newest
+    first."""
     said = [_by_metadata(state), _by_last_run(runs)]
     return max((one for one in said if one is not None), key=lambda one: one.files, default=None)
 

@@ -7,7 +7,7 @@ order the whole read gives up, and the caller lets the reference reader judge; n
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsString, PyBytes_Size
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -314,8 +314,8 @@ cdef Memory _memory(Space *space):
 cdef int _point(Part *part, bytes data, int64_t rows) except -1:
     if data is None:
         raise TypeError("a block is bytes")
-    part.cursor.at = <const uint8_t *>PyBytes_AS_STRING(data)
-    part.cursor.end = part.cursor.at + PyBytes_GET_SIZE(data)
+    part.cursor.at = <const uint8_t *>PyBytes_AsString(data)
+    part.cursor.end = part.cursor.at + PyBytes_Size(data)
     part.rows = rows
     return 0
 
@@ -408,8 +408,8 @@ cdef class Block:
 
 def read_long(bytes data not None, Py_ssize_t position):
     """A zig-zag varint, and where it ends."""
-    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AsString(data)
+    cdef Py_ssize_t size = PyBytes_Size(data)
     cdef Cursor cursor
     cursor.at, cursor.end = begin + min(max(position, 0), size), begin + size
     value = _checked_number(&cursor)
@@ -418,15 +418,15 @@ def read_long(bytes data not None, Py_ssize_t position):
 
 def step(bytes data not None, Py_ssize_t position, bytes sync not None):
     """Every block from a position to the end of the data; ContainerError unless all of them are in order."""
-    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
-    cdef const char *marker = PyBytes_AS_STRING(sync)
+    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AsString(data)
+    cdef const char *marker = PyBytes_AsString(sync)
     cdef Cursor cursor
     cdef Block block
     cdef int64_t rows, size
     cdef list found = []
-    if PyBytes_GET_SIZE(sync) != SYNC_BYTES or not 0 <= position <= PyBytes_GET_SIZE(data):
+    if PyBytes_Size(sync) != SYNC_BYTES or not 0 <= position <= PyBytes_Size(data):
         raise ContainerError("the header is cut off")
-    cursor.at, cursor.end = begin + position, begin + PyBytes_GET_SIZE(data)
+    cursor.at, cursor.end = begin + position, begin + PyBytes_Size(data)
     while cursor.at < cursor.end:
         rows = _checked_number(&cursor)
         size = _checked_number(&cursor)

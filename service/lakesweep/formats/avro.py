@@ -1,9 +1,9 @@
 """Avro object containers: framing, codecs, and the guard against short reads.
 
-A container cut at a block end, or read by a decoder that ignores damage, gives fewer rows without any error,
-and a row that is not seen is a live file that gets deleted. So every read starts with a walk over the block
-headers that checks each sync marker and the exact end and adds up the rows; whoever decodes then compares.
-What the walk cannot see (a cut exactly behind a block) the caller catches with the recorded length and count.
+A container cut at a block end, or read by a decoder that ignores damage, gives fewer rows without any error, and a row
+that is not seen is a live file that gets deleted. So every read starts with a walk over the block headers that checks
+each sync marker and the exact end and adds up the rows; whoever decodes then compares. What the walk cannot see (a file
+truncated exactly after a block) the caller catches with the recorded length and count.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import cramjam
 import fastavro
 import pyarrow as pa
 
-from lakesweep.formats import _avro, bounds
-from lakesweep.formats._avro import Block, read_long
+from lakesweep.formats import avro_bytes, bounds
+from lakesweep.formats.avro_bytes import Block, read_long, step
 from lakesweep.formats.avro_columns import Path, Program, check_no_empty_items, compiled
 from lakesweep.formats.avro_schema import check_schema
 from lakesweep.formats.inflate import inflate as inflate_block
 from lakesweep.formats.inflate import parse_json
 
-ContainerError = _avro.ContainerError
+ContainerError = avro_bytes.ContainerError
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _BLOCK_BYTES = 64_000
@@ -56,12 +56,11 @@ class Container:
 
     @property
     def rows(self) -> int:
-        """How many rows the block headers claim."""
         return sum(block.rows for block in self.blocks)
 
 
 def walk(data: bytes) -> Container:
-    """Read the header and step over every block; raise ContainerError unless all of it is in order."""
+    """Read the header and step over every block; raise ContainerError unless all of it is valid."""
     if data[:4] != MAGIC:
         raise ContainerError("not an Avro container")
     metadata, position = _read_metadata(data, 4)
@@ -71,7 +70,7 @@ def walk(data: bytes) -> Container:
         raise ContainerError("the header is truncated")
     if len(metadata["avro.schema"]) > _LARGEST_SCHEMA:
         raise ContainerError("its schema is too large")
-    blocks = tuple(_avro.step(data, position, sync))
+    blocks = tuple(step(data, position, sync))
     schema = _parsed(metadata["avro.schema"])
     codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
     return Container(schema=schema, metadata=metadata, codec=codec, sync=sync, body=position, blocks=blocks)
@@ -104,7 +103,7 @@ def decode_rows(blocks: Sequence[bytes], schema: Any, promised: int, wanted: Any
     if promised > _ROWS_AT_LEAST + sum(map(len, blocks)) // _BYTES_PER_ROW:
         raise ContainerError(f"the block headers claim {promised} rows, too many to be rows of metadata")
     framed = b"".join([_long(promised) if promised else b"", *blocks, _long(0)])
-    if promised > len(framed):  # a row without any bytes is none, and there is no end to them
+    if promised > len(framed):  # rows without any bytes could be repeated without end
         raise ContainerError(f"the block headers claim {promised} rows, more than there are bytes")
     stream = io.BytesIO(framed)
     written = {"type": "array", "items": schema}
@@ -149,7 +148,7 @@ def read_columns(data: bytes, columns: Mapping[str, Sequence[str]]) -> pa.Table:
 
 
 def read_fast(data: bytes, container: Container, program: Program | None) -> dict[str, pa.Array] | None:
-    """The columns of a program. None where there is none, or where anything is out of order: fastavro then judges."""
+    """The columns of a program. None if there is none, or if anything is invalid: then fastavro decides."""
     return None if program is None else program.read(inflated(data, container))
 
 

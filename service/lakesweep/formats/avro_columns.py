@@ -1,9 +1,9 @@
 """Some columns of Avro rows, fast: a writer's schema becomes a program that skips everything else.
 
-The program runs in `_avro`, which checks every byte it steps over and gives up at the first that is out of order. What
-it gives up on, and every schema that is not compiled here, is left to fastavro; so nothing here may guess: a type is
-compiled only where both readers give the same values. What is skipped is checked for its structure alone, as fastavro
-does for fields that it skips: whether a string that nobody asked for is UTF-8 is not looked at.
+The program runs in `_avro`, which checks every byte it steps over and gives up at the first invalid one. What it gives
+up on, and every schema that is not compiled here, is left to fastavro; so nothing here may guess: a type is compiled
+only where both readers give the same values. What is skipped is checked for its structure alone, as fastavro does for
+fields that it skips: whether a string that nobody asked for is UTF-8 is not looked at.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakesweep.formats import _avro
-from lakesweep.formats._avro import Kind, Op
+from lakesweep.formats.avro_bytes import ContainerError, Kind, Op, Reader
 
 Path = tuple[str, ...]
 """Where a field is: its name and those of the records around it, outermost first."""
@@ -73,7 +72,7 @@ class Program:
 
         Some blocks at a time: what was just uncompressed is still near the processor, and its memory is used again.
         """
-        reader = _avro.Reader(self.code, self.kinds)
+        reader = Reader(self.code, self.kinds)
         at_hand: list[bytes] = []
         rows: list[int] = []
         size = 0
@@ -154,7 +153,7 @@ class _Compiler:
                 raise _NotCompiledError
 
     def _loop(self, begin: Sequence[int | str], item: Any, *, is_map: bool = False) -> None:
-        """Code for the items of an array or of a map. As many items without any bytes could be there as one likes."""
+        """Code for the items of an array or of a map. Items without any bytes could be repeated without end."""
         self.code += [*begin, 0]
         body = len(self.code)
         if is_map:
@@ -183,7 +182,6 @@ class _Compiler:
             self.code[end] = len(self.code)
 
     def _take(self, schema: Any, name: str) -> None:
-        """Code for a value of a column."""
         if name in self.columns:
             raise _NotCompiledError
         match schema:
@@ -219,12 +217,12 @@ class _Compiler:
 
 
 def check_no_empty_items(schema: Any) -> None:
-    """Raise ContainerError for a schema with lists whose items take no bytes: as many of them could be there as one
-    likes, and fastavro would make or skip each."""
+    """Raise ContainerError for a schema with lists whose items take no bytes: there could be any number of them, and
+    fastavro would make or skip each."""
     try:
         _takes_nothing(schema, {})
     except RecursionError as exc:
-        raise _avro.ContainerError("its schema is nested too deeply") from exc
+        raise ContainerError("its schema is nested too deeply") from exc
 
 
 def _takes_nothing(schema: Any, named: dict[str, bool]) -> bool:
@@ -241,7 +239,7 @@ def _takes_nothing(schema: Any, named: dict[str, bool]) -> bool:
             answer = named[name] = all(inner)
         case {"type": "array", "items": items}:
             if _takes_nothing(items, named):
-                raise _avro.ContainerError("its schema has lists of nothing")
+                raise ContainerError("its schema has lists of nothing")
         case {"type": "map", "values": values}:
             _takes_nothing(values, named)
         case {"type": "fixed", "size": size}:

@@ -1,15 +1,15 @@
-"""What an Avro schema may be before anybody reads by it: neither deep nor recursive, and of a bounded size.
+"""Check an Avro schema before anything is read with it: it must not be deep or recursive, and its size is bounded.
 
-Decoders written in C call themselves for every level, so a schema that holds itself lets a few bytes of rows use up the
-stack, which ends the process. And types that hold earlier ones twice double with every step. No table's metadata is
-like that.
+Decoders written in C recurse for every level, so with a recursive schema a few bytes of rows can exhaust the stack,
+which ends the process. And types that contain earlier ones twice double with every step. No table's metadata is like
+that.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from lakesweep.formats._avro import ContainerError
+from lakesweep.formats.avro_bytes import ContainerError
 
 _DEEPEST = 64
 """Manifests of Iceberg and Paimon have about ten levels."""
@@ -70,7 +70,7 @@ class _Schema:
         """By its last part, whatever its namespace. Paimon calls its records `….record`: the word alone is no name."""
         short = _short(name)
         if short in self._open and name not in _BUILT_IN:
-            raise ContainerError(f"its schema has a record {short} that holds itself")
+            raise ContainerError(f"its schema has a record {short} that contains itself")
         return 1 if name in _BUILT_IN else self._sizes.get(short, 1)
 
 

@@ -1,8 +1,7 @@
 """How large metadata of any format may become.
 
-What a table's metadata inflates to is the tenant's choice, so nothing is uncompressed, decoded or parsed without an
-allowance. It grows with what is stored, by more than any real metadata compresses, and ends at
-storage.max_metadata_bytes.
+A tenant chooses what a table's metadata inflates to, so nothing is decompressed, decoded or parsed without a limit. The
+limit grows with the stored size, by more than any real metadata compresses, up to storage.max_metadata_bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def allow(most: int, memory: int | None = None) -> None:
 
 
 def check_memory(needed: int) -> None:
-    """Raise ValueError if a run may not take so much: before it is taken, where one call takes it all."""
+    """Raise ValueError if a run may not take so much memory: before it is taken, if one call takes it all."""
     if _memory is not None and needed > _memory:
         raise ValueError(
             f"reading it takes about {needed >> 20} MiB of memory, and a run may take {_memory >> 20} MiB: raise "

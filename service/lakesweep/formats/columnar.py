@@ -44,7 +44,7 @@ _PER_TENANT = 4
 _KEPT = 2
 """Processes at one time, those of one tenant, and those left waiting for the next file."""
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "SYSTEMROOT", "TZ")
-"""Of the environment: no keys."""
+"""Environment variables that the child gets: no keys."""
 
 
 class ColumnarFile:
@@ -56,22 +56,20 @@ class ColumnarFile:
         worker.ask(kind, data)
         head = worker.answer(HEAD) or memoryview(b"")
         (length,) = struct.unpack_from("<Q", head)
-        told = json.loads(bytes(head[8 : 8 + length]))
-        self.rows: int = told["rows"]
-        self.paths: list[str] = told["paths"]
+        footer = json.loads(bytes(head[8 : 8 + length]))
+        self.rows: int = footer["rows"]
+        self.paths: list[str] = footer["paths"]
         """Parquet: every leaf, with all that it is nested in."""
         self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(head[8 + length :]))
         if self.rows > _ROWS_AT_LEAST + self._stored:
             raise ValueError(f"it has {self._stored} bytes and claims {self.rows} rows")
-        if told["largest_group"] > (allowed := bounds.allowance(self._stored)):
+        if footer["largest_group"] > (allowed := bounds.allowance(self._stored)):
             raise TooMuch(allowed)
 
-    def batches(
-        self, columns: Sequence[str] | None = None, *, rows: int = ROWS_AT_ONCE, at_most: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str] | None = None, *, at_most: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, once. All together become no more than `at_most` bytes, or what metadata of this size may."""
         allowed = bounds.allowance(self._stored) if at_most is None else at_most
-        self._worker.want({"columns": None if columns is None else list(columns), "rows": rows})
+        self._worker.want({"columns": None if columns is None else list(columns), "rows": ROWS_AT_ONCE})
         taken = found = 0
         while (frame := self._worker.answer(ROWS, END)) is not None:
             taken += len(frame)
@@ -85,7 +83,6 @@ class ColumnarFile:
             raise ValueError(f"{found} rows read, its footer counts {self.rows}")
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All of it."""
         return pa.Table.from_batches(list(self.batches(columns)), None if self.rows else self.schema)
 
 
@@ -127,12 +124,12 @@ class _Worker:
                 cwd="/",
             )
         except OSError as exc:
-            raise ValueError(f"no process could be started to read it in: {exc}") from exc
+            raise ValueError(f"no process could be started to decode it: {exc}") from exc
         self._room = 0
         self._busy = False
         """In the middle of a file: of no use to the next one."""
         self._waits = False
-        """It is to be told which columns are wanted."""
+        """It waits for the names of the wanted columns."""
         self.usable = True
         _all.add(self)
 
@@ -216,7 +213,7 @@ class _Worker:
 
 
 def _slots_of(tenant: str) -> threading.BoundedSemaphore:
-    """A tenant whose files take long to decode waits for itself."""
+    """A tenant whose files take long to decode delays only itself."""
     with _tenants_lock:
         return _tenants.setdefault(tenant, threading.BoundedSemaphore(_PER_TENANT))
 

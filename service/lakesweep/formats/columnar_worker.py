@@ -76,9 +76,9 @@ class _Parquet:
         found = self._file.metadata
         groups = [found.row_group(number) for number in range(found.num_row_groups)]
         sizes = [sum(group.column(at).total_uncompressed_size for at in range(group.num_columns)) for group in groups]
-        told = max([0, *sizes, *(group.total_byte_size for group in groups)])
+        largest = max([0, *sizes, *(group.total_byte_size for group in groups)])
         paths = [column.path for column in self._file.schema]
-        return _described(self._file.schema_arrow, rows=found.num_rows, largest=told, paths=paths)
+        return _described(self._file.schema_arrow, rows=found.num_rows, largest=largest, paths=paths)
 
     def batches(self, columns: list[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
         for batch in self._file.iter_batches(rows, columns=columns, use_threads=False):
@@ -121,7 +121,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
     if pa.types.is_map(kind):
         return field.with_type(pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field)))
     if any(of(kind) for of in (pa.types.is_nested, pa.types.is_run_end_encoded)) or isinstance(kind, pa.ExtensionType):
-        raise TypeError(f"its column {field.name} is {kind}, which no metadata is")
+        raise TypeError(f"its column {field.name} has the type {kind}, which metadata never has")
     return field
 
 

@@ -6,13 +6,14 @@ tables is opened: some libraries take longer to import than a small table takes 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, cast
 
 from lakesweep.formats import bounds, markers
-from lakesweep.formats.spec import DatasetSpec, Tools
-from lakesweep.formats.unpublished_files import Tidy
+from lakesweep.formats.spec import DatasetSpec, Tidy, Tools
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef
@@ -22,29 +23,30 @@ from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.table import Table, TableFormat
 
 FORMATS = {
-    FormatName.ICEBERG: "lakesweep.formats.iceberg.opening",
-    FormatName.DELTA: "lakesweep.formats.delta.opening",
-    FormatName.PAIMON: "lakesweep.formats.paimon.opening",
+    FormatName.ICEBERG: "lakesweep.formats.iceberg.format",
+    FormatName.DELTA: "lakesweep.formats.delta.format",
+    FormatName.PAIMON: "lakesweep.formats.paimon.warehouse",
 }
+
+_PLAIN_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
+"""What a directory of plain files holds; `_SUCCESS` and the like may lie beside them."""
 
 SURVEYED = markers.ICEBERG_SUFFIXES
 """How the names of files end that tell where other tables of a catalog are."""
+IMMUTABLE_LISTS = markers.IMMUTABLE_LISTS
+"""Names of manifest lists that are read only once."""
 
 
 class Opening(Protocol):
     """What a module of `FORMATS` has."""
 
-    def open_dataset(self, spec: DatasetSpec, tools: Tools) -> TableFormat:
-        """The way to one dataset's tables."""
-        ...
+    def open_dataset(self, spec: DatasetSpec, tools: Tools) -> TableFormat: ...
 
     def open_table(self, ref: TableRef, place: Location, root: Location, tools: Tools) -> Table:
         """A table given as a place. Nothing outside `root` is touched."""
         ...
 
-    def decoder(self) -> Decode:
-        """Bytes to references."""
-        ...
+    def decoder(self) -> Decode: ...
 
 
 def open_format(
@@ -97,11 +99,38 @@ async def _detect(location: Location, storage: Storage) -> FormatName:
     for marker in markers.MARKERS:
         if await _is_marked(storage, location, marker):
             return marker.format
+    raise SettingsError(f"{location} {await _why_no_table(location, storage)}")
+
+
+async def _why_no_table(location: Location, storage: Storage) -> str:
+    """Each kind of place that is not a table has a sentence of its own."""
+    if await _holds(storage, location.join(markers.HUDI), ()):
+        return "is a Hudi table: Lakesweep cleans Iceberg, Paimon and Delta tables"
+    first = await _first_names(storage, location)
+    if not first:
+        if location.is_local and not await asyncio.to_thread(Path(location.path).exists):
+            return "is not a table: there is no such directory"
+        return "is not a table: nothing is stored there" + (
+            "" if location.is_local else "; check the bucket and prefix"
+        )
+    if all(name.endswith(_PLAIN_FILES) or name.rpartition("/")[2].startswith(("_", ".")) for name in first):
+        return (
+            "contains plain data files and no table's metadata: nothing says which of them are in use, so nothing can "
+            "be cleaned there"
+        )
     *most, last = (marker.shown for marker in markers.MARKERS)
-    raise SettingsError(
-        f"{location} is not a table: nothing is stored there {', '.join(most)}, or {last}; "
+    return (
+        f"is not a table: nothing is stored there {', '.join(most)}, or {last}; "
         "to clean many tables in one directory, configure a dataset"
     )
+
+
+async def _first_names(storage: Storage, location: Location) -> list[str]:
+    async with aclosing(storage.list(location.as_directory())) as batches:
+        async for batch in batches:
+            if batch.num_rows:
+                return [str(name) for name in batch.column("path").slice(0, 1000).to_pylist()]
+    return []
 
 
 async def _is_marked(storage: Storage, location: Location, marker: markers.Marker) -> bool:

@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
-from lakesweep.formats.unpublished_files import Tidy
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TenantId
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.storage import Storage, Writer
+
+
+class Tidy(Protocol):
+    """The little deleting that a commit and a finished sweep need. Formats have no other way to delete.
+
+    What they may ask for is narrow: files of their own making that were never published, and directories that are
+    empty. The composition root gives them this and keeps the gate. It never raises for what a store says: leaving
+    something behind is harmless.
+    """
+
+    def within(self, roots: Sequence[Location]) -> Tidy:
+        """The same for one table: nothing outside its roots is touched. Before this is asked, nothing at all is."""
+        ...
+
+    async def discard(self, paths: Sequence[str]) -> None:
+        """Remove files that this process wrote just now and that nothing can refer to."""
+        ...
+
+    async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:
+        """Directories below `root` that hold no file and were not touched since; object stores have none."""
+        ...
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
+        """Remove those directories below `root` that are empty."""
+        ...
+
+
+class LeaveAll:
+    """Where no deleting was given: unpublished files stay until they are old enough to be orphans."""
+
+    def within(self, roots: Sequence[Location]) -> Tidy:  # noqa: ARG002
+        """Everywhere the same."""
+        return self
+
+    async def discard(self, paths: Sequence[str]) -> None:
+        """Leave them."""
+
+    async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:  # noqa: ARG002
+        """Look for none."""
+        return ()
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002
+        return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

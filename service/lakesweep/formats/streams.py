@@ -76,7 +76,6 @@ def pending_manifest(name: str) -> str | None:
 
 
 def newest_commit(stream: str, place: str, hours: str) -> str:
-    """Why a snapshot stays."""
     return f"newest commit of {stream}{place}, less than {hours} ago (stream_state_hours)"
 
 

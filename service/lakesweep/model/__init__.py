@@ -1,1 +1,1 @@
-"""The nouns. Pure values on the standard library only: no I/O, no clock, no third-party import."""
+"""The nouns. Pure values that use only the standard library: no I/O, no clock, no third-party import."""

@@ -1,4 +1,4 @@
-"""Who may ask for what, and who asked. Pure values; a token's secret is never part of one."""
+"""Tokens, and who requested something. Pure values; they never contain a token's secret."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 EVERY_TENANT = "*"
-"""Stands in a token's list for all tenants, those configured later too."""
+"""In a token's list of tenants: all of them, including those configured later."""
 
 
 class Role(StrEnum):
@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiToken:
-    """One bearer token as it is stored: its secret is known only by its SHA-256."""
+    """One bearer token as it is stored: only the SHA-256 of its secret is kept."""
 
     id: str
     digest: str
@@ -47,21 +47,19 @@ class Principal:
 
     @property
     def sees_all(self) -> bool:
-        """Not limited to some tenants."""
         return EVERY_TENANT in self.tenants
 
     @property
     def operates(self) -> bool:
-        """May change things."""
         return self.role is Role.OPERATE
 
     def sees(self, tenant: str) -> bool:
-        """Are this tenant's tables and runs any of its business?"""
+        """May it see this tenant's tables and runs?"""
         return self.sees_all or tenant in self.tenants
 
 
 class TriggeredBy(StrEnum):
-    """What set a run off."""
+    """What started a run."""
 
     SCHEDULE = "schedule"
     COMMAND = "command"
@@ -70,7 +68,7 @@ class TriggeredBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """Who or what asked for a run, as the audit trail records it."""
+    """Who or what requested a run, as the audit trail records it."""
 
     by: TriggeredBy
     who: str

@@ -33,7 +33,7 @@ from typing import ClassVar
 
 
 class FailureKind(StrEnum):
-    """Why a store did not do something, for those who count. What the store said is for people."""
+    """The kind of a store's failure, for counting. The store's message is for people."""
 
     DENIED = "denied"
     THROTTLED = "throttled"
@@ -46,7 +46,7 @@ class LakesweepError(Exception):
 
 
 class SettingsError(LakesweepError):
-    """Settings or command-line input that only the operator can mend. Holds every fault found."""
+    """Settings or command-line input that only the operator can correct. Contains every fault found."""
 
     def __init__(self, faults: list[str] | str) -> None:
         self.faults: list[str] = [faults] if isinstance(faults, str) else list(faults)
@@ -62,7 +62,7 @@ class UnknownRun(SettingsError):
 
 
 class NotYet(LakesweepError):
-    """It is too early to tell. Whoever asks tries again after some seconds."""
+    """The answer is not known yet. The caller tries again after some seconds."""
 
     def __init__(self, reason: str, seconds: int) -> None:
         self.seconds = seconds
@@ -108,7 +108,7 @@ class EngineFailed(LakesweepError):
 
 
 class Interrupted(LakesweepError):
-    """The run was asked to stop, by a shutdown or by a person. The next cycle goes on."""
+    """The run was stopped, by a shutdown or by a person. The next cycle continues."""
 
 
 class LeaseLost(LakesweepError):
@@ -124,7 +124,7 @@ class AuditFailed(LakesweepError):
 
 
 class StorageError(LakesweepError):
-    """The object store said no. `address` is the object or prefix asked for."""
+    """The object store refused or failed. `address` is the requested object or prefix."""
 
     kind: ClassVar[FailureKind] = FailureKind.OTHER
 
@@ -145,14 +145,14 @@ class Denied(StorageError):
 
 
 class OutsideRoot(Denied):
-    """Neither inside the tenant's root nor where the operator allowed to look. It says nothing of what is there: the
-    store was not asked."""
+    """Neither inside the tenant's root nor in a place that the operator allowed. The store was not asked, so the error
+    reveals nothing about what is there."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
             address,
-            "it is not in the tenant's root, so it is not opened; a place that the table needs is for the operator to "
-            "name in `allow_read` of the tenant, or with --root for a bare location",
+            "it is not in the tenant's root, so it is not opened; if the table needs it, the operator must "
+            "name its place in `allow_read` of the tenant, or with --root for a bare location",
         )
 
 
@@ -171,7 +171,7 @@ class AlreadyThere(StorageError):
 
 
 class OutOfOrder(StorageError):
-    """Parts of a listing, cut by key, may overlap or leave gaps here."""
+    """The store does not list in key order, so parts of a listing may overlap or leave gaps."""
 
 
 class Unavailable(StorageError):

@@ -12,7 +12,7 @@ from lakesweep.model.location import Location
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One object as the store shows it. An unknown time is None and always means keep."""
+    """One object as the store lists it. An unknown time is None and always means keep."""
 
     location: Location
     size_bytes: int
@@ -24,9 +24,10 @@ class AgeBy(StrEnum):
     """Which time of a local file counts as its age."""
 
     CHANGE = "change"
-    """The younger of its modification and its change: a file that was moved or copied here has an old modification."""
+    """The later of its modification and its change of status: a file that was moved or copied here has an old
+    modification time."""
     MODIFICATION = "modification"
-    """Its modification alone: where files are dated back on purpose, or where the change means nothing."""
+    """Only its modification time: where files are dated back on purpose, or where the change time means nothing."""
 
 
 class Verdict(StrEnum):
@@ -75,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanPlan:
-    """What may go, as a durable value. The rows are in `rows_path` (Parquet, sorted by stage and path)."""
+    """What may be deleted, as a durable value. The rows are in `rows_path` (Parquet, sorted by stage and path)."""
 
     head: str
     cutoff: datetime
@@ -87,22 +88,27 @@ class OrphanPlan:
     """Live files that storage does not show, at most `MISSING_SHOWN` of them."""
     missing_count: int
     missing_clash: tuple[str, ...] = ()
-    """Names that a missing live file and a candidate share: the table is seen wrongly."""
+    """Names that a missing live file and a candidate share: the table's addresses are probably wrong."""
     unverified: int = 0
-    """Live files that lie below none of the listed places: kept, but nobody looked whether they are there."""
+    """Live files outside the listed places: kept, but their existence was not checked."""
     unverified_first: str | None = None
     """The first of them, by address."""
+    unverified_shown: tuple[str, ...] = ()
+    """At most `MISSING_SHOWN` of them. If these are all, they are checked by address; see `cleanup.outside_files`."""
     references: int
     """Distinct references read from retained snapshots."""
     matched: int
     """Listed objects that a retained reference names."""
     unreferenced_metadata: tuple[str, ...] = ()
-    """Listed objects of kind `metadata` that nothing refers to, newest first, whatever their verdict: another
-    table's are evidence that it lives in these roots. At most `METADATA_SHOWN` of them."""
+    """Listed objects of kind `metadata` that nothing refers to, newest first, whatever their verdict: metadata of
+    another table is evidence that it lives in these roots. At most `METADATA_SHOWN` of them."""
     unconfirmed: Tally = field(default_factory=Tally)
-    """Files that would go if they had been seen unreferenced for long enough. Counted as YOUNG, not as candidates."""
+    """Files that have not been seen unreferenced for long enough. Counted as YOUNG, not as candidates."""
+    listed: bool = True
+    """False if only single objects were checked: unreferenced and missing files were not looked for."""
     skipped_sources: int = 0
-    """Sources of expiring snapshots that could not be read: what only they name waits for its age."""
+    """Sources of expiring snapshots that could not be read: files that only they name stay until their grace period is
+    over."""
     rows_path: str
     digest: str
     engine: str
@@ -118,9 +124,20 @@ METADATA_SHOWN = 200_000
 told otherwise, and a stream commits every minute."""
 
 
+class Went(StrEnum):
+    """Where the bytes of an object are after it was deleted."""
+
+    FREED = "freed"
+    """Nowhere: the store freed them, as far as it reports."""
+    TRASH = "trash"
+    """Moved to the trash, which is emptied later."""
+    VERSIONS = "versions"
+    """The store keeps the object as an older version."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedDelete:
-    """An object the store would not delete, and what it said."""
+    """An object that the store did not delete, and the store's message."""
 
     path: str
     why: str
@@ -135,14 +152,27 @@ class DeletionReport:
     already_gone: int = 0
     failed: tuple[FailedDelete, ...] = ()
     by_kind: dict[str, Tally] = field(default_factory=dict)
+    retained: dict[Went, Tally] = field(default_factory=dict)
+    """Deleted files that are still in the trash or kept by the store. All others are freed."""
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes of deleted files that are no longer stored."""
+        return self.deleted.bytes - sum(tally.bytes for tally in self.retained.values())
+
+    def retained_bytes(self, where: Went) -> int:
+        return self.retained.get(where, Tally()).bytes
 
     def __add__(self, other: DeletionReport) -> DeletionReport:
-        kinds = dict(self.by_kind)
+        kinds, retained = dict(self.by_kind), dict(self.retained)
         for kind, tally in other.by_kind.items():
             kinds[kind] = kinds.get(kind, Tally()) + tally
+        for where, tally in other.retained.items():
+            retained[where] = retained.get(where, Tally()) + tally
         return DeletionReport(
             deleted=self.deleted + other.deleted,
             already_gone=self.already_gone + other.already_gone,
             failed=self.failed + other.failed,
             by_kind=kinds,
+            retained=retained,
         )

@@ -1,4 +1,4 @@
-"""Addresses: parse, normalise, contain, compare. Pure text work; a key is never URL-parsed or unquoted.
+"""Addresses: parse, normalise, contain, compare. Pure text processing; a key is never URL-parsed or unquoted.
 
 `raw` is what was listed or written and the only thing that is ever deleted. `match_key` is what two
 addresses are compared by: one scheme per store, one form for local paths, runs of slashes collapsed.
@@ -8,6 +8,7 @@ Collapsing can only make two objects look like one, which keeps a file too many 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -51,6 +52,14 @@ class Location:
             raise ValueError(f"address without a bucket or host: {text!r}")
         return cls(scheme, authority, path)
 
+    @classmethod
+    def parse_or_none(cls, text: str) -> Self | None:
+        """The same; None if it is not an address."""
+        try:
+            return cls.parse(text)
+        except ValueError:
+            return None
+
     @property
     def is_local(self) -> bool:
         """Is it a path of this machine's file system, rather than a key in a bucket?"""
@@ -65,12 +74,12 @@ class Location:
 
     @property
     def store(self) -> str:
-        """What every address in the same store begins with, as `raw` spells it; and what begins so is in it."""
+        """The prefix that exactly the addresses in the same store share, as `raw` spells it."""
         return "file:///" if self.is_local else f"{self.scheme}://{self.authority}/"
 
     @property
     def match_key(self) -> str:
-        """What addresses are compared by. See `cleanup.addresses` for the same on Arrow columns."""
+        """The normalised form that addresses are compared by. See `cleanup.addresses` for the same on Arrow columns."""
         path = _SLASHES.sub("/", self.path)
         if self.is_local:
             return f"file://{path}"
@@ -78,11 +87,9 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The last segment, empty for a directory marker."""
         return self.path.rpartition("/")[2]
 
     def join(self, *parts: str) -> Location:
-        """A place below this one."""
         base = self.path.rstrip("/")
         tail = "/".join(part.strip("/") for part in parts)
         return Location(self.scheme, self.authority, f"{base}/{tail}" if base or self.is_local else tail)
@@ -101,29 +108,43 @@ class Location:
         prefix = self.as_directory().path
         return other.path.startswith(prefix) and len(other.path) > len(prefix)
 
+    def directories_above(self, paths: Iterable[str]) -> set[str]:
+        """Every directory from this place, which is the empty name, down to the directories of the raw paths below
+        it."""
+        prefix = self.as_directory().raw
+        found = {""}
+        for directory in {path.removeprefix(prefix).rpartition("/")[0] for path in paths if path.startswith(prefix)}:
+            levels = directory.split("/")
+            found.update("/".join(levels[:depth]) for depth in range(1, len(levels) + 1))
+        return found
+
     def overlaps(self, other: Location) -> bool:
-        """Is one of the two the other, or inside it? Compared normalised: doubt means yes."""
+        """Are both the same place, or is one inside the other? Compared normalised: doubt means yes."""
         if self.scheme != other.scheme:
             return False
         mine, theirs = self.match_key.rstrip("/") + "/", other.match_key.rstrip("/") + "/"
-        if self.authority != other.authority:
-            if not (self.may_be_any_bucket or other.may_be_any_bucket):
-                return False
-            mine, theirs = self._key_in_bucket(), other._key_in_bucket()
+        if self.may_be_bucket_of(other):
+            keys = (self.key_in_bucket, other.key_in_bucket)
+            mine, theirs = (f"{key.rstrip('/')}/" if key else "" for key in keys)
+        elif self.authority != other.authority:
+            return False
         return mine.startswith(theirs) or theirs.startswith(mine)
 
     @property
     def may_be_any_bucket(self) -> bool:
-        """Is this an S3 access point, by its ARN or its alias? Then nothing here tells which bucket is behind it."""
+        """Is this an S3 access point, by its ARN or its alias? Then the bucket behind it is unknown here."""
         name = self.authority
         return self.scheme == "s3" and (name.startswith("arn:") or name.endswith(_ACCESS_POINT_ALIASES))
 
-    def _key_in_bucket(self) -> str:
+    def may_be_bucket_of(self, other: Location) -> bool:
+        """May both lead into one bucket under two names? Then their keys tell whether they are one place."""
+        return self.scheme == other.scheme and (self.may_be_any_bucket or other.may_be_any_bucket)
+
+    @property
+    def key_in_bucket(self) -> str:
         """The key with which a bucket and its access points call the same place; empty for all of it."""
-        key = _SLASHES.sub("/", self.path).strip("/")
-        if self.authority.endswith(":accesspoint"):  # arn:…:accesspoint/NAME/key
-            key = key.partition("/")[2]
-        return f"{key}/" if key else ""
+        key = _SLASHES.sub("/", self.path).lstrip("/")
+        return key.partition("/")[2] if self.authority.endswith(":accesspoint") else key  # arn:…:accesspoint/NAME/key
 
     def __str__(self) -> str:
         return self.raw

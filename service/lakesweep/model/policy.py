@@ -1,4 +1,4 @@
-"""What may be cleaned and how carefully. A policy that is not safe cannot be built."""
+"""What may be cleaned and how carefully. An unsafe policy cannot be constructed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,33 @@ _SHORT_GRACE = (
 )
 
 
+class CadenceKind(StrEnum):
+    """What decides when the service runs a table."""
+
+    FIXED = "fixed"
+    """`cleanup_interval_hours` or `cron`."""
+    ADAPTIVE = "adaptive"
+    """What its last runs found and cost."""
+
+
 class OnMissing(StrEnum):
-    """What to do about a table whose live files are not all in storage."""
+    """What to do about a table with live files missing from storage."""
 
     REFUSE = "refuse"
     REPORT = "report"
 
 
+class Deletion(StrEnum):
+    """What happens to a file that may be deleted."""
+
+    DELETE = "delete"
+    TRASH = "trash"
+    """It is moved to the trash, from which `restore` restores it until `trash_hours` are over."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """More than this in one plan waits for a person. A normal cycle stays far below."""
+    """A plan above these limits waits for a person. A normal cycle stays far below."""
 
     files: int = 1_000_000
     bytes: int = 10 * 1024**4
@@ -44,11 +61,14 @@ class CleanupPolicy:
     min_snapshots_to_keep: int = 1
     confirm_after: timedelta = timedelta(0)
     stream_state: timedelta = timedelta(hours=168)
-    """For so long a stream that stopped may come back for its newest commit and for files that only it knows."""
+    """For this long a stopped stream may come back for its newest commit and for files that only it knows."""
+    listing_interval: timedelta | None = None
+    """How long one listing of the whole table is enough for the following cycles; None: every cycle lists."""
     on_missing: OnMissing = OnMissing.REFUSE
     max_clock_skew: timedelta = timedelta(minutes=15)
     batch_size: int = 1000
     max_concurrent_deletions: int = 10
+    deletion: Deletion = Deletion.DELETE
     ceilings: Ceilings = field(default_factory=Ceilings)
 
     def __post_init__(self) -> None:

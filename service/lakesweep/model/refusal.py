@@ -1,7 +1,7 @@
-"""Every code of a refusal, and what is known of each. Pure.
+"""Every refusal code, and the consequences of each. Pure.
 
-A code is a promise to machines: it is added, never renamed or removed. Whoever refuses gives one of these; the runbook
-has a row for each; the scheduler, the approvals, the holds and the command line ask here what follows from it.
+A code is a promise to machines: it is added, never renamed or removed. Every refusal has one of these codes, and the
+runbook has a row for each. The scheduler, approvals, holds and the command line look up the consequences here.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ class RefusalCode(StrEnum):
     CEILING_BYTES = "ceiling_bytes"
     CEILING_SHARE = "ceiling_share"
     CEILING_NEW_PLACE = "ceiling_new_place"
+    # The guards of a ghost's plan.
+    GHOST_NOT_APPROVED = "ghost_not_approved"
+    GHOST_YOUNG = "ghost_young"
+    GHOST_CLAIMED = "ghost_claimed"
     # Before a cycle, or before its first change.
     BUSY = "busy"
     HELD = "held"
     PLAN_ONLY = "plan_only"
     NO_WRITER = "no_writer"
+    TRASH_PLACE = "trash_place"
     # After an expiry commit that did more than it should have.
     REF_LOST = "ref_lost"
     REF_UNVERIFIED = "ref_unverified"
-    # A history that goes back behind what an earlier run has seen.
+    # A history that is older than what an earlier run has seen.
     LOG_SET_BACK = "log_set_back"
     # Tables that are not cleaned.
     GC_DISABLED = "gc_disabled"
@@ -59,13 +64,14 @@ class RefusalCode(StrEnum):
     NO_SNAPSHOTS = "no_snapshots"
     UNKNOWN_SNAPSHOT_VERSION = "unknown_snapshot_version"
     UNKNOWN_MANIFEST_VERSION = "unknown_manifest_version"
-    # Inventories that cannot take the place of a listing.
+    # Inventories that cannot replace a listing.
     INVENTORY_MISSING = "inventory_missing"
     INVENTORY_AMBIGUOUS = "inventory_ambiguous"
     INVENTORY_ELSEWHERE = "inventory_elsewhere"
     INVENTORY_TOO_OLD = "inventory_too_old"
     INVENTORY_TOO_NEW = "inventory_too_new"
     # Commands and requests of people.
+    NOTHING_TO_RESTORE = "nothing_to_restore"
     NOT_WAITING = "not_waiting"
     OTHER_PLAN = "other_plan"
     PLAN_DAMAGED = "plan_damaged"
@@ -78,21 +84,21 @@ class RefusalCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """What follows from a refusal."""
+    """The consequences of a refusal."""
 
     approvable: bool = False
-    """A person may approve the plan, which lifts this refusal and no other."""
+    """A person may approve the plan. That lifts this refusal and no other."""
     holds_table: bool = False
-    """The refusal outlives its cause: the table is held until a person resumes it."""
+    """The refusal persists after its cause is gone: the table is held until a person resumes it."""
     tried_again_soon: bool = False
-    """It goes away by itself, so it is tried again within minutes. Others wait for the next regular cycle."""
+    """It resolves by itself, so the table is tried again within minutes. Others wait for the next regular cycle."""
     advice: str | None = None
-    """What a person does, where there is more to say than the reason says. `RUN` stands for the run's id."""
+    """Advice for a person, if there is more to say than the reason. `RUN` stands for the run's id."""
 
 
 _NOTHING_SPECIAL = Consequences()
 _ABOVE_A_CEILING = Consequences(
-    approvable=True, advice="`lakesweep plan --json` shows every file; `lakesweep approve RUN` allows this plan."
+    approvable=True, advice="`lakesweep show RUN` shows the files of this plan; `lakesweep approve RUN` allows it."
 )
 _SEEN_WRONGLY = Consequences(
     advice="Compare the address in the catalog with the one in storage: scheme, bucket and path."
@@ -125,6 +131,15 @@ _KNOWN = {
     RefusalCode.CEILING_BYTES: _ABOVE_A_CEILING,
     RefusalCode.CEILING_SHARE: _ABOVE_A_CEILING,
     RefusalCode.CEILING_NEW_PLACE: _ABOVE_A_CEILING,
+    RefusalCode.GHOST_NOT_APPROVED: Consequences(
+        approvable=True,
+        advice="`lakesweep show RUN` shows every file and the digest; `lakesweep approve RUN --digest DIGEST` allows "
+        "this plan, and `lakesweep run --ghosts --execute` carries it out.",
+    ),
+    RefusalCode.GHOST_YOUNG: Consequences(
+        advice="Somebody wrote there not long ago: wait, or register the table where it belongs."
+    ),
+    RefusalCode.GHOST_CLAIMED: Consequences(advice="It is not a ghost: nothing needs to be done."),
     RefusalCode.BUSY: Consequences(
         tried_again_soon=True, advice="Look at `lakesweep runs`, and try again when the other run has ended."
     ),
@@ -135,8 +150,8 @@ _KNOWN = {
 
 
 def consequences(code: str) -> Consequences:
-    """What follows from a code. One that is not known, such as of a newer replica's run, has nothing special to it: no
-    approval lifts it."""
+    """The consequences of a code. An unknown code, such as from a newer replica, has the defaults: no approval lifts
+    it."""
     return _KNOWN.get(RefusalCode(code), _NOTHING_SPECIAL) if code in _VALUES else _NOTHING_SPECIAL
 
 
@@ -144,6 +159,6 @@ _VALUES = frozenset(code.value for code in RefusalCode)
 
 
 def remedy(code: str, run_id: str) -> str | None:
-    """What a person does about the refusal of a run, if there is more to say than its reason."""
+    """Advice about the refusal of a run, if there is more to say than its reason."""
     advice = consequences(code).advice
     return advice and advice.replace("RUN", run_id)

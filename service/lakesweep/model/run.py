@@ -6,19 +6,33 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from lakesweep.model.files import DeletionReport, OrphanPlan, Tally, Verdict
+from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Verdict, Went
+from lakesweep.model.requests import Expense
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.store_rules import StoreRules, Versioning
 from lakesweep.model.table import TableRef
+from lakesweep.model.trash import RunTrash
+
+
+class ListingMode(StrEnum):
+    """Whether a cycle lists the whole table."""
+
+    ALWAYS = "always"
+    WHEN_DUE = "when_due"
+    """Once in `listing_interval_hours`, if that is set; else always."""
+    NEVER = "never"
+    """No listing, unless the cycle is not safe without one."""
 
 
 class Phase(StrEnum):
-    """How far a run has come."""
+    """The phases of a run."""
 
     LOADING = "loading"
     EXPIRING = "expiring"
     DETECTING = "detecting"
     CHECKING = "checking"
     SWEEPING = "sweeping"
+    RESTORING = "restoring"
     FINISHED = "finished"
 
 
@@ -49,7 +63,7 @@ class EngineChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentFiles:
-    """What one other table uses in this table's places. It stays for as long as that table names it."""
+    """Files in this table's places that another table uses. They are kept as long as that table references them."""
 
     table: str
     files: int
@@ -57,8 +71,21 @@ class LentFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What one run restored of the files that another run deleted."""
+
+    of: str
+    """The run that deleted them."""
+    restored: Tally = field(default_factory=Tally)
+    already_there: int = 0
+    not_restorable: int = 0
+    examples: tuple[FailedDelete, ...] = ()
+    """Some files that cannot be restored, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupRun:
-    """Everything there is to say about one cycle over one table."""
+    """Everything about one cycle over one table."""
 
     id: str
     table: TableRef
@@ -72,21 +99,50 @@ class CleanupRun:
     head: str | None = None
     expiry: ExpiryPlan | None = None
     expired_snapshots: tuple[str, ...] = ()
-    """Committed ones only: a dry run expires nothing."""
+    """Only committed ones: a dry run expires nothing."""
     expired_partitions: tuple[str, ...] = ()
     plan: OrphanPlan | None = None
     engine: EngineChoice | None = None
     stream: str | None = None
-    """Of a table that a stream writes to: why its unreferenced files stay longer than the grace period."""
+    """For a table that a stream writes to: why its unreferenced files stay longer than the grace period."""
     lent: tuple[LentFiles, ...] = ()
-    """Files of this table that other tables use: a clone's, those of `add_files`, what a moved table left behind."""
+    """Files of this table that other tables use: through a clone, `add_files`, or a table that was moved."""
     deletion: DeletionReport = field(default_factory=DeletionReport)
+    trash: RunTrash | None = None
+    """Where the run moves files instead of deleting them."""
+    table_uuid: str | None = None
+    """The identity of the table that it changed: at the time of a restore another table may have the same name."""
+    store: StoreRules | None = None
+    """What the store does with deleted objects. None: it was not asked."""
+    to_trash: bool = False
+    """Whether executing its plan moves files to the trash."""
+    last_listed_at: datetime | None = None
+    """When the whole table was last listed, by this run or before it."""
+    unchanged: bool = False
+    """It ended after the head was read: nothing has changed, so there is nothing to find."""
+    comes_of_age: datetime | None = None
+    """When the next snapshot may expire, if nothing is committed meanwhile; None: unknown."""
+    listed_because: str | None = None
+    """Why it was listed although this run was meant to do without."""
+    restored: Restored | None = None
+    """For a run that only restores."""
     spared: int = 0
-    """Candidates taken out because something referenced them, or wrote them anew, after the plan was made."""
+    """Candidates spared because they were referenced or rewritten after the plan was made."""
+    planned: Expense | None = None
+    """The estimated cost of a cycle that executes this plan. None without a plan."""
+    sent: Expense = field(default_factory=Expense)
+    """The actual cost of this run."""
+
+    @property
+    def will_stay(self) -> Went:
+        """Where the bytes of its candidates will be. A bucket that keeps versions acts as a trash."""
+        versioning = self.store.versioning if self.store else Versioning.UNKNOWN
+        if self.to_trash and versioning is not Versioning.ON:
+            return Went.TRASH
+        return Went.VERSIONS if self.store and self.store.keeps_versions else Went.FREED
 
     @property
     def kept(self) -> dict[Verdict, Tally]:
-        """Counts and bytes of everything that stays, by verdict."""
         if self.plan is None:
             return {}
         return {v: t for v, t in self.plan.verdicts.items() if v is not Verdict.ORPHAN}
@@ -94,7 +150,7 @@ class CleanupRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to work on one table until `expires_at`. The token only ever grows: an older one is void."""
+    """The right to work on one table until `expires_at`. Tokens only grow: a lease with an older token is void."""
 
     table: str
     owner: str

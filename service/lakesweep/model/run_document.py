@@ -1,6 +1,6 @@
 """The JSON documents of runs and plans: one shape for the database, the API, `--json` and the log.
 
-`cleanup.report` builds them, the state store gives them back, and the OpenAPI document is generated from these types.
+`cleanup.report` builds them, the state store returns them, and the OpenAPI document is generated from these types.
 Times are ISO 8601 in UTC, snapshot ids are text, paths are raw. A field may be added, never renamed or removed; a new
 field of `Run` also needs a value in `from_storage`, because databases hold documents that lack it.
 """
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, cast
 
-from typing_extensions import TypedDict  # Pydantic reads the one of `typing` from Python 3.12 on only
+from typing_extensions import TypedDict  # Pydantic accepts the one of `typing` only from Python 3.12 on
 
 from lakesweep.model.files import Reason
 from lakesweep.model.run import Outcome
 from lakesweep.model.table import FormatName
 
 INTERRUPTED = "interrupted:"
-"""Begins the reason of a run whose process ended."""
+"""Prefix of the reason of a run whose process died."""
 
 
 class Described:
-    """What the OpenAPI document says of a type beyond its name. Pydantic finds the method by its name."""
+    """Adds a description to a type in the OpenAPI document. Pydantic finds the method by its name."""
 
     def __init__(self, **keywords: object) -> None:
         self._keywords = keywords
@@ -37,7 +37,7 @@ Moment = Annotated[str, Described(format="date-time")]
 
 
 class Tally(TypedDict):
-    """So many files, so many bytes."""
+    """A number of files and their bytes."""
 
     count: Count
     bytes: Count
@@ -47,6 +47,32 @@ class Deleted(Tally):
     """What was really deleted."""
 
     by_kind: dict[str, Count]
+
+
+class Found(Tally):
+    """What a plan would delete, by reason."""
+
+    by_reason: dict[str, Tally]
+
+
+class Retained(TypedDict):
+    """Bytes of deleted files that are still stored, by where."""
+
+    trash: Count
+    versions: Count
+
+
+class Store(TypedDict):
+    """What the store itself does with deleted objects."""
+
+    versioning: Annotated[str, Described(enum=["off", "on", "suspended", "unknown"])]
+    noncurrent_days: Annotated[
+        int | None,
+        Described(description="Days after which a lifecycle rule frees deleted versions; null: never, or not known."),
+    ]
+    abort_uploads_days: Annotated[
+        int | None, Described(description="Days after which a lifecycle rule removes incomplete uploads; else null.")
+    ]
 
 
 class Refusal(TypedDict):
@@ -64,7 +90,7 @@ class EngineChoice(TypedDict):
 
 
 class FailedFile(TypedDict):
-    """A file that the store would not delete, and what it said."""
+    """A file that the store did not delete, and the store's message."""
 
     path: str
     why: str
@@ -82,9 +108,7 @@ class Missing(TypedDict):
 
     count: Count
     files: list[str]
-    unverified: Annotated[
-        Count, Described(description="Live files that lie outside the listed places and were not looked for.")
-    ]
+    unverified: Annotated[Count, Described(description="Live files outside the listed places, which were not checked.")]
 
 
 class Kept(TypedDict):
@@ -96,12 +120,86 @@ class Kept(TypedDict):
     foreign: Count
 
 
+class Expense(TypedDict):
+    """The cost of a cycle: requests by kind, bytes read, time, and money by the price list `[prices]`."""
+
+    list: Count
+    get: Count
+    head: Count
+    put: Count
+    delete: Count
+    bytes_read: Count
+    seconds: Annotated[float, Described(minimum=0)]
+    cost: Annotated[float, Described(minimum=0)]
+    currency: str
+
+
+class Requests(TypedDict):
+    """The estimate that was made with the plan, and what the run really sent."""
+
+    planned: Annotated[
+        Expense | None,
+        Described(description="What a cycle that executes this plan takes, made beforehand; null without a plan."),
+    ]
+    sent: Expense
+
+
 class Lent(TypedDict):
     """What one other table uses of this table's files: a clone, `add_files`, a table that was moved."""
 
     table: str
     files: Count
     first: str
+
+
+class Trash(TypedDict):
+    """Where a run's files went, each to `<place>/<run_id>/<its path relative to root>`."""
+
+    place: str
+    root: str
+
+
+class BroughtBack(Tally):
+    """What a run restored of the files that the run `run_id` deleted."""
+
+    run_id: str
+    already_there: Count
+    not_restorable: Count
+
+
+class NotRestorable(TypedDict):
+    """Files that cannot be restored; the first thousand are named with the reason."""
+
+    count: Count
+    files: list[FailedFile]
+
+
+class Restoration(TypedDict):
+    """`restore --json`: the result for everything that the run `run_id` deleted."""
+
+    run_id: str
+    restored: Tally
+    already_there: Annotated[Count, Described(description="Files whose place is taken: nothing is overwritten.")]
+    not_restorable: NotRestorable
+    paused: Annotated[bool, Described(description="Whether the table is paused, so that nothing is deleted again.")]
+
+
+class TrashRun(Tally):
+    """What one run moved to the trash and is still there."""
+
+    run_id: str
+    table: str
+    moved_at: Annotated[Moment | None, Described(description="When the run ended; null while it is under way.")]
+    until: Annotated[Moment | None, Described(description="It is kept until then; null while the run is under way.")]
+
+
+class TrashPlace(TypedDict):
+    """One tenant's trash in one place."""
+
+    tenant: str
+    place: str
+    runs: list[TrashRun]
+    foreign: Annotated[Tally, Described(description="What no known run of ours moved there. It stays.")]
 
 
 class Run(TypedDict):
@@ -121,8 +219,12 @@ class Run(TypedDict):
     engine: EngineChoice | None
     expired_snapshots: list[str]
     expired_partitions: list[str]
-    orphans: Tally
+    orphans: Found
     deleted: Deleted
+    freed_bytes: Annotated[Count, Described(description="Bytes of deleted files that are no longer stored.")]
+    retained_bytes: Retained
+    store: Store | None
+    warnings: list[str]
     already_gone: Count
     failed: Failed
     spared: Count
@@ -135,9 +237,42 @@ class Run(TypedDict):
         Described(description="Why unreferenced files of a table that a stream writes to stay longer; else null."),
     ]
     lent: Annotated[list[Lent], Described(description="Other tables that use files of this one, which stay for them.")]
+    requests: Requests
+    trash: Annotated[
+        Trash | None, Described(description="Where files were moved to with deletion = trash; null if it deletes.")
+    ]
+    table_uuid: Annotated[
+        str | None, Described(description="Identity of the table that the run changed; null if it changed none.")
+    ]
+    listed: Annotated[
+        bool,
+        Described(
+            description="Was the whole table listed? If not, unreferenced and missing files were not looked for."
+        ),
+    ]
+    last_listed_at: Annotated[
+        Moment | None, Described(description="When the whole table was last listed, by this run or before it.")
+    ]
+    listed_because: Annotated[
+        str | None, Described(description="Why it was listed although the run was meant to do without.")
+    ]
+    restored: Annotated[
+        BroughtBack | None, Described(description="Of a run that restores what another run took; else null.")
+    ]
     interrupted: Annotated[
         bool, Described(description="Whether the run's process ended before the run did; a later run closed it.")
     ]
+    digest: Annotated[str | None, Described(description="Of its plan: what `approve` can be bound to.")]
+
+
+class Hold(TypedDict):
+    """Tables that are paused. `by` and `reason` are null for whoever may not know them."""
+
+    scope: str
+    since: Moment
+    ends_at: Annotated[Moment | None, Described(description="When it ends by itself. Null: when it is resumed.")]
+    by: str | None
+    reason: str | None
 
 
 class Table(TypedDict):
@@ -146,9 +281,28 @@ class Table(TypedDict):
     table: str
     format: FormatName
     location: str | None
-    problem: Annotated[str | None, Described(description="Why it cannot be worked on, if so.")]
+    problem: Annotated[str | None, Described(description="Why it cannot be cleaned, if so.")]
     last_run: Run | None
+    estimate: Annotated[
+        Expense | None,
+        Described(description="What the next cycle takes, by the table's last run; null if there is none."),
+    ]
     paused: bool
+    next_expiry: Annotated[
+        Moment | None, Described(description="When an adaptive cadence expires next; null where the cadence is fixed.")
+    ]
+    next_listing: Annotated[Moment | None, Described(description="When it lists the whole table next.")]
+    cadence: Annotated[str | None, Described(description="Why then, in one sentence.")]
+
+
+class Explanation(TypedDict):
+    """Why one file stays or goes. `verdict` is null if it is not stored."""
+
+    path: str
+    table: str
+    verdict: str | None
+    evidence: list[str]
+    deletable_from: Moment | None
 
 
 class OrphanFile(TypedDict):
@@ -204,26 +358,70 @@ class Plan(TypedDict):
     verdicts: dict[str, Count]
     verdict_bytes: dict[str, Count]
     orphans: OrphansByReason
+    freed_bytes: Annotated[Count, Described(description="Bytes that executing this plan frees at once.")]
+    retained_bytes: Annotated[Retained, Described(description="Bytes of it that stay, in the trash or as versions.")]
+    store: Store | None
+    warnings: list[str]
     unconfirmed: Tally
     missing: Missing
     stream: str | None
     lent: list[Lent]
+    requests: Requests
+    listed: bool
+    last_listed_at: Moment | None
+    listed_because: str | None
     engine: EngineChoice | None
     refused: Refusal | None
+    digest: str | None
+
+
+NOTHING_SENT: Expense = {
+    "list": 0,
+    "get": 0,
+    "head": 0,
+    "put": 0,
+    "delete": 0,
+    "bytes_read": 0,
+    "seconds": 0.0,
+    "cost": 0.0,
+    "currency": "USD",
+}
+"""For a run that was recorded before requests were counted."""
+
+
+def next_cycle(last: Run | None) -> Expense | None:
+    """The expected cost of a table's next cycle: what its last run sent if it executed, otherwise what it estimated."""
+    if last is None:
+        return None
+    asked = last["requests"]
+    return asked["sent"] if last["outcome"] is Outcome.DONE else asked["planned"]
 
 
 def from_storage(stored: Mapping[str, object]) -> Run:
-    """A run as a database holds it, with the fields that came after it was written. What is not known here stays."""
+    """A run from the database, completed with fields that were added after it was written. Unknown fields are kept."""
     later: dict[str, object] = {
         "unconfirmed": {"count": 0, "bytes": 0},
         "stream": None,
         "lent": [],
+        "trash": None,
+        "table_uuid": None,
+        "restored": None,
+        "digest": None,
+        "requests": {"planned": None, "sent": NOTHING_SENT},
+        "retained_bytes": {"trash": 0, "versions": 0},
+        "store": None,
+        "warnings": [],
+        "listed": True,
+        "last_listed_at": None,
+        "listed_because": None,
         "interrupted": str(stored["reason"] or "").startswith(INTERRUPTED),
     }
     whole = cast("Run", {**stored, **{name: value for name, value in later.items() if name not in stored}})
+    whole.setdefault("freed_bytes", whole["deleted"]["bytes"])
     return {
         **whole,
         "format": FormatName(whole["format"]),
         "outcome": Outcome(whole["outcome"]) if whole["outcome"] else None,
+        "orphans": {**whole["orphans"], "by_reason": whole["orphans"].get("by_reason", {})},
         "missing": {**whole["missing"], "unverified": whole["missing"].get("unverified", 0)},
     }

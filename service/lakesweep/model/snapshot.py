@@ -1,4 +1,4 @@
-"""Snapshots and the decision which of them go."""
+"""Snapshots, and the decision which of them expire."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lakesweep.model.files import Tally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One retained state of a table. Ids are text: 64-bit numbers do not survive every JSON reader."""
+    """One retained state of a table. Ids are text, because not every JSON reader keeps 64-bit numbers."""
 
     id: str
     committed_at: datetime
     pins: tuple[str, ...] = ()
-    """Names of what holds it: `branch main`, `tag v1`, `consumer c`."""
+    """Names of what keeps it: `branch main`, `tag v1`, `consumer c`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +28,20 @@ class KeptSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryPlan:
-    """Which snapshots, refs and partitions go; valid only for the head it was made from."""
+    """The snapshots, refs and partitions to expire; valid only for the head it was made from."""
 
     head: str
     expire: tuple[Snapshot, ...] = ()
     keep: tuple[KeptSnapshot, ...] = ()
     drop_refs: tuple[str, ...] = ()
-    """Branches and tags past their own age; they leave in the same commit."""
+    """Branches and tags past their own maximum age; the same commit removes them."""
     partitions: tuple[str, ...] = ()
     partition_files: Tally = field(default_factory=Tally)
-    """What the partitions hold: gone from the newest state at once, from storage when the snapshots before expire."""
+    """The files of the partitions: removed from the newest state at once, from storage when the older snapshots
+    expire."""
     skipped: str | None = None
-    """Why the expiry step cannot be done although orphan cleanup can; None when it can."""
+    """Why snapshots cannot be expired although orphan cleanup is possible; None if they can."""
 
     @property
     def empty(self) -> bool:
-        """Nothing to commit."""
         return not (self.expire or self.drop_refs or self.partitions)

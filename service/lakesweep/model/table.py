@@ -9,7 +9,11 @@ from typing import NewType
 TenantId = NewType("TenantId", str)
 
 BARE_TENANT = TenantId("location")
-"""The tenant in the label of a table that is given by its location only. No configured tenant may be called so."""
+"""The tenant in the label of a table that is given only by its location. No configured tenant may have this name."""
+
+
+GHOSTS = "~ghosts"
+"""The dataset in the label of a former table that nobody claims. No configured dataset may have this name."""
 
 
 class FormatName(StrEnum):
@@ -22,16 +26,18 @@ class FormatName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatFacts:
-    """What settings, command line and daemon must know of a format without opening one of its tables."""
+    """What settings, command line and daemon must know about a format without opening one of its tables."""
 
     keys: tuple[str, ...]
     """The keys of a dataset that belong to it; the first one is required."""
     retention: str
-    """What its tables' own metadata says of retention, as a sentence for people."""
+    """How its tables' own metadata affects retention, as a sentence for people."""
     noun: str = "snapshot"
-    """What its own people call a retained state."""
+    """The format's own word for a retained state."""
     clones_by_name: bool = False
     """May a table name files relative to its root that are another table's? Delta's shallow clones do."""
+    whole_metadata: bool = False
+    """Is each state one metadata file, so that an older file still has what an expiry took out?"""
 
 
 FACTS = {
@@ -39,6 +45,7 @@ FACTS = {
         keys=("catalog", "namespace"),
         retention="the retention of a branch or tag and the table's history.expire.* properties override "
         "max_snapshot_age_hours and min_snapshots_to_keep",
+        whole_metadata=True,
     ),
     FormatName.PAIMON: FormatFacts(
         keys=("warehouse", "database"),
@@ -53,6 +60,11 @@ FACTS = {
         clones_by_name=True,
     ),
 }
+
+
+def is_ghost(label: str) -> bool:
+    """Is this the label of a former table that nobody claims?"""
+    return label.split("/", 2)[1:2] == [GHOSTS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -5,7 +5,10 @@ references  what names files at one state of a table
 engine      finds orphans: list, then mark, then judge
 storage     list, read and write objects
 deleter     delete objects; apart from storage on purpose, and imported by few
+mover       move objects to the trash and back; apart for the same reason
+store_rules what a bucket does with deleted objects: versioning and lifecycle
 state       what survives a restart: runs, plans, the journal, leases, holds
+surroundings  what else there is: other tables, holds, files that others use
 audit       the record of what a run changed
 run         what a run gets from whoever started it: its fence, its slots, its progress line
 clock       where `now` comes from

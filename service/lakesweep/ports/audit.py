@@ -27,15 +27,23 @@ class Audit(Protocol):
         ...
 
     async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
-        """A batch is about to be deleted, except what was spared. Both are rows of a plan."""
+        """A batch is about to be deleted, except the spared rows. Both are rows of a plan."""
         ...
 
     async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
-        """What became of a batch: rows of FATES_SCHEMA."""
+        """The results of a batch: rows of FATES_SCHEMA."""
+        ...
+
+    async def restoring(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
+        """A batch is about to be restored: rows of RESTORE_RESULTS_SCHEMA, without outcomes."""
+        ...
+
+    async def restored(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
+        """The results of that batch."""
         ...
 
     async def end(self, run: CleanupRun) -> None:
-        """The run is over; one that was refused before it began anything is recorded too."""
+        """The run has ended. A run that was refused before it began anything is recorded too."""
         ...
 
 
@@ -45,6 +53,18 @@ DELETE_RESULTS_SCHEMA = pa.schema(
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("fate", pa.string(), nullable=False),  # a `DeleteStatus`
         pa.field("why", pa.string()),  # what the store said
+        pa.field("went", pa.string()),  # a `Went`, of what was deleted
+        pa.field("delete_marker", pa.string()),  # its version id, where the store named one
     ]
 )
-"""What became of files."""
+"""Results of deleting files."""
+
+RESTORE_RESULTS_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),  # restored, already_there, not_restored
+        pa.field("why", pa.string()),
+    ]
+)
+"""Results of restoring files."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where `now` comes from. Injected everywhere, so that tests own time."""
+    """Where `now` comes from. Injected everywhere, so that tests control time."""
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""

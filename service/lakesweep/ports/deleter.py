@@ -1,4 +1,4 @@
-"""The power to delete, kept apart from storage on purpose. Only `cleanup.sweep` uses it, through a gate."""
+"""Deleting, separate from storage on purpose. Only `cleanup.sweep` uses it, through a gate."""
 
 from __future__ import annotations
 
@@ -8,56 +8,68 @@ from enum import StrEnum
 from typing import Protocol
 
 from lakesweep.model.errors import FailureKind
+from lakesweep.model.files import Went
 from lakesweep.model.location import Location
 from lakesweep.ports.table import TableState
 
 
 class DeleteStatus(StrEnum):
-    """What became of one object."""
+    """The result for one object."""
 
     DELETED = "deleted"
     ALREADY_GONE = "already_gone"
     FAILED = "failed"
     SPARED = "spared"
-    """Kept on purpose: it is referenced again, or it is another object than the one that was judged."""
+    """Kept on purpose: it is referenced again, or it is not the object that was judged."""
     NOT_SENT = "not_sent"
-    """Never asked for: the run ended before its request."""
+    """No request was sent: the run ended before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """The fate of one path, in the order asked."""
+    """The result for one path, in the given order."""
 
     path: str
     fate: DeleteStatus
     why: str | None = None
     kind: FailureKind = FailureKind.OTHER
     """Of one that FAILED."""
+    went: Went = Went.FREED
+    """Of one that was DELETED."""
+    delete_marker: str | None = None
+    """The version id of the delete marker that the store created, if the response named one: removing exactly this
+    marker restores the object."""
 
 
 ANOTHER_OBJECT = "the store has a different object under this name than the one that was planned"
 
 
 def not_sent(path: str, why: str) -> Deleted:
-    """The answer for a path that was never asked for."""
+    """The result for a path without a request."""
     return Deleted(path=path, fate=DeleteStatus.NOT_SENT, why=why)
 
 
 class Conditions(Protocol):
-    """What a deleter asks as the last thing before each request, also when it sends one again."""
+    """What a deleter checks last before each request, also before a retry."""
 
     @property
     def etags(self) -> Mapping[str, str]:
-        """Of the objects that may go, by path, where they are known. A store that can compares them: an object with
-        another one is SPARED."""
+        """Known etags of the objects to delete, by path. A store that can compare them spares an object with another
+        etag (SPARED)."""
+        ...
+
+    @property
+    def written_ms(self) -> Mapping[str, int]:
+        """Listed modification times of the objects to delete that have no etag, by path. A store without etags compares
+        these and spares an object with another time (SPARED)."""
         ...
 
     async def withheld(self, paths: Sequence[str]) -> Mapping[str, Deleted]:
-        """Those of the next request that must not be sent, with the answer that they get. May take a while."""
+        """The paths of the next request that must not be sent, with their results. May take a while."""
         ...
 
     def ended(self) -> str | None:
-        """Why nothing may be sent any more, asked with the request in hand. Takes no time and waits for nothing."""
+        """Why nothing more may be sent; called with the request ready. Immediate: it waits for nothing."""
         ...
 
 
@@ -65,7 +77,7 @@ class Deleter(Protocol):
     """Deletes objects by their exact raw path."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        """One answer per path. A missing object is ALREADY_GONE; an error is FAILED with what the store said; what the
+        """One result per path. A missing object is ALREADY_GONE; an error is FAILED with the store's message; what the
         conditions keep is SPARED or NOT_SENT."""
         ...
 
@@ -74,13 +86,13 @@ class Deleter(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         ...
 
 
 class Deleters(Protocol):
-    """The power to delete in one tenant's root."""
+    """Opens deleters inside one tenant's root."""
 
     def open(self, state: TableState) -> Deleter:
-        """A deleter that deletes in this table's roots only. Whoever opens it closes it."""
+        """A deleter for this table's roots only. The caller closes it."""
         ...

@@ -19,14 +19,14 @@ from lakesweep.ports.table import Layout, Shortlist, TableState, TableView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """A ready file list that is read instead of listing, and how old it may be."""
+    """An existing file list that is read instead of listing, and how old it may be."""
 
     address: Location
     """A manifest of S3 Inventory, a Parquet file, or a folder with either below it."""
     not_before: datetime
     """A list made before this is refused."""
     not_after: datetime
-    """One made after this has a wrong clock, so that its age says nothing: refused as well."""
+    """A list made after this has a wrong clock, so its age is unknown: refused as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +42,19 @@ class OrphanJob:
     rows_path: str
     """Where the plan's rows go (a local Parquet file)."""
     inventory: Inventory | None = None
-    """Read this instead of listing the roots. What it does not know is never a candidate."""
+    """Read this instead of listing the roots. Objects that it does not contain are never candidates."""
     shortlist: Shortlist | None = None
-    """Look at this instead of listing the roots."""
+    """Look only at these objects instead of listing the roots."""
     history: tuple[str, ...] = ()
-    """Objects to ask for singly, whatever an inventory says: a snapshot that it is too old to know would stay, and so
-    would its files."""
+    """Objects to check one by one in addition to an inventory: otherwise a snapshot that is newer than the inventory
+    would stay, and so would its files."""
+    tell: Callable[[str], None] = lambda _: None
+    """Called with the current step, in a word or two, for a progress line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marked:
-    """What `mark` found after the listing: the state it was read from and the references."""
+    """The result of `mark` after the listing: the state that was read, and its references."""
 
     state: TableView
     references: References
@@ -79,8 +81,8 @@ class Engine(Protocol):
 
 
 class Engines(Protocol):
-    """The engines there are."""
+    """The available engines."""
 
-    def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
-        """The one that plans this table, and why it was chosen."""
+    async def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
+        """The engine that plans this table, and why it was chosen."""
         ...

@@ -11,7 +11,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 
 REFERENCE_SCHEMA = pa.schema([pa.field("path", pa.string(), nullable=False)])
-"""What a decoder returns: addresses (or bare names, see MatchBy) as the metadata spells them."""
+"""The rows of a decoder: addresses (or bare names, see MatchBy) as the metadata spells them."""
 
 
 TOLERATED = pa.field("tolerated", pa.bool_(), nullable=False)
@@ -21,12 +21,12 @@ without the table being damaged (a Delta tombstone, a second spelling of an addr
 
 ELSEWHERE = pa.field("elsewhere", pa.bool_(), nullable=False)
 """A decoder that adds TOLERATED may add this column behind it. A true row is a live file outside the roots that is only
-counted: what the path may mean below the roots, and so keeps, other rows say."""
+counted. If the path can also mean a file below the roots, other rows keep that file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceSource:
-    """One immutable object that names live files: a manifest, a checkpoint part, a log file. Picklable.
+    """One immutable object that names live files, such as a manifest, a checkpoint part or a log file. Picklable.
 
     `retained=False` marks a source that only expiring snapshots use: what it names is deletable unless a
     retained source names it too, and failing to read it only shrinks the work.
@@ -41,13 +41,13 @@ class ReferenceSource:
     entries: int | None = None
     """Recorded number of entries, where something records it."""
     at_least: int | None = None
-    """How many references there must be at least, by what metadata records: fewer in a cache are not believed."""
+    """The least number of references according to metadata. A cache entry with fewer is rejected."""
     context: tuple[tuple[str, str], ...] = ()
-    """What the decoder must know besides the bytes (a table root, a partition layout)."""
+    """What the decoder needs besides the bytes (a table root, a partition layout)."""
 
     @property
     def cache_key(self) -> str:
-        """Same key, same decoded rows: sources are immutable."""
+        """Sources with the same key have the same rows: sources are immutable."""
         extra = "|".join(f"{name}={value}" for name, value in self.context)
         return f"{self.format}|{self.kind}|{self.location.raw}|{self.size_bytes}|{self.entries}|{extra}"
 
@@ -61,7 +61,7 @@ class References:
     expired: tuple[str, ...]
     """The same, named only by what this cycle expires."""
     sources: tuple[ReferenceSource, ...]
-    """What must be decoded for the rest. The same object appears once, retained if anything retained uses it."""
+    """Sources to decode for the rest. The same object appears once, as retained if anything retained uses it."""
     released: tuple[str, ...] = ()
     """Paths the format itself has proven dead at this head although a source still spells them (a Delta
     checkpoint's add that a later commit removed; a Paimon manifest's ADD with its DELETE in another manifest).
@@ -73,9 +73,9 @@ class References:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Everything that metadata names directly and that therefore stays."""
+        """Everything that metadata names directly and that is therefore kept."""
         return self.retained + self.tolerated
 
 
 Decode = Callable[[ReferenceSource, bytes], pa.RecordBatch]
-"""Bytes to references. Pure, guarded against truncation, runs in threads, processes and Spark workers."""
+"""Decodes bytes to references. Pure. Detects truncation. Runs in threads, processes and Spark workers."""

@@ -1,26 +1,26 @@
-"""What a run gets from whoever started it: proof that the table is still its own, slots, and a progress line."""
+"""What a run gets from its caller: a fence that proves its lease, slots, and a progress line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Slots(Protocol):
-    """Room for so many at once, like an asyncio.Semaphore."""
+    """A limit on concurrency, like an asyncio.Semaphore."""
 
     def locked(self) -> bool:
         """Would `acquire` have to wait?"""
         ...
 
     async def acquire(self) -> bool:
-        """Take a place, once there is one."""
+        """Wait for a slot and take it."""
         ...
 
     def release(self) -> None:
-        """Give it back."""
+        """Return the slot."""
         ...
 
     async def __aenter__(self) -> None: ...
@@ -31,15 +31,15 @@ class Slots(Protocol):
 
 
 class Fence(Protocol):
-    """Proof, asked for before every commit and every batch, that the table is still ours."""
+    """Checked before every commit and every batch: does this process still own the table?"""
 
     async def check(self) -> None:
-        """Raise LeaseLost if it is not."""
+        """Raise LeaseLost if it does not."""
         ...
 
     def check_time(self) -> None:
-        """The same by our own clock, one that goes on while the machine sleeps, and without waiting for anything:
-        asked with a request in hand. Raise LeaseLost if the lease has ended, or was known to be lost."""
+        """The same by a local clock that keeps running while the machine sleeps, and without waiting: called with a
+        request ready. Raises LeaseLost if the lease has ended, or is known to be lost."""
         ...
 
 
@@ -50,7 +50,6 @@ class Progress:
     phase: str
     done: int = 0
     total: int | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
 
 
 ReportProgress = Callable[[Progress], None]

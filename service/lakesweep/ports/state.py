@@ -1,7 +1,7 @@
 """What survives a restart: the records, and the StateStore port that keeps them.
 
-Every method of the store is one short transaction. What grows with a table (plans, ledgers, audit records) is not
-here: these are headers that say where it is.
+Every method of the store is one short transaction. What grows with a table (plans, ledgers, audit records) is stored
+elsewhere: here are only headers that say where.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from lakesweep.model import run_document
 from lakesweep.model.access import ApiToken
@@ -38,6 +38,9 @@ class BatchRecord:
     bytes: int = 0
     already_gone: int = 0
     failed: int = 0
+    trash_bytes: int = 0
+    versions_bytes: int = 0
+    """The part of `bytes` that is still in the trash, or kept by the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class PlanHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTime:
-    """When a table is next looked at."""
+    """When a table is due next."""
 
     table: str
     next_due: datetime
@@ -77,7 +80,7 @@ class LedgerHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A person's word that a plan above its ceiling may go. It covers the rows with this digest and nothing else."""
+    """A person's approval of a plan that exceeds a ceiling. It covers the rows with this digest and nothing else."""
 
     run_id: str
     table: str
@@ -89,7 +92,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A person's word that nothing is started for a while, by any replica."""
+    """A person's order that no replica starts anything for a while."""
 
     scope: str
     """A target: `*`, `acme`, `acme/prod` or `acme/prod/orders`."""
@@ -97,32 +100,63 @@ class Hold:
     by: str
     reason: str | None = None
     by_admin: bool = True
-    """Made by somebody who sees all tenants. A tenant's token can neither lift nor replace it."""
+    """Made by somebody with access to all tenants. A tenant's token can neither lift nor replace it."""
+    ends_at: datetime | None = None
+    """When the hold ends by itself; None: when it is resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A message for the operator's webhook that is not delivered yet, or was given up after too long."""
+
+    id: str
+    table: str
+    created_at: datetime
+    next_try: datetime
+    body: dict[str, Any]
+    attempts: int = 0
+    dead_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHeader:
-    """Where a run's records stand in its table's audit trail; the records are objects under `artifacts`."""
+    """Where a run's records are in its table's audit trail; the records are objects under `artifacts`."""
 
     run_id: str
     table: str
     first: int
     """Number of the run's first segment."""
     last: int
-    """Number of its last segment so far; others may stand in between."""
+    """Number of its last segment so far; segments of other runs may be in between."""
     digest: str
-    """Of the last segment."""
+    """Digest of the last segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """What one finished run adds to a trend."""
+
+    table: str
+    started_at: datetime
+    planned: bool
+    """Whether it listed the table and made a plan; otherwise it says little about what there is to delete."""
+    orphan_bytes: int
+    deleted_bytes: int
+    freed_bytes: int
+    """Deleted bytes that are no longer stored; the others are in a trash, or versions in a bucket."""
+    restored_bytes: int = 0
+    """Of a run that brought back what another one took."""
 
 
 class StateStore(Protocol):
     """What survives a restart. Every method is one short transaction."""
 
     async def start_run(self, run: CleanupRun) -> None:
-        """Remember that a run began."""
+        """Record the start of a run."""
         ...
 
     async def update_run(self, run: CleanupRun) -> None:
-        """Replace what is known of a run."""
+        """Replace the document of a run."""
         ...
 
     async def get_run(self, run_id: str) -> run_document.Run | None:
@@ -144,6 +178,21 @@ class StateStore(Protocol):
         """The newest run of each of these tables, by table; one that never ran is left out."""
         ...
 
+    async def last_planned(self, tenants: Collection[str] | None = None) -> dict[str, run_document.Run]:
+        """By table, of some tenants or all: the newest run that listed the table and ended with a plan. A run whose
+        process died does not count, because its document may lack the plan's numbers."""
+        ...
+
+    async def run_figures(
+        self, since: datetime, tenants: Collection[str] | None = None, *, table: str | None = None
+    ) -> list[RunFigures]:
+        """The numbers of every run that began since then and has ended, oldest first; of one table, if it is named."""
+        ...
+
+    async def runs_beginning(self, prefix: str, limit: int = 10) -> list[run_document.Run]:
+        """Runs whose id has this prefix, newest first."""
+        ...
+
     async def open_runs(self, table: str) -> list[run_document.Run]:
         """Runs of a table that never finished."""
         ...
@@ -158,11 +207,11 @@ class StateStore(Protocol):
         ...
 
     async def save_plan(self, header: PlanHeader) -> None:
-        """Remember a plan; its rows are a file."""
+        """Record a plan; its rows are in a file."""
         ...
 
     async def get_plan(self, run_id: str) -> PlanHeader | None:
-        """The plan a run made, if it came that far."""
+        """The plan of a run, if it made one."""
         ...
 
     async def begin_batch(self, record: BatchRecord) -> None:
@@ -178,7 +227,7 @@ class StateStore(Protocol):
         ...
 
     async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:
-        """Remember, before an expiry commit, the head it starts from; None clears it after the sweep."""
+        """Record, before an expiry commit, the head it starts from; None clears it after the sweep."""
         ...
 
     async def pending_expiry(self, table: str) -> str | None:
@@ -198,23 +247,23 @@ class StateStore(Protocol):
         ...
 
     async def release_lease(self, lease: Lease) -> None:
-        """Give the table back at once."""
+        """Release the table at once."""
         ...
 
     async def set_due(self, due: DueTime) -> None:
-        """Remember when a table is next looked at."""
+        """Record when a table is due next."""
         ...
 
     async def get_due(self, table: str) -> DueTime | None:
-        """When one table is next looked at, if it was ever seen."""
+        """When one table is due next, if it was ever seen."""
         ...
 
     async def due_times(self, *, until: datetime | None = None) -> list[DueTime]:
-        """Of every table ever seen, the soonest first; or only of those that are due then."""
+        """The due times of all tables ever seen, the soonest first; or only of those that are due by then."""
         ...
 
     async def set_ledger(self, header: LedgerHeader) -> None:
-        """Remember where a table's ledger is now."""
+        """Record where a table's ledger is."""
         ...
 
     async def get_ledger(self, table: str) -> LedgerHeader | None:
@@ -222,28 +271,53 @@ class StateStore(Protocol):
         ...
 
     async def add_approval(self, approval: Approval) -> None:
-        """Remember an approval; a run approved again has the newer one."""
+        """Record an approval; a new one of the same run replaces it."""
         ...
 
     async def approvals(self, table: str) -> list[Approval]:
-        """Of a table, newest first, those that have expired too."""
+        """The approvals of a table, newest first, including expired ones."""
         ...
 
     async def set_hold(self, hold: Hold) -> None:
-        """Start nothing inside the scope until it is cleared. An administrator's hold is replaced by another
-        administrator's only: replaced by a tenant's it could be lifted by the tenant."""
+        """Hold the scope until the hold is cleared or ends. If the scope is held already, neither hold is shortened,
+        and an administrator's hold stays one: see `state.hold_rules`."""
         ...
 
     async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
-        """Whether one was cleared. Who is no administrator clears no administrator's."""
+        """Clear a hold. Returns whether there was one. Only an administrator can clear an administrator's hold."""
         ...
 
     async def holds(self) -> list[Hold]:
-        """All of them, by scope."""
+        """The holds in force, by scope. A hold has ended only when both the store's clock and this machine's say so."""
+        ...
+
+    async def ended_holds(self) -> list[Hold]:
+        """Holds that ended by themselves and were not lifted or renewed, by scope."""
+        ...
+
+    async def forget_ended_holds(self, before: datetime) -> int:
+        """Forget those that ended before then. How many there were."""
+        ...
+
+    async def add_notice(self, notice: Notice) -> None:
+        """Record a notice, unless one with the same id exists."""
+        ...
+
+    async def notices(self, *, dead: bool = False, limit: int = 500) -> list[Notice]:
+        """Notices that are waiting, or those that were given up, oldest first."""
+        ...
+
+    async def claim_notice(self, notice: Notice, next_try: datetime) -> bool:
+        """Claim the next delivery attempt. False if another replica has tried since the notice was read, or it is
+        finished."""
+        ...
+
+    async def end_notice(self, notice_id: str, dead_at: datetime | None = None) -> None:
+        """Finish a notice: a delivered one is deleted, one that is given up stays for a person to look at."""
         ...
 
     async def set_audit(self, header: AuditHeader) -> None:
-        """Remember how far a run's audit records go. `last` never goes back, `first` is the first one given."""
+        """Record where a run's audit records are. `last` never decreases, and `first` keeps its first value."""
         ...
 
     async def get_audit(self, run_id: str) -> AuditHeader | None:
@@ -259,7 +333,7 @@ class StateStore(Protocol):
         ...
 
     async def add_token(self, token: ApiToken) -> None:
-        """Remember a new token."""
+        """Record a new token."""
         ...
 
     async def get_token(self, token_id: str) -> ApiToken | None:
@@ -271,16 +345,16 @@ class StateStore(Protocol):
         ...
 
     async def revoke_token(self, token_id: str, when: datetime) -> bool:
-        """End a token now; False if there is none of that id. The first revocation stands."""
+        """Revoke a token; False if there is none with that id. The first revocation counts."""
         ...
 
     async def secret(self, name: str, new: str) -> str:
-        """A secret of the installation, the same for all that share this store: `new` if there was none, else the
-        first one given. See `state.installation_key`."""
+        """A secret of the installation, the same for all replicas of this store: `new` if there was none, otherwise the
+        existing one. See `state.installation_key`."""
         ...
 
     async def remember(self, name: str, value: str) -> None:
-        """A small note that all who share this store can recall; the newest of a name stands."""
+        """Record a small note for all replicas of this store; it replaces an older one of the same name."""
         ...
 
     async def recall(self, name: str) -> str | None:
@@ -288,11 +362,11 @@ class StateStore(Protocol):
         ...
 
     async def server_time(self) -> datetime | None:
-        """The database server's clock; None where the store has no other clock than this machine's."""
+        """The database server's clock; None if the store uses this machine's clock."""
         ...
 
     async def ping(self) -> None:
-        """Raise StateError if the store is out of reach."""
+        """Raise StateError if the store is unavailable."""
         ...
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
 """What storage must be able to do, for all formats and engines: list, read, write. Deleting is not here, on purpose.
 
-Implementations live in `storage`; `ports` has what tables and engines are asked for.
+Implementations are in `storage`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ LISTING_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of what is below a root, as its store has divided it. Picklable: any process can list it."""
+    """A part of a root, as its store has divided it. Picklable: any process can list it."""
 
     root: Location
     prefix: str
-    """Only paths that begin so."""
+    """Only paths with this prefix."""
     flat: bool = False
-    """Only what is right there, nothing below a further slash."""
+    """Only what is directly there, nothing below a further slash."""
     after: str | None = None
     """Only what follows this path in the store's own order."""
     first: tuple[str, ...] = ()
-    """It begins with the first of these that comes by; without any, at once."""
+    """The part begins with the first of these paths that is listed; without any, at once."""
     until: tuple[str, ...] = ()
-    """It ends before the first of these that comes by; without any, at the end."""
+    """The part ends before the first of these paths that is listed; without any, at the end."""
 
 
 class Storage(Protocol):
@@ -58,9 +58,10 @@ class Storage(Protocol):
         ...
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Divide what is below `root` into about so many parts, of sizes that nobody knows, at a small cost.
+        """Divide `root` into about this many parts of unknown sizes, at a small cost.
 
-        Together they hold what `list` lists, each object in exactly one. A small or indivisible root is one part.
+        Together they contain what `list` lists, each object in exactly one part. A small or indivisible root is one
+        part.
         """
         ...
 
@@ -69,7 +70,7 @@ class Storage(Protocol):
         ...
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """The names of the directories right below `root`, in order; nothing deeper is looked at.
+        """The names of the directories directly below `root`, in order; nothing deeper is read.
 
         On an object store a directory is a name that objects share up to a slash. A root that does not exist has
         none. Any error raises.
@@ -82,11 +83,19 @@ class Storage(Protocol):
         ...
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
-        """The whole object; TooLarge if it has more than `limit` bytes, of which not more are then fetched."""
+        """The whole object; TooLarge if it has more than `limit` bytes, and no more than that are read."""
         ...
 
     async def stat(self, location: Location) -> StoredObject:
         """One object's size, time and etag, or NotFound."""
+        ...
+
+    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
+        """Two objects of one directory in one step; None for a missing one.
+
+        Two calls of `stat` may see the first before a change and the second after it. An object store answers by one
+        listing, a disk by two system calls in a row.
+        """
         ...
 
     async def now(self) -> datetime:
@@ -94,12 +103,12 @@ class Storage(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         ...
 
 
 class Writer(Protocol):
-    """Writing whole objects: commits, artefacts. Kept apart from reading, and without any way to delete."""
+    """Writing whole objects: commits, artefacts. Separate from reading, and without any way to delete."""
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
         """Write atomically: readers see nothing or all of it. With `create_only` exactly one of several racing
@@ -107,5 +116,5 @@ class Writer(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         ...

@@ -1,4 +1,4 @@
-"""What other tables and people have to do with one table. Asked anew each time: planning may take hours."""
+"""What a run must know about other tables, and about holds. Always asked again: planning may take hours."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lakesweep.ports.table import TableState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIdentity:
-    """Which directory a local place really is."""
+    """The real directory behind a local place."""
 
     inode: tuple[int, int]
-    """With its device."""
+    """Inode and device."""
     path: str
-    """Its file system and its path there, with a slash at the end: it begins with that of every place around it."""
+    """Its file system and its path there, with a trailing slash: it starts with that of every place around it."""
     mounted: tuple[str, ...] = ()
-    """The same of what is mounted inside it."""
+    """The same for everything that is mounted inside it."""
 
     def overlaps(self, other: DirectoryIdentity) -> bool:
-        """Is one of the two the other, or inside it?"""
+        """Are both the same directory, or is one inside the other?"""
         theirs = (other.path, *other.mounted)
         return self.inode == other.inode or any(
             _nested(mine, one) for mine in (self.path, *self.mounted) for one in theirs
@@ -33,7 +33,7 @@ class DirectoryIdentity:
 
     @property
     def repeats_itself(self) -> bool:
-        """Is a part of it mounted inside it once more?"""
+        """Is a part of it mounted again inside it?"""
         return any(_nested(self.path, one) for one in self.mounted)
 
 
@@ -47,19 +47,23 @@ class Neighbours:
 
     places: Mapping[TableRef, tuple[Location, ...]] = field(default_factory=dict)
     problem: str | None = None
-    """Why the places are not known, if they are not."""
+    """Why the places are unknown, if they are."""
 
 
 class Surroundings(Protocol):
     """One table's tenant, as the service sees it now."""
 
     async def neighbours(self) -> Neighbours:
-        """The places of all tables around, this one's included."""
+        """The places of all tables of the tenant, including this one."""
         ...
 
     async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
-        """Files in this table's places that other tables use, by the labels of these. They stay, whatever this table
-        says of them."""
+        """Files in this table's places that other tables use, by the labels of those tables. They are kept, whatever
+        this table's metadata says."""
+        ...
+
+    async def check_borrowers(self, state: TableState) -> Refusal | None:
+        """Refused while a table that is known to use files of this one cannot be read. Asked after `shared_files`."""
         ...
 
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
@@ -67,35 +71,9 @@ class Surroundings(Protocol):
         ...
 
     async def check_clock(self, allowed: timedelta) -> Refusal | None:
-        """Refused while this machine's clock is further off than `allowed`."""
+        """A refusal while this machine's clock is off by more than `allowed`; None if it is right."""
         ...
 
     async def check_not_held(self) -> None:
-        """Raise Refused while a person or a guard holds the table. Asked before every request of a sweep."""
+        """Raise Refused while a person or a guard holds the table. Called before every request of a sweep."""
         ...
-
-
-class Alone:
-    """A table without neighbours, which nobody holds, under a clock that nobody doubts."""
-
-    async def neighbours(self) -> Neighbours:
-        """None."""
-        return Neighbours()
-
-    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
-        """None."""
-        del state
-        return {}
-
-    async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
-        """Nobody looks at the disk."""
-        del places
-        return {}
-
-    async def check_clock(self, allowed: timedelta) -> Refusal | None:
-        """Believed."""
-        del allowed
-        return None
-
-    async def check_not_held(self) -> None:
-        """Nobody holds it."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
+import pyarrow as pa
+
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 from lakesweep.model.table import FormatName, TableRef
-from lakesweep.ports.references import References
+from lakesweep.ports.references import References, ReferenceSource
 from lakesweep.ports.run import Fence
+
+ReadSources = Callable[[Sequence[ReferenceSource]], AsyncIterator[tuple[ReferenceSource, pa.RecordBatch]]]
+"""See Engine.read_references."""
 
 
 class MatchBy(StrEnum):
@@ -28,20 +34,21 @@ class MatchBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKind:
-    """What a format's layout says of an unreferenced object."""
+    """How a format's layout classifies an unreferenced object."""
 
     kind: str
     """A short noun for reports: data, manifest, metadata, statistics, …"""
     reserved: bool = False
-    """Belongs to the format but is never ours to delete (hints, hidden names, locks)."""
+    """Belongs to the format but must never be deleted (hints, hidden names, locks)."""
     foreign: bool = False
-    """Not a name the format writes: reported, never deleted."""
+    """Not a name that the format writes: reported, never deleted."""
     stage: int = 0
-    """Deletion order inside one plan. What closes history to readers goes below 0, before all other files."""
+    """Deletion order inside one plan. Files that close history to readers have stages below 0 and go before all
+    others."""
 
 
 class Layout(Protocol):
-    """Names and places of one table. Picklable and pure, so that it also runs in Spark workers."""
+    """The names and places of one table's files. Picklable and pure, so that it also runs in Spark workers."""
 
     @property
     def match_by(self) -> MatchBy:
@@ -55,18 +62,35 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortlist:
-    """What a format wants looked at in place of a whole listing. Nothing else is a candidate, and since most live
-    files are not looked at, the format's references are all `tolerated`: none counts as missing."""
+    """The objects that a format wants to check instead of a whole listing. Nothing else is a candidate. Because most
+    live files are not looked at, the format's references are all `tolerated`: none counts as missing."""
 
     roots: tuple[Location, ...]
     """Listed as usual."""
     objects: tuple[str, ...]
-    """Raw addresses of objects outside those roots, asked for one by one; those that are absent are left out."""
+    """Raw addresses of objects outside those roots, checked one by one. Absent ones are left out."""
+    recorded: tuple[tuple[str, int], ...] = ()
+    """Raw addresses with the sizes that metadata records. They are not checked in storage: names are never reused, and
+    the table's own history says that they were written."""
+    tolerates_all: bool = True
+    """False if the format's references are not all `tolerated`: then no engine looks for missing files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiringFiles:
+    """What expiring snapshots name, found without a listing."""
+
+    shortlist: Shortlist
+    """Exactly these objects, whether or not something retained names them too: the plan's join decides."""
+    sources: frozenset[str] = frozenset()
+    """Cache keys of sources that were already read and need not be read again."""
+    names: tuple[str, ...] = ()
+    """What those sources name, as they spell it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table as loaded at one moment: what guards, engines and stores need of it. Values only."""
+    """A table as loaded at one moment: what guards, engines and stores need. Values only."""
 
     ref: TableRef
     head: str
@@ -74,72 +98,105 @@ class TableState:
     table_uuid: str | None
     location: Location
     roots: tuple[Location, ...]
-    """Every place this table may own files in, none inside another."""
+    """Every place where this table may own files, none inside another."""
     snapshots: tuple[Snapshot, ...]
     layout: Layout
     minimum_age: timedelta = timedelta(0)
-    """The format's own retention of unreferenced files, where it has one; the longer of it and the grace rules."""
+    """The format's own retention of unreferenced files, if it has one. The longer of it and the grace period
+    applies."""
     stream: str | None = None
-    """A stream that its history shows, if it shows one: unreferenced files then stay for `stream_state` as well."""
+    """A stream in the table's history, if there is one: unreferenced files then also stay for `stream_state`."""
     counted_files: int | None = None
-    """Distinct live files by the table's own exact count, where it keeps one: fewer references mean damage."""
+    """The table's own exact count of distinct live files, if it keeps one: fewer references mean damage."""
     estimated_files: int | None = None
     """From metadata summaries, to choose an engine; None when unknown."""
     position: int | None = None
-    """How far the history has come, where that number never goes back: Delta's version."""
+    """A number of the history that never decreases, if there is one: Delta's version."""
     moved_from: str | None = None
-    """Where parts of its own history were written, if that is outside of all its places: then it has been moved."""
+    """Where parts of its own history were written, if outside of all its places: then the table was moved."""
     shortlist: Shortlist | None = None
-    """Given when the table is not to be listed as a whole."""
+    """Set if the table must not be listed completely."""
     history: tuple[str, ...] = ()
-    """Raw addresses of the snapshots themselves, where each is an object that goes before its files."""
+    """Raw addresses of the snapshots themselves, if each is an object that is deleted before its files."""
+    goes_whole: bool = False
+    """For a ghost: nothing is deleted while one of its files is young, and only exactly the plan that a person approved
+    is executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableView(TableState, ABC):
-    """A loaded table that can be asked about itself. Each format has its own, with its parsed metadata typed."""
+    """A loaded table that answers questions about itself. Each format has its own, with typed metadata."""
 
     @abstractmethod
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """Which snapshots go by the format's own rules. No I/O."""
+        """Decide which snapshots expire by the format's own rules. No I/O."""
+
+    def next_expiry(self, policy: CleanupPolicy, after: datetime) -> datetime | None:
+        """The first minute in which `plan_expiry` expires more than at `after`, if nothing is committed meanwhile. None
+        if that does not happen within a year. Found by bisection: what may expire once may expire from then on."""
+        begun = self.plan_expiry(policy, after)
+        minute, span = timedelta(minutes=1), 366 * 24 * 60
+
+        def more(minutes: int) -> bool:
+            then = self.plan_expiry(policy, after + minutes * minute)
+            return (then.expire, then.drop_refs, then.partitions) != (begun.expire, begun.drop_refs, begun.partitions)
+
+        if not more(span):
+            return None
+        return after + minute * bisect_left(range(1, span), True, key=more) + minute
+
+    @property
+    def trace(self) -> str:
+        """The trace for a later call of `KnowsItsTrace`."""
+        return self.head
 
     @abstractmethod
     async def references(self, expiring: ExpiryPlan, before: Self | None = None) -> References:
-        """What names files at this state. Snapshots that `expiring` lists give the expired side: read from this
-        state itself when they are still in it (a dry run), else from `before` (they were committed away)."""
+        """Everything that names files at this state. The snapshots in `expiring` give the expired side: read from this
+        state if they are still in it (a dry run), otherwise from `before` (their expiry was committed)."""
+
+    @abstractmethod
+    async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:
+        """The files that `expiring` releases, by address and without a listing. `found` are the references for it. What
+        cannot be read is left out until the next listing."""
+
+    @abstractmethod
+    async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:
+        """Directories beside or above these files in which a table of any format would keep metadata, if they are not
+        empty and do not belong to this table."""
 
     @abstractmethod
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
-        """Evidence that another table lives in these roots, found among unreferenced listed paths; None if none."""
+        """Evidence among unreferenced listed paths that another table lives in these roots; None if there is none."""
 
     @abstractmethod
     async def explain(self, source: Location) -> tuple[str, ...]:
-        """Which snapshots and refs lead to a source or a directly named path, as sentences."""
+        """Sentences that name the snapshots and refs that lead to a source or a directly named path."""
 
 
 _View = TypeVar("_View", bound=TableView)
 
 
 def own_view(kind: type[_View], view: TableView) -> _View:
-    """A view as the format's own kind. A handle is only ever given views that a handle on the same table loaded."""
+    """The view as the format's own class. A handle only gets views that a handle on the same table loaded."""
     if not isinstance(view, kind):
         raise TypeError(f"{view.ref} was loaded as {type(view).__name__}, not as {kind.__name__}")
     return view
 
 
 class Table(Protocol):
-    """One table, opened: it is read, and it is changed. What was read answers for itself, see TableView."""
+    """One table, opened for reading and changing. What was read is a TableView."""
 
     ref: TableRef
     executable: bool
-    """False when nothing proves which metadata is current (a bare Iceberg location): plan only."""
+    """False if nothing proves which metadata is current (a bare Iceberg location): such a table can only be planned."""
 
     async def head(self) -> str:
-        """The current head, as cheaply as the format can tell."""
+        """The current head, as cheaply as the format allows."""
         ...
 
     def place(self) -> Location | None:
-        """Where the table is, as far as this handle knows without asking anybody: also if it cannot be loaded."""
+        """Where the table is, as far as this handle knows without any request; also if it cannot be loaded."""
         ...
 
     async def load(self) -> TableView:
@@ -147,20 +204,20 @@ class Table(Protocol):
         ...
 
     async def load_at(self, head: str, now_view: TableView) -> TableView | None:
-        """The table as it was at an earlier head, if that can still be read; None when it cannot."""
+        """The table as it was at an earlier head; None if that can no longer be read."""
         ...
 
     async def commit_expiry(
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
     ) -> tuple[TableView, ExpiryPlan]:
-        """Commit what plan_expiry says, retried on conflict from fresh metadata.
+        """Commit an expiry plan; on a conflict it is retried from fresh metadata.
 
         Returns the table after the commit, and the plan that was really committed.
         """
         ...
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
-        """What must happen once the files are gone (hints, health checks)."""
+        """Work to do after the files were deleted (hints, health checks)."""
         ...
 
 
@@ -170,18 +227,48 @@ class ClosesFirst(Protocol):
     such objects too, but what its VACUUM takes does not depend on whether they are gone."""
 
     async def closed(self) -> None:
-        """Called once in a sweep, when those objects are gone, and before any other goes. What is not gone by then has
-        to keep its files."""
+        """Called once in a sweep, after those objects were deleted and before any other is. An object that still exists
+        keeps its files."""
+        ...
+
+
+@runtime_checkable
+class TellsReaders(Protocol):
+    """A table whose readers are told where its history begins (Paimon's hints)."""
+
+    async def reopened(self) -> None:
+        """Called when a restore has brought snapshots back: readers look only behind where history is said to begin."""
         ...
 
 
 @runtime_checkable
 class SeesNewcomers(Protocol):
-    """A table whose place tells of commits that its own head never shows: under a second catalog (Iceberg)."""
+    """A table whose location shows commits that its own head does not: of a second catalog (Iceberg)."""
 
     async def has_newcomers(self) -> bool:
-        """Has anything come that `references` has not looked at yet? Then it is to be asked for anew, whatever the
-        head says."""
+        """Is there anything that `references` has not seen yet? Then it must be called again, even if the head is the
+        same."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsTrace(Protocol):
+    """A table whose head takes many requests (Paimon, Delta)."""
+
+    async def is_still_at(self, trace: str) -> bool:
+        """With at most three requests: is it certain that nothing was committed since the view with that trace that
+        lets more expire? False proves nothing. Changes that matter only to a listing, such as a deleted tag, need not
+        be seen."""
+        ...
+
+
+@runtime_checkable
+class ReadsAnyway(Protocol):
+    """A table that can be read although it may not be cleaned (Iceberg, Delta)."""
+
+    def read_anyway(self) -> None:
+        """From now on this handle also loads such a table, and executes nothing. Used to find out which files it uses
+        in the places of other tables."""
         ...
 
 
@@ -200,7 +287,7 @@ class TableFormat(Protocol):
     name: FormatName
 
     async def tables(self) -> Sequence[TableRef]:
-        """Discover. Never from a hard-coded list."""
+        """Discover the tables. Never from a hard-coded list."""
         ...
 
     async def open(self, ref: TableRef) -> Table:
@@ -214,9 +301,18 @@ class TableFormat(Protocol):
 
 @runtime_checkable
 class CatalogTables(Protocol):
-    """A TableFormat whose tables are those of a catalog, which other datasets may ask too."""
+    """A TableFormat whose tables are those of a catalog, which other datasets may use too."""
 
     @property
     def catalog_identity(self) -> Hashable:
-        """Equal only for datasets that certainly ask one and the same catalog. Never printed: it may hold secrets."""
+        """Equal only for datasets that certainly use the same catalog. Never printed: it may contain secrets."""
+        ...
+
+
+@runtime_checkable
+class ClaimsMore(Protocol):
+    """A TableFormat that knows other places in use besides those of its tables, where no ghost can be."""
+
+    async def claimed(self) -> Sequence[Location]:
+        """Called after `locations`. Raises if the location of a registered entry is unknown."""
         ...

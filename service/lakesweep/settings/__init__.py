@@ -1,5 +1,5 @@
-"""Settings: what they are, how they are read, and which policy they give one table.
+"""Settings: their schema, how they are read, and the policy that they give one table.
 
-`schema` is the whole tree, `load` reads it (defaults < file < environment), `cascade` answers for one table.
-Nothing here touches a store, a catalog or a clock.
+`schema` is the whole tree, `load` reads it (defaults < file < environment), `cascade` gives the values for one table.
+Nothing here uses a store, a catalog or a clock.
 """

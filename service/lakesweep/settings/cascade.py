@@ -1,44 +1,51 @@
-"""What holds for one table after the cascade global < tenant < dataset < table. Pure.
+"""The settings of one table after the cascade global < tenant < dataset < table. Pure.
 
-The most specific value wins, but for dry_run the safer one: true at any level is true. `--execute` on the command
-line is the operator's word and overrides the global dry_run alone.
+The most specific value wins, except for dry_run, deletion and ghost_grace_hours, where the safest value at any level
+wins: true, "trash", or the longest. `--execute` on the command line overrides only the global dry_run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakesweep.model.errors import SettingsError
-from lakesweep.model.policy import Ceilings, CleanupPolicy
+from lakesweep.model.location import Location
+from lakesweep.model.policy import GRACE_FLOOR, CadenceKind, Ceilings, CleanupPolicy, Deletion
+from lakesweep.model.trash import default_trash
 from lakesweep.settings.cleanup import CleanupOverride, OrphanCleanupSettings
 
 if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
+    from lakesweep.settings.tenants import DatasetSettings, TableSettings, TenantSettings
 
 
 def decided(override: CleanupOverride) -> dict[str, Any]:
-    """What one level says, whatever it inherits."""
+    """The keys that one level itself sets."""
     given = override.model_dump(exclude_none=True)
     if "cleanup_interval_hours" in given:
-        given.setdefault("cron", None)  # the narrower schedule takes the place of the wider one, whatever its kind
+        given.setdefault("cron", None)  # the narrower schedule replaces the wider one, whatever its kind
     if not override.dry_run:
-        given.pop("dry_run", None)  # the safer one wins, so false says nothing
+        given.pop("dry_run", None)  # the safer one wins, so false has no effect
+    if override.deletion is Deletion.DELETE:
+        given.pop("deletion")  # likewise
     return given
 
 
 def overlay(base: OrphanCleanupSettings, override: CleanupOverride) -> OrphanCleanupSettings:
-    """One step of the cascade."""
     given = decided(override)
     ceilings = base.ceilings.model_copy(update=given.pop("ceilings"))
+    if given.get("ghost_grace_hours", base.ghost_grace_hours) < base.ghost_grace_hours:
+        given.pop("ghost_grace_hours")  # the longer one wins
     return base.model_copy(update={**given, "ceilings": ceilings})
 
 
 def cleanup_for(
     settings: Settings, tenant: str | None = None, dataset: str | None = None, table: str | None = None
 ) -> OrphanCleanupSettings:
-    """The whole group as it holds for one table; names that are not configured override nothing."""
+    """The whole group for one table; names that are not configured override nothing."""
     effective = settings.orphan_cleanup
     for override in overrides(settings, tenant, dataset, table):
         effective = overlay(effective, override)
@@ -52,9 +59,14 @@ def policy_for(
     table: str | None = None,
     *,
     execute: bool | None = None,
+    override: CleanupOverride | None = None,
 ) -> CleanupPolicy:
-    """The rules for one table. `execute` is the command line's word; None is the service on its own."""
+    """The policy for one table. `execute` comes from the command line; None is the service itself. `override` are rules
+    for one call, with the same minimums."""
     effective = cleanup_for(settings, tenant, dataset, table)
+    if override is not None:
+        effective = overlay(effective, override)
+        _check_minimums(effective)
     match execute:
         case None:
             dry_run = effective.dry_run
@@ -75,12 +87,52 @@ def policy_for(
         min_snapshots_to_keep=effective.min_snapshots_to_keep,
         confirm_after=timedelta(hours=effective.confirm_after_hours),
         stream_state=timedelta(hours=effective.stream_state_hours),
+        listing_interval=_listing_interval(effective),
         on_missing=effective.on_missing,
         max_clock_skew=timedelta(minutes=effective.max_clock_skew_minutes),
         batch_size=effective.batch_size,
         max_concurrent_deletions=effective.max_concurrent_deletions,
+        deletion=effective.deletion,
         ceilings=Ceilings(**effective.ceilings.model_dump()),
     )
+
+
+def trash_for(
+    settings: Settings,
+    root: Location,
+    tenant: str | None = None,
+    dataset: str | None = None,
+    table: str | None = None,
+) -> Location:
+    """Where a table's files go with `deletion = "trash"`. `root` is its tenant's, or a bare location's."""
+    given = cleanup_for(settings, tenant, dataset, table).trash
+    return Location.parse(given) if given else default_trash(root)
+
+
+def trash_places(settings: Settings, tenant: TenantSettings) -> list[Location]:
+    """Every place that any level names as the tenant's trash, and the default one in its root."""
+    levels = [settings.orphan_cleanup.trash, tenant.orphan_cleanup.trash]
+    for dataset in tenant.datasets:
+        levels += [dataset.orphan_cleanup.trash, *(table.orphan_cleanup.trash for table in dataset.tables)]
+    given = [Location.parse(trash) for trash in levels if trash]
+    return list(dict.fromkeys([default_trash(Location.parse(tenant.root)), *given]))
+
+
+def _check_minimums(effective: OrphanCleanupSettings) -> None:
+    """Settings are checked when they are read; the rules of one call are checked here."""
+    if timedelta(hours=effective.grace_period_hours) < GRACE_FLOOR and not effective.allow_short_grace:
+        raise SettingsError(
+            f"a grace of {effective.grace_period_hours:g} h is below {GRACE_FLOOR.total_seconds() / 3600:g} h: allowed "
+            "only where orphan_cleanup.allow_short_grace = true is configured for the table"
+        )
+
+
+def _listing_interval(effective: OrphanCleanupSettings) -> timedelta | None:
+    """An adaptive cadence decides itself when to list; this is the longest it may wait."""
+    hours = effective.listing_interval_hours
+    if hours is None and effective.cadence is CadenceKind.ADAPTIVE:
+        hours = effective.max_interval_hours
+    return None if hours is None else timedelta(hours=hours)
 
 
 def overrides(
@@ -95,3 +147,39 @@ def overrides(
     yield source.orphan_cleanup
     if (single := source.table(table)) is not None:
         yield single.orphan_cleanup
+
+
+def ghost_grace(settings: Settings, tenant: str) -> timedelta:
+    """How long a ghost of this tenant stays complete: the longest value at any level, because a ghost belongs to no
+    dataset."""
+    narrower = (one.orphan_cleanup.ghost_grace_hours for one in _levels(settings, tenant))
+    return timedelta(hours=max([settings.orphan_cleanup.ghost_grace_hours, *(one for one in narrower if one)]))
+
+
+def ghost_policy(
+    settings: Settings, policy: CleanupPolicy, tenant: str, place: Location, *, known: bool
+) -> CleanupPolicy:
+    """The policy for a ghost, given that of its tenant and of the table that it was, if that is `known`. `trash` at any
+    level of the tenant applies, and so does the dry_run of a dataset in whose location it may be. If it is not known,
+    the dry_run of every table applies too: the ghost may be that table."""
+    levels = _levels(settings, tenant)
+    trash = any(one.orphan_cleanup.deletion is Deletion.TRASH for one in levels)
+    dry = any(
+        one.orphan_cleanup.dry_run and (_may_hold(one, place) or (not known and hasattr(one, "name"))) for one in levels
+    )
+    return replace(policy, dry_run=policy.dry_run or dry, deletion=Deletion.TRASH if trash else policy.deletion)
+
+
+def _levels(settings: Settings, tenant: str) -> list[TenantSettings | DatasetSettings | TableSettings]:
+    owner = settings.tenant(tenant)
+    if owner is None:
+        return []
+    return [owner, *owner.datasets, *(table for dataset in owner.datasets for table in dataset.tables)]
+
+
+def _may_hold(level: TenantSettings | DatasetSettings | TableSettings, place: Location) -> bool:
+    """May this level concern this place? A dataset with its own location is only there; a table that is still
+    configured is not a ghost."""
+    given = (getattr(level, key, None) for key in ("location", "warehouse"))
+    own = [Location.parse(text) for text in given if text]
+    return not hasattr(level, "name") and (not own or any(one.overlaps(place) for one in own))

@@ -1,10 +1,12 @@
-"""Which value of every setting holds, and which level gave it. Pure: the values are the cascade's own.
+"""The effective value of every setting, and the level that set it. Pure: the values come from the cascade.
 
-Values are fit to be shown. A field that is kept out of `repr` may hold a secret, and nothing of its value is told.
+Values are safe to show. A field that is excluded from `repr` may contain a secret, and its value is never shown.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +23,7 @@ from lakesweep.settings.secrets import MASK, mask
 
 
 class Level(StrEnum):
-    """Where a value is given, from the widest to the narrowest."""
+    """Where a value is set, from the widest to the narrowest."""
 
     DEFAULT = "default"
     GLOBAL = "global"
@@ -32,41 +34,41 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """One setting as it holds."""
+    """One effective setting."""
 
     name: str
-    """Its sections and its own name, joined by dots."""
+    """Its sections and its name, joined by dots."""
     value: Any
-    """As JSON would have it, without secrets."""
+    """A JSON value, without secrets."""
     level: Level
     variable: str | None
-    """The environment variable that gave it, if none of the file's keys did."""
+    """The environment variable that set it, if the file did not."""
 
 
 _NARROWER = (Level.TENANT, Level.DATASET, Level.TABLE)
 _FOR_TABLES = frozenset({"orphan_cleanup", "storage", "engine", "tenants"})
 _NOT_ITS_OWN = frozenset({"id", "format", "orphan_cleanup", "storage", "datasets", "tables"})
-"""Of a tenant or dataset: what names it, and what is told by other names."""
+"""Keys of a tenant or dataset that name it, or that are shown under other names."""
 
 
 def for_service(settings: Settings, variable_of: VariableOf) -> list[Effective]:
-    """What exists once and is about no table."""
+    """Settings that exist once and do not concern a table."""
     sections = [name for name in Settings.model_fields if name not in _FOR_TABLES]
-    told = [one for name in sections for one in _global(getattr(settings, name), (name,), variable_of)]
-    return told + _storage_itself(settings, variable_of)
+    found = [one for name in sections for one in _global(getattr(settings, name), (name,), variable_of)]
+    return found + _storage_itself(settings, variable_of)
 
 
 def for_table(
     settings: Settings, variable_of: VariableOf, tenant: str, dataset: str | None = None, table: str | None = None
 ) -> list[Effective]:
-    """What holds for one table; without its name for those of the dataset that the settings do not name."""
-    told = _cleanup(settings, variable_of, tenant, dataset, table)
+    """Settings of one table; without its name, of the dataset's tables that the settings do not name."""
+    found = _cleanup(settings, variable_of, tenant, dataset, table)
     if (owner := settings.tenant(tenant)) is not None:
         if (source := owner.dataset(dataset)) is not None:
-            told += _own(source, ("tenants", "datasets"), Level.DATASET, variable_of)
-        told += _own(owner, ("tenants",), Level.TENANT, variable_of)
-    told += _storage(settings, variable_of, tenant)
-    return told + _global(settings.engine, ("engine",), variable_of)
+            found += _own(source, ("tenants", "datasets"), Level.DATASET, variable_of)
+        found += _own(owner, ("tenants",), Level.TENANT, variable_of)
+    found += _storage(settings, variable_of, tenant)
+    return found + _global(settings.engine, ("engine",), variable_of)
 
 
 def _cleanup(settings: Settings, variable_of: VariableOf, *names: str | None) -> list[Effective]:
@@ -74,45 +76,45 @@ def _cleanup(settings: Settings, variable_of: VariableOf, *names: str | None) ->
     levels = _given(settings.orphan_cleanup, above, Level.GLOBAL)
     for level, override in zip(_NARROWER, overrides(settings, tenant, dataset, table), strict=False):
         levels |= dict.fromkeys(_keys(decided(override), above), level)
-    return _told(cleanup_for(settings, tenant, dataset, table), above, levels, variable_of)
+    return _levelled(cleanup_for(settings, tenant, dataset, table), above, levels, variable_of)
 
 
 def _storage_itself(settings: Settings, variable_of: VariableOf) -> list[Effective]:
-    """Keys of `[storage]` that are for every store. Those of one store are told for each table."""
+    """Keys of `[storage]` for every store. Those of one store are shown for each table."""
     above, storage = ("storage",), settings.storage
     stores = frozenset(name for name in type(storage).model_fields if isinstance(getattr(storage, name), BaseModel))
-    return _told(storage, above, _given(storage, above, Level.GLOBAL), variable_of, leave_out=stores)
+    return _levelled(storage, above, _given(storage, above, Level.GLOBAL), variable_of, leave_out=stores)
 
 
 def _storage(settings: Settings, variable_of: VariableOf, tenant: str) -> list[Effective]:
-    owner, told = settings.tenant(tenant), []
+    owner, found = settings.tenant(tenant), []
     for store, holds in stores.for_tenant(settings, tenant).items():
         above = ("storage", store)
         levels = _given(getattr(settings.storage, store), above, Level.GLOBAL)
         if owner is not None:
             own = getattr(owner.storage, store).model_dump(exclude_none=True)
             levels |= dict.fromkeys(_keys(own, above), Level.TENANT)
-        told += _told(cast("BaseModel", holds), above, levels, variable_of)
-    return told
+        found += _levelled(cast("BaseModel", holds), above, levels, variable_of)
+    return found
 
 
 def _own(holder: BaseModel, above: Key, level: Level, variable_of: VariableOf) -> list[Effective]:
     """The keys that only a tenant or only a dataset has."""
-    return _told(holder, above, _given(holder, above, level), variable_of, leave_out=_NOT_ITS_OWN)
+    return _levelled(holder, above, _given(holder, above, level), variable_of, leave_out=_NOT_ITS_OWN)
 
 
 def _global(group: BaseModel, above: Key, variable_of: VariableOf) -> list[Effective]:
-    return _told(group, above, _given(group, above, Level.GLOBAL), variable_of)
+    return _levelled(group, above, _given(group, above, Level.GLOBAL), variable_of)
 
 
-def _told(
+def _levelled(
     holds: BaseModel,
     above: Key,
     levels: Mapping[Key, Level],
     variable_of: VariableOf,
     leave_out: frozenset[str] = frozenset(),
 ) -> list[Effective]:
-    """A group as it holds, given where `levels` says."""
+    """A group with its effective values, set at `levels`."""
     leaves = _leaves(holds, above, leave_out)
     return [_one(key, value, levels.get(key, Level.DEFAULT), variable_of) for key, value in leaves]
 
@@ -124,7 +126,7 @@ def _one(key: Key, value: Any, level: Level, variable_of: VariableOf) -> Effecti
         case Level.GLOBAL:
             variable = variable_of(key)
         case Level.TENANT | Level.DATASET | Level.TABLE:
-            variable = variable_of(("tenants",))  # they are given as a whole
+            variable = variable_of(("tenants",))  # they are set as a whole
     return Effective(name=".".join(map(str, key)), value=value, level=level, variable=variable)
 
 
@@ -141,13 +143,20 @@ def _leaves(group: BaseModel, above: Key, leave_out: frozenset[str]) -> Iterator
 
 
 def _given(group: BaseModel, above: Key, level: Level) -> dict[Key, Level]:
-    """The level of what was given of a group; the rest of it are defaults."""
+    """The level of the keys that were set in a group; the rest are defaults."""
     return dict.fromkeys(_keys(group.model_dump(exclude_unset=True), above), level)
 
 
 def _keys(document: Mapping[str, Any], above: Key) -> Iterator[Key]:
-    """Every key, and those inside it: a table of properties is one setting, and so is each key of a section."""
+    """Every key, including nested ones: a table of properties is one setting, and so is each key of a section."""
     for name, value in document.items():
         yield (*above, name)
         if isinstance(value, dict):
             yield from _keys(value, (*above, name))
+
+
+def digest(settings: Settings) -> str:
+    """SHA-256 of all settings, including defaults: shows whether two sets of settings differ without revealing them.
+    Secrets are left out, because a digest can be attacked by guessing."""
+    shown = mask(settings.model_dump(mode="json"))
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()

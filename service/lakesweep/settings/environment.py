@@ -1,4 +1,4 @@
-"""The nested document that environment variables give. Names are judged by `load.py`, values by the schema."""
+"""Read environment variables into a nested document. `load.py` checks names, the schema checks values."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lakesweep.settings.schema import Settings
 
 
 class _Environment(Settings, BaseSettings):
-    """Only says how variables are named; it is never built."""
+    """Only defines how variables are named; it is never instantiated."""
 
     model_config = SettingsConfigDict(env_nested_delimiter="__", env_ignore_empty=True)
 
 
 def read(prefix: str) -> tuple[dict[str, Any], list[str]]:
-    """The document, and the variables whose text is not the JSON that their section needs."""
-    told: list[str] = []
+    """The document, and a message for each variable that is not the JSON its section needs."""
+    faults: list[str] = []
     source = EnvSettingsSource(_Environment, env_prefix=prefix)
     while True:
         try:
-            return source(), told
+            return source(), faults
         except EnvironmentFault as exc:
             text = getattr(exc.__cause__, "doc", None)
             wrong = {
@@ -31,5 +31,5 @@ def read(prefix: str) -> tuple[dict[str, Any], list[str]]:
             }
             if not wrong:
                 raise SettingsError(f"environment: {exc}") from exc
-            told += [f"environment variable {name.upper()}: must be JSON: {exc.__cause__}" for name in sorted(wrong)]
+            faults += [f"environment variable {name.upper()}: must be JSON: {exc.__cause__}" for name in sorted(wrong)]
             source.env_vars = {name: value for name, value in source.env_vars.items() if name not in wrong}

@@ -1,4 +1,4 @@
-"""Turn what pydantic found into sentences: the key, the value, what is allowed. Never shows a secret."""
+"""Turn pydantic's errors into sentences: the key, the value, what is allowed. Never shows a secret."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _ALLOWED = {
     "dict_type": "must be a table",
     "missing": "is required",
 }
-"""Where pydantic's own words would not help somebody who writes TOML."""
+"""Replacements for pydantic's messages that would not help somebody who writes TOML."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """One fault: where it is, whether only a comparison of several settings shows it, and the sentence."""
+class FaultMessage:
+    """One fault: where it is, whether it is between several settings, and the sentence."""
 
     key: Key
     name: str
@@ -45,17 +45,17 @@ class Told:
     sentence: str
 
 
-def tell(error: ValidationError, document: dict[str, Any], source: Callable[[Key], str]) -> Iterator[Told]:
+def describe(error: ValidationError, document: dict[str, Any], source: Callable[[Key], str]) -> Iterator[FaultMessage]:
     """One sentence per fault. `source` names the file or the variable that a key came from."""
     for details in error.errors(include_url=False):
         key = details["loc"]
         name = _name(key, document)
         sentence = f"{source(key)}: {name}{_shown(details)}: {_allowed(details)}"
-        yield Told(key=key, name=name, between=details["type"] == checks.BETWEEN, sentence=sentence)
+        yield FaultMessage(key=key, name=name, between=details["type"] == checks.BETWEEN, sentence=sentence)
 
 
 def known_keys(model: type[BaseModel] = Settings, above: Key = ()) -> Iterator[Key]:
-    """Every key that the settings know, outside of arrays of tables."""
+    """Every known key, except inside arrays of tables."""
     for field, info in model.model_fields.items():
         below = _model_in(info.annotation)
         yield (*above, field)
@@ -116,7 +116,7 @@ def _model_at(key: Key) -> type[BaseModel]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The settings group that an annotation is made of, if it is made of one."""
+    """The settings group in an annotation, if there is one."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for inner in get_args(annotation) if (found := _model_in(inner))), None)

@@ -1,7 +1,7 @@
-"""Read the settings: defaults < one TOML file < environment. Every fault of a source is told at once.
+"""Read the settings: defaults < one TOML file < environment. All faults of a source are reported at once.
 
-`LAKESWEEP_ORPHAN_CLEANUP__DRY_RUN=false` sets `orphan_cleanup.dry_run`; a whole section or array is JSON. A variable
-or a key that is not known is an error: a setting with a slip in its name must not be ignored silently.
+`LAKESWEEP_ORPHAN_CLEANUP__DRY_RUN=false` sets `orphan_cleanup.dry_run`; a whole section or array is JSON. An unknown
+variable or key is an error: a misspelled setting must not be ignored silently.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from lakesweep.model.errors import SettingsError
-from lakesweep.settings.error_messages import Key, Told, known_keys, tell
+from lakesweep.settings.error_messages import FaultMessage, Key, describe, known_keys
 from lakesweep.settings.schema import Settings
 
 PREFIX = "LAKESWEEP_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+NOT_SETTINGS = {CONFIG_VARIABLE, f"{PREFIX}PURE_PYTHON"}
+"""Variables that are read before, and separately from, the settings."""
 
 _KUBERNETES_LINK = re.compile(
     rf"^{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_[A-Z]+(_[A-Z]+)?)?)$"
 )
-"""Variables that Kubernetes sets in every pod beside a Service whose name begins with lakesweep."""
+"""Variables that Kubernetes sets in every pod of a namespace with a Service whose name begins with lakesweep."""
 
 _GONE = object()
 
 VariableOf = Callable[[Key], str | None]
-"""Names the environment variable that a key's value came from, if it came from one."""
+"""Returns the environment variable that a key's value came from, if any."""
 
 
 def load(config: Path | None = None) -> Settings:
@@ -40,20 +42,21 @@ def load(config: Path | None = None) -> Settings:
 
 
 def load_traced(config: Path | None = None) -> tuple[Settings, VariableOf]:
-    """The same, and which of them the environment gave."""
+    """The same, and which of them came from the environment."""
     file = settings_file(config)
     document = _read_file(file) if file else {}
-    variables, told = _read_environment()
+    variables, faults = _read_environment()
     merged = _merge(document, variables)
     variable_of = _trace(variables)
+    shown = file and (object_address(file) or file)
 
     def source(key: Key) -> str:
         variable = variable_of(key)
-        return f"environment variable {variable}" if variable else str(file or "settings")
+        return f"environment variable {variable}" if variable else str(shown or "settings")
 
-    told += _all_faults(merged, source)
-    if told:
-        raise SettingsError(told)
+    faults += _all_faults(merged, source)
+    if faults:
+        raise SettingsError(faults)
     return Settings.model_validate(merged), variable_of
 
 
@@ -64,51 +67,75 @@ def settings_file(config: Path | None = None) -> Path | None:
 
 
 def _all_faults(document: dict[str, Any], source: Callable[[Key], str]) -> list[str]:
-    """The faults of single values, and then those between the settings that are left without them."""
-    told = seen = _check(document, source)
+    """The faults of single values, and then those between the remaining settings."""
+    faults = seen = _check(document, source)
     while any(not fault.between for fault in seen):
         document, larger = _without(document, seen), document
         if document == larger:
             break
         seen = _check(document, source)
-    names = {fault.name for fault in told}
+    names = {fault.name for fault in faults}
     between = [fault for fault in seen if fault.between and fault.name not in names]
-    # Two tenants of the same name have the same faults, in the same words.
-    return list(dict.fromkeys(fault.sentence for fault in told + between))
+    # Two tenants of the same name have identical fault messages.
+    return list(dict.fromkeys(fault.sentence for fault in faults + between))
 
 
-def _check(document: dict[str, Any], source: Callable[[Key], str]) -> list[Told]:
+def _check(document: dict[str, Any], source: Callable[[Key], str]) -> list[FaultMessage]:
     try:
         Settings.model_validate(document)
     except ValidationError as error:
-        return list(tell(error, document, source))
+        return list(describe(error, document, source))
     return []
 
 
+def object_address(file: Path) -> str | None:
+    """The address of a settings file in an object store. A Path drops one of the slashes."""
+    found = re.match(r"([a-z][a-z0-9+.-]+):/+(?=[^/])", str(file))
+    return None if found is None else f"{found.group(1)}://{str(file)[found.end() :]}"
+
+
+def read_objects_by(read: Callable[[str], bytes]) -> None:
+    """Reads a settings file in an object store. Injected, because the storage layer is above the settings."""
+    _readers[:] = [read]
+
+
+_readers: list[Callable[[str], bytes]] = []
+
+
+def _text_of(path: Path) -> str:
+    address = object_address(path)
+    if address is None:
+        return path.read_text(encoding="utf-8")
+    if not _readers:
+        raise SettingsError(f"cannot read {address}: only the command line reads settings from an object store")
+    return _readers[0](address).decode()
+
+
 def _read_file(path: Path) -> dict[str, Any]:
+    shown = object_address(path) or path
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(_text_of(path))
     except OSError as exc:
         raise SettingsError(f"cannot read {path}: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:
-        raise SettingsError(f"{path}: not a UTF-8 text: {exc.reason} at byte {exc.start}") from exc
+        raise SettingsError(f"{shown}: not a UTF-8 text: {exc.reason} at byte {exc.start}") from exc
     except tomllib.TOMLDecodeError as exc:
-        raise SettingsError(f"{path}: not valid TOML: {exc}") from exc
+        raise SettingsError(f"{shown}: not valid TOML: {exc}") from exc
 
 
 def _read_environment() -> tuple[dict[str, Any], list[str]]:
-    """The nested document that the environment gives, and what is wrong with its variables."""
-    if not any(name.upper().startswith(PREFIX) and name.upper() != CONFIG_VARIABLE for name in os.environ):
+    """The nested document from the environment, and the faults of its variables."""
+    if not any(name.upper().startswith(PREFIX) and name.upper() not in NOT_SETTINGS for name in os.environ):
         return {}, []
     from lakesweep.settings.environment import read  # noqa: PLC0415 - slow to import, and seldom needed
 
-    document, told = read(PREFIX)
-    return document, [fault for name in os.environ if (fault := _unknown_variable(name))] + told
+    document, faults = read(PREFIX)
+    return document, [fault for name in os.environ if (fault := _unknown_variable(name))] + faults
 
 
 def _unknown_variable(name: str) -> str | None:
     upper = name.upper()
-    if not upper.startswith(PREFIX) or upper == CONFIG_VARIABLE:
+    if not upper.startswith(PREFIX) or upper in NOT_SETTINGS:
         return None
     if upper.removeprefix(PREFIX).split("__")[0].lower() in Settings.model_fields or _KUBERNETES_LINK.match(upper):
         return None
@@ -117,7 +144,7 @@ def _unknown_variable(name: str) -> str | None:
 
 
 def _near_variable(name: str) -> str | None:
-    """The variable that is spelled much like this one, or whose own name, without its sections, is."""
+    """A known variable with a similar name, or with the same name in another section."""
     whole = {variable: variable for variable in (CONFIG_VARIABLE, *map(_variable, known_keys()))}
     tails = {variable.rpartition("__")[2]: variable for variable in reversed(whole)}
     for text, spellings in ((name, whole), (name.removeprefix(PREFIX), tails)):
@@ -159,10 +186,10 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _without(document: dict[str, Any], told: list[Told]) -> dict[str, Any]:
-    """The document without the values at fault. An element that lacks what it needs goes as a whole."""
-    at_fault = {fault.key for fault in told if _given(document, fault.key)}
-    at_fault |= {fault.key[:-1] for fault in told if not _given(document, fault.key)}
+def _without(document: dict[str, Any], faults: list[FaultMessage]) -> dict[str, Any]:
+    """The document without the faulty values. An element that lacks a required key is removed completely."""
+    at_fault = {fault.key for fault in faults if _given(document, fault.key)}
+    at_fault |= {fault.key[:-1] for fault in faults if not _given(document, fault.key)}
 
     def prune(value: Any, key: Key) -> Any:
         if key in at_fault:

@@ -22,15 +22,16 @@ _HEAD = """# Settings
 
 <!-- Made by `make docs` from the schema. Change the text under the fields in service/lakesweep/settings. -->
 
-One TOML file, named with `--config FILE` after any command or in the variable `LAKESWEEP_CONFIG`. What is not given
-has its default; environment variables override the file. [dist.toml](../dist.toml) shows the same keys as a
-file to copy from. A key that is not known is an error, and all errors of a file are reported at once.
+One TOML file, named with `--config FILE` after any command or in the variable `LAKESWEEP_CONFIG`. Settings that
+are not given have their defaults; environment variables override the file. [dist.toml](../dist.toml) shows the same
+keys as a file to copy from. An unknown key is an error, and all errors of a file are reported at once.
 
 A setting's variable is `LAKESWEEP_`, then its sections and its name, joined by two underscores. A whole section or
 array is given as JSON: `LAKESWEEP_TENANTS='[{"id": "acme", "root": "s3://lake/acme"}]'`.
 
 **Levels.** A setting with several levels can be given again for a tenant, a dataset or a table, and the most
-specific one applies: global < tenant < dataset < table. For `dry_run` the safer one applies: true at any level is true.
+specific one applies: global < tenant < dataset < table. For `dry_run` and `deletion` the safer one applies: true, or
+`trash`, at any level wins.
 Settings with the level global exist once. `lakesweep settings TARGET` [shows](cli.md#which-settings-hold) what applies
 to a table and which level gave it.
 """
@@ -40,6 +41,7 @@ _KINDS = {"boolean": "true or false", "integer": "whole number", "number": "numb
 _FORMATS = {
     "address": "address: `s3://…`, `file://…` or an absolute path",
     "connect-url": "`sc://host:port`",
+    "scratch": "address, or absolute directory",
     "cron": "five fields of cron",
     "http-url": "`http://…` or `https://…`",
     "identifier": "name without `/ * ? [ ]`",
@@ -51,11 +53,10 @@ _FORMATS = {
 _OVERRIDES = {"CleanupOverride": "[orphan_cleanup]"} | {
     type(getattr(TenantStorage(), name)).__name__: f"[storage.{name}]" for name in TenantStorage.model_fields
 }
-"""Models that repeat the keys of a section, so that they are not told again."""
+"""Models that repeat the keys of a section; these are not documented again."""
 
 
 def page() -> str:
-    """The whole page, ending with a newline."""
     schema = Settings.model_json_schema()
     return _HEAD + "".join(_section(schema, (), name, about) for name, about in schema["properties"].items())
 
@@ -125,12 +126,11 @@ def _levels(path: tuple[str, ...]) -> list[str]:
 
 
 def _is_section(whole: Schema, about: Schema) -> bool:
-    """Does this property have settings of its own, that are not told elsewhere?"""
+    """Does this property have its own settings that are not documented elsewhere?"""
     return _repeats(about) is None and "properties" in _model(whole, about)
 
 
 def _repeats(about: Schema) -> str | None:
-    """The section whose keys this property repeats."""
     return _OVERRIDES.get(about.get("$ref", "").rpartition("/")[2])
 
 
@@ -139,7 +139,7 @@ def _model(whole: Schema, about: Schema) -> Schema:
 
 
 def _resolved(whole: Schema, about: Schema) -> Schema:
-    """What a property is made of: behind a reference, and without the null of an optional one."""
+    """The schema of a property: references resolved, and without the null of an optional one."""
     if "anyOf" in about:
         about = next(one for one in about["anyOf"] if one.get("type") != "null")
     if "$ref" in about:
@@ -154,7 +154,7 @@ def _brackets(path: tuple[str, ...]) -> str:
 
 
 def _cell(text: str) -> str:
-    """One line, with nothing in it that Markdown would take for a column or a tag."""
+    """One line, with characters escaped that Markdown would take for a column or a tag."""
     line = " ".join(text.split()).replace("|", r"\|")
     return re.sub(r"<(?=\w)", "&lt;", line)
 

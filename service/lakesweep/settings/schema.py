@@ -1,4 +1,4 @@
-"""Every setting, with its unit, its default and the reason for it. A tree that does not hold together cannot be built.
+"""Every setting, with its unit, its default and the reason for it. Contradictory settings cannot be constructed.
 
 The text under each field is its documentation; `dist.toml` shows the same keys with the same defaults.
 """
@@ -15,8 +15,22 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from lakesweep.model.location import Location
 from lakesweep.settings import checks, stores
 from lakesweep.settings.cleanup import OrphanCleanupSettings
+from lakesweep.settings.notify import NotifySettings
+from lakesweep.settings.prices import PriceSettings
 from lakesweep.settings.tenants import TenantSettings
-from lakesweep.settings.values import Address, Count, Days, Directory, Group, Listen, MemorySize, Properties
+from lakesweep.settings.tracing import TracingSettings
+from lakesweep.settings.values import (
+    Address,
+    Count,
+    Days,
+    Directory,
+    Group,
+    Interval,
+    Listen,
+    MemorySize,
+    Properties,
+    ScratchPlace,
+)
 
 
 def user_state_directory() -> Path:
@@ -46,17 +60,17 @@ class ServiceSettings(Group):
     ~/.local/state/lakesweep. Outside every tenant's root."""
     artifacts: Address | None = None
     """Where plans, ledgers and audit records go: a directory, or an object-store location. All replicas share it, so
-    that any of them can go on from what another has seen. By default `artifacts` inside data_dir. Outside every
+    that any of them can continue from what another has seen. By default `artifacts` inside data_dir. Outside every
     tenant's root."""
 
     audit_anchor: Address | None = None
     """A second place for the newest digest of each audit trail, such as a bucket with an object lock: what was anchored
-    there cannot be rewritten unnoticed. Needs the right to create objects only. By default none."""
+    there cannot be rewritten unnoticed. Needs only the permission to create objects. By default none."""
 
     installation_key: str | None = Field(default=None, min_length=32, repr=False)
-    """Secret text of 32 characters or more with which the service signs what it keeps for itself, such as its cache.
-    Give it in the environment, the same to all replicas. By default it is made once and kept in the state store, which
-    replicas share."""
+    """Secret text of 32 characters or more with which the service signs its own files, such as its cache. Give it in
+    the environment, the same to all replicas. By default it is created once and kept in the state store, which replicas
+    share."""
 
     keep_runs_days: Days = 90.0
     """Days for which finished runs are remembered, with their plans and journals. The audit trail is kept for ever."""
@@ -76,10 +90,11 @@ class StorageSettings(Group):
     """`[storage]`: how the stores are reached."""
 
     max_metadata_bytes: Annotated[Count, Field(ge=1024 * 1024)] = 2 * 1024**3
-    """Bytes that one object of a table's metadata may have, as it is stored and as it is uncompressed. A table with a
+    """Bytes that one object of a table's metadata may have, as it is stored and as it is decompressed. A table with a
     larger one is left alone as `indeterminate`."""
     call_timeout_seconds: Annotated[Count, Field(le=86_400)] = 300
-    """Seconds for one call to a store, or one page of a listing. A disk that hangs must not keep its table for ever."""
+    """Seconds for one call to a store, or one page of a listing. A disk that hangs must not block its table for
+    ever."""
 
 
 if not TYPE_CHECKING:  # the fields of single stores have no static types; see `settings.stores`
@@ -95,6 +110,11 @@ class SparkSettings(Group):
         default=None, pattern=r"^sc://\S+$", json_schema_extra={"format": "connect-url"}, repr=False
     )
     """A Spark Connect server, sc://host:port, used instead of `master`."""
+    scratch: ScratchPlace | None = None
+    """Where a plan's intermediate rows go, writable by this service and all executors: a location in a store that
+    Lakesweep supports (s3://…), which needs no Hadoop connector; any place that Spark itself can write to (hdfs://,
+    s3a://, abfss://, gs://, dbfs:/); or a directory that all mount at the same path. By default `scratch` inside
+    data_dir, which works for Spark on this machine. Outside every tenant's root."""
     conf: Properties = Field(default_factory=dict, repr=False)
     """Spark properties, such as spark.executor.memory = "4g"."""
 
@@ -103,13 +123,13 @@ class EngineSettings(Group):
     """`[engine]`: what finds orphans. Every engine gives the same plan."""
 
     kind: Literal["auto", "inprocess", "spark"] = "auto"
-    """`inprocess` works inside this process, `spark` on a cluster; `auto` takes Spark for tables of
-    `spark_above_files` files and more."""
+    """`inprocess` works inside this process, `spark` on a cluster; `auto` uses Spark for tables of `spark_above_files`
+    files and more."""
     spark_above_files: Count = 10_000_000
-    """Files from which on `auto` takes Spark. Up to here one process is faster than a cluster starts."""
+    """Number of files from which `auto` uses Spark. Below that one process is done before a cluster has started."""
     memory_limit: MemorySize = "512MB"
     """Memory for the in-process join of one table; beyond it the join spills to data_dir. A run that takes four times
-    as much in all (256 MiB at least), for its metadata and its listing too, is ended and fails."""
+    as much in all (256 MiB at least), for its metadata and its listing too, is stopped and fails."""
     spark: SparkSettings = SparkSettings()
     """The Spark session."""
 
@@ -138,30 +158,35 @@ class DaemonSettings(Group):
     """`[daemon]`: how the service works through its tables."""
 
     max_tables: Count = 4
-    """Tables worked on at one time."""
+    """Tables cleaned at one time."""
     lease_seconds: Annotated[Count, Field(ge=5, le=3600)] = 60
     """Seconds for which a worker owns a table without a heartbeat; after that another replica may take it over."""
     max_listings: Count = 2
-    """Tables listed and judged at one time, of those worked on. Each may take `engine.memory_limit`."""
+    """Tables listed and judged at one time, of those being cleaned. Each may take `engine.memory_limit`."""
     max_deletions: Count = 16
     """Deletion batches under way at one time, over all tables."""
     discovery_seconds: Count = 300
-    """Seconds between two looks at the catalogs and warehouses for new and dropped tables."""
+    """Seconds between two discoveries of new and dropped tables in catalogs and warehouses."""
+    ghost_interval_hours: Interval | None = None
+    """Hours between two searches of the service for directories of former tables that nobody claims. It reads every
+    table of a tenant, reports what it finds (`lakesweep_ghost_bytes`, the report, the dashboard) and deletes nothing.
+    If not set, only `lakesweep ghosts` searches."""
     max_cycle_hours: Annotated[Count, Field(le=8760)] = 24
     """Hours that one run of one table may take. Then it is cut off like a run whose lease was lost, and the next one
-    goes on."""
+    continues."""
     shutdown_grace_seconds: Annotated[Count, Field(le=3600)] = 25
-    """Seconds that the service takes at most to end after SIGTERM. Below what the container's runtime grants, which
-    is 30 in Kubernetes unless told otherwise."""
+    """Seconds that the service may take to stop after SIGTERM. Keep it below what the container's runtime grants, 30 in
+    Kubernetes by default."""
 
 
 class LoggingSettings(Group):
-    """`[logging]`: what is told on standard error."""
+    """`[logging]`: what is logged to standard error."""
 
     format: Literal["auto", "json", "console"] = "auto"
-    """`json` is one object per line, `console` is for people; `auto` is console on a terminal and json elsewhere."""
+    """`json` is one object per line, `console` is for people; `auto` is json for `serve` without a terminal, and
+    console for every other command and on a terminal."""
     level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
-    """The least important messages that are still told: `debug`, `info`, `warning` or `error`. Other libraries tell
+    """The least important messages that are still logged: `debug`, `info`, `warning` or `error`. Other libraries log
     warnings and errors only."""
 
 
@@ -184,14 +209,20 @@ class Settings(Group):
     """What Prometheus scrapes."""
     daemon: DaemonSettings = DaemonSettings()
     """How the service works through its tables."""
+    prices: PriceSettings = PriceSettings()
+    """What the stores charge, for estimates."""
     logging: LoggingSettings = LoggingSettings()
-    """What is told on standard error."""
+    """What is logged to standard error."""
+    notify: NotifySettings = NotifySettings()
+    """Who is notified of how runs ended."""
+    tracing: TracingSettings = TracingSettings()
+    """Where the traces of cycles go."""
     tenants: tuple[TenantSettings, ...] = ()
     """Whose tables there are."""
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        """What no single key can know. All faults are raised together, each at the key it is about."""
+        """Check what no single key can know. All faults are raised together, each at the key it concerns."""
         faults = [
             InitErrorDetails(
                 type=PydanticCustomError(checks.BETWEEN, "{message}", {"message": fault.message}),
@@ -205,7 +236,6 @@ class Settings(Group):
         return self
 
     def tenant(self, name: str | None) -> TenantSettings | None:
-        """The tenant of that id, if there is one."""
         return next((tenant for tenant in self.tenants if tenant.id == name), None)
 
     @property

@@ -1,4 +1,4 @@
-"""Keep secrets out of everything a person or a log reads. Masking too much is the safe mistake."""
+"""Keep secrets out of output and logs. Masking too much is the safe mistake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_secret(name: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """A text without the passwords of addresses, without `token=…` and without bearer tokens."""
+    """Text with passwords in addresses, `token=…` and bearer tokens masked."""
     text = _USERINFO.sub(rf"\g<scheme>{MASK}@", text)
     text = _BEARER.sub(rf"\1 {MASK}", text)
     return _ASSIGNED.sub(rf"\g<name>{MASK}", text)

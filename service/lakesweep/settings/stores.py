@@ -1,4 +1,5 @@
-"""Settings of single stores. Which there are, `storage.kinds` says: the only module of `storage` that settings know."""
+"""Settings of single stores. `storage.kinds` lists the stores; it is the only module of `storage` that settings
+import."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ _CONFIGURED = {kind.name: (kind, kind.settings) for kind in KINDS if kind.settin
 
 
 def add_settings(group: type[G]) -> type[G]:
-    """The group with a field for each store."""
     fields: dict[str, Any] = {
         name: (settings, Field(default=settings(), description=kind.about))
         for name, (kind, settings) in _CONFIGURED.items()
@@ -49,7 +49,7 @@ def for_tenant(settings: Settings, tenant: str | None = None) -> Mapping[str, St
 def _override(name: str, settings: type[Group]) -> type[Group]:
     fields: dict[str, Any] = {}
     for key, info in settings.model_fields.items():
-        # What a key allows belongs to its value, so that None, for a key that is inherited, is allowed as well.
+        # Constraints belong to the value, so that None, for an inherited key, is allowed as well.
         value: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
         fields[key] = (value | None, Field(default=None, description=info.description, repr=info.repr))
     made = create_model(f"{settings.__name__.removesuffix('Settings')}Override", __base__=Group, **fields)

@@ -9,7 +9,7 @@ from pydantic import Field
 from lakesweep.model.table import FormatName
 from lakesweep.settings import stores
 from lakesweep.settings.cleanup import CleanupOverride
-from lakesweep.settings.values import Address, Group, Identifier, Properties
+from lakesweep.settings.values import Address, Count, Group, Identifier, Properties
 
 
 class TenantStorage(Group):
@@ -30,7 +30,7 @@ class TableSettings(Group):
 
 
 class DatasetSettings(Group):
-    """`[[tenants.datasets]]`: one catalog or warehouse whose tables are discovered anew in every cycle."""
+    """`[[tenants.datasets]]`: one catalog or warehouse whose tables are discovered again in every cycle."""
 
     id: Identifier
     """Name of the dataset in targets, reports and metrics. Unique inside its tenant."""
@@ -38,8 +38,8 @@ class DatasetSettings(Group):
     """Table format: `iceberg` needs `catalog`, `paimon` needs `warehouse`, `delta` needs `location`."""
     catalog: Properties | None = Field(default=None, repr=False)
     """Iceberg: the properties of a pyiceberg catalog (`type`, `uri`, `warehouse`, `credential`, …). `name` is the
-    catalog's own name, by default the dataset's id. What is secret may come from the environment, where pyiceberg looks
-    too: `PYICEBERG_CATALOG__PROD__CREDENTIAL` is the `credential` of the catalog `prod`."""
+    catalog's own name, by default the dataset's id. Secrets may come from the environment, where pyiceberg looks too:
+    `PYICEBERG_CATALOG__PROD__CREDENTIAL` is the `credential` of the catalog `prod`."""
     namespace: str | None = Field(default=None, min_length=1)
     """Iceberg: the namespace whose tables belong to this dataset, those of namespaces inside it too; its levels are
     joined with dots. Without it: every namespace of the catalog."""
@@ -56,29 +56,32 @@ class DatasetSettings(Group):
     """Delta: shallow clones read these tables' files and nothing in their logs says so. With `true` the data files
     stay and only the logs are cleaned. Default false."""
     inventory: Address | None = None
-    """A ready file list that is read instead of listing: the manifest.json of an S3 Inventory, a Parquet file with the
-    columns path, size and last_modified, or a folder, of which the newest complete inventory or all Parquet files are
-    taken. It must cover the tables and be younger than their grace period."""
+    """An existing list of files that is read instead of listing: the manifest.json of an S3 Inventory, a Parquet file
+    with the columns path, size and last_modified, or a folder, of which the newest complete inventory or all Parquet
+    files are taken. It must cover the tables and be younger than their grace period."""
     orphan_cleanup: CleanupOverride = CleanupOverride()
     """Keys of `[orphan_cleanup]` that differ for this dataset."""
     tables: tuple[TableSettings, ...] = ()
     """Single tables for which something differs."""
 
     def table(self, name: str | None) -> TableSettings | None:
-        """What is configured for one table, if anything is."""
         return next((table for table in self.tables if table.name == name), None)
 
 
 class TenantSettings(Group):
-    """`[[tenants]]`: one owner of tables, shut in below one root."""
+    """`[[tenants]]`: one owner of tables, confined to one root."""
 
     id: Identifier
     """Name of the tenant in targets, reports and metrics."""
     root: Address
-    """The place that holds all of the tenant's tables. Nothing outside is ever touched; no two roots overlap."""
+    """The location of all of the tenant's tables. Nothing outside is ever touched; no two roots overlap."""
     allow_read: tuple[Address, ...] = ()
     """Places outside the root where metadata of the tenant's tables may be read, never written or deleted. Without an
     entry here a table whose metadata names a manifest or log outside of the root is left alone as `indeterminate`."""
+    requests_per_day: Count | None = None
+    """Requests that the service may send to stores for this tenant's tables in a day (UTC). Beyond it tables wait for
+    the next day: the most wasteful ones go first, and the log says which wait (`tables_postponed`). If not set, there
+    is no limit."""
     storage: TenantStorage = TenantStorage()
     """What is different for this tenant's stores."""
     orphan_cleanup: CleanupOverride = CleanupOverride()
@@ -87,5 +90,4 @@ class TenantSettings(Group):
     """The tenant's catalogs and warehouses."""
 
     def dataset(self, name: str | None) -> DatasetSettings | None:
-        """The dataset of that id, if there is one."""
         return next((dataset for dataset in self.datasets if dataset.id == name), None)

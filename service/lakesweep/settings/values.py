@@ -1,4 +1,4 @@
-"""The kinds of value a setting can hold, each with what it allows. Pure, and silent about secrets."""
+"""The types of setting values, each with its constraints. Pure. Messages never contain secrets."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from pydantic_core import PydanticCustomError
 from lakesweep.model.location import Location
 
 LONGEST_HOURS = 1_000_000
-"""More than a hundred years. A number above it is a slip of the unit."""
+"""More than a hundred years. A larger number is a mistake in the unit."""
 
 
 class Group(BaseModel):
     """A section of the settings. Unknown keys are errors; the text under a field is its documentation."""
 
-    # Deferred: a group inside of another is built with that one, and would be built twice otherwise.
+    # Deferred: a nested group is built together with its parent, and would be built twice otherwise.
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
 
 
 def _fault(message: str) -> PydanticCustomError:
-    # The message is handed over as a value: a brace in it is no placeholder.
+    # The message is passed as a value: a brace in it is not a placeholder.
     return PydanticCustomError("lakesweep", "{message}", {"message": message})
 
 
 def _not_a_boolean(value: Any) -> Any:
+    """In Python a boolean is a number; here it is not."""
     if isinstance(value, bool):
         raise _fault("must be a number")
     return value
@@ -45,15 +46,25 @@ def _address(text: str) -> str:
     if location.scheme not in {kind.scheme for kind in KINDS}:
         raise _fault(f"must be an address s3://…, file://… or /path: there is no store for {location.scheme}://")
     if any(segment in (".", "..") for segment in location.path.split("/")):
-        raise _fault("must not hold the path segments '.' or '..'")
+        raise _fault("must not contain the path segments '.' or '..'")
+    return text
+
+
+def _scratch_place(text: str) -> str:
+    if not re.fullmatch(r"/.*|[A-Za-z][A-Za-z0-9+.-]*:/.*", text):
+        raise _fault("must be an address such as s3://bucket/path or hdfs://host/path, or an absolute directory")
+    if any(segment in (".", "..") for segment in text.split("/")):
+        raise _fault("must not contain the path segments '.' or '..'")
+    if text.startswith(("/", "file:", "s3:")):
+        _address(text)
     return text
 
 
 def _identifier(text: str) -> str:
     if not text or text in (".", "..") or text != text.strip() or not text.isprintable():
-        raise _fault("must be a printable name without blanks at its ends")
+        raise _fault("must be a printable name without leading or trailing blanks")
     if found := sorted(set(text) & set("/*?[]")):
-        raise _fault(f"must not hold {' '.join(found)}: targets are written tenant/dataset/table, with globs")
+        raise _fault(f"must not contain {' '.join(found)}: targets are written tenant/dataset/table, with globs")
     return text
 
 
@@ -88,9 +99,8 @@ _UNITS = {
 
 
 def in_bytes(size: str) -> int:
-    """A MemorySize as a number."""
-    number, unit = re.fullmatch(r"([\d.]+) ?(\w+)", size).groups()  # type: ignore[union-attr]  # it was checked
-    return int(float(number) * _UNITS[unit])
+    unit = size.lstrip("0123456789. ")
+    return int(float(size.removesuffix(unit)) * _UNITS[unit])
 
 
 def _absolute(path: Path) -> Path:
@@ -104,7 +114,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _dotted(value: Any) -> Any:
-    """`{ s3.endpoint = "x" }` is a nested table to TOML and one dotted property to everybody else."""
+    """`{ s3.endpoint = "x" }` is a nested table in TOML, and one dotted property everywhere else."""
     if not isinstance(value, dict):
         return value
     flat: dict[str, Any] = {}
@@ -119,7 +129,7 @@ def _dotted(value: Any) -> Any:
 
 
 def _form(name: str) -> Any:
-    """Names a kind of text in the JSON schema, for the page about the settings."""
+    """Names a type of text in the JSON schema, for docs/settings.md."""
     return Field(json_schema_extra={"format": name})
 
 
@@ -129,7 +139,9 @@ Interval = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=LONG
 Days = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=1, le=LONGEST_HOURS / 24, allow_inf_nan=False)]
 Minutes = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=1440, allow_inf_nan=False)]
 Share = Annotated[float, BeforeValidator(_not_a_boolean), Field(gt=0, le=1, allow_inf_nan=False)]
+Price = Annotated[float, BeforeValidator(_not_a_boolean), Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address), _form("address")]
+ScratchPlace = Annotated[str, AfterValidator(_scratch_place), _form("scratch")]
 Identifier = Annotated[str, AfterValidator(_identifier), _form("identifier")]
 Listen = Annotated[str, AfterValidator(_listen), _form("listen")]
 Cron = Annotated[str, AfterValidator(_cron), _form("cron")]

@@ -1,4 +1,4 @@
-"""The part of the SQL store that is about audit headers and API tokens."""
+"""The part of the SQL store for audit headers, API tokens and notices."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import sqlalchemy as sa
 
 from lakesweep.model.access import ApiToken, Role
 from lakesweep.model.errors import StateError
-from lakesweep.ports.state import AuditHeader
-from lakesweep.state.database import Database
-from lakesweep.state.schema import audits, installation, tokens
-from lakesweep.state.transactions import transaction
+from lakesweep.ports.state import AuditHeader, Notice
+from lakesweep.state.database import Database, transaction
+from lakesweep.state.schema import audits, installation, notices, tokens
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class SqlAccess:
-    """Who may ask, and where it is recorded what was done."""
+    """Audit headers, tokens and notices."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -37,18 +36,16 @@ class SqlAccess:
 
     @transaction
     async def recall(self, connection: AsyncConnection, name: str) -> str | None:
-        query = sa.select(installation.c.value).where(installation.c.name == f"{_NOTE}{name}")
-        return (await connection.execute(query)).scalar_one_or_none()
+        return (await connection.execute(_RECALL, {"of_name": f"{_NOTE}{name}"})).scalar_one_or_none()
 
     @transaction
     async def server_time(self, connection: AsyncConnection) -> datetime | None:
-        """The server's clock, if there is a server."""
         return await self.database.now(connection) if self.database.has_clock else None
 
     @transaction
     async def set_audit(self, connection: AsyncConnection, header: AuditHeader) -> None:
         further = {"of_run": header.run_id, "before": header.last, "last": header.last, "digest": header.digest}
-        # Nearly always it is there already; if another transaction brings it in between, it is moved on after all.
+        # The row nearly always exists; if another transaction inserts it in between, it is updated after all.
         if (await connection.execute(_MOVE_ON, further)).rowcount:
             return
         if not await self.database.insert_new(connection, audits, asdict(header)):
@@ -73,7 +70,7 @@ class SqlAccess:
     @transaction
     async def add_token(self, connection: AsyncConnection, token: ApiToken) -> None:
         if not await self.database.insert_new(connection, tokens, {**asdict(token), "tenants": list(token.tenants)}):
-            raise StateError(f"token {token.id} is already there")
+            raise StateError(f"token {token.id} already exists")
 
     @transaction
     async def get_token(self, connection: AsyncConnection, token_id: str) -> ApiToken | None:
@@ -93,9 +90,42 @@ class SqlAccess:
 
 
 _NOTE = "note:"
-"""Begins the names of notes, so that none is ever taken for a secret."""
+"""Prefix of the names of notes, so that no note is taken for a secret."""
+_RECALL = sa.select(installation.c.value).where(installation.c.name == sa.bindparam("of_name"))
 _MOVE_ON = sa.update(audits).where(audits.c.run_id == sa.bindparam("of_run"), audits.c.last < sa.bindparam("before"))
 
 
 def _token(row: sa.RowMapping) -> ApiToken:
     return ApiToken(**{**row, "role": Role(row["role"]), "tenants": tuple(row["tenants"])})
+
+
+class SqlNotices:
+    """Notices that are still to be sent to the operator's webhook, oldest first."""
+
+    database: Database
+
+    @transaction
+    async def add_notice(self, connection: AsyncConnection, notice: Notice) -> None:
+        await self.database.insert_new(connection, notices, asdict(notice))
+
+    @transaction
+    async def notices(self, connection: AsyncConnection, *, dead: bool = False, limit: int = 500) -> list[Notice]:
+        wanted = notices.c.dead_at.is_not(None) if dead else notices.c.dead_at.is_(None)
+        query = sa.select(notices).where(wanted).order_by(notices.c.created_at, notices.c.id).limit(limit)
+        return [Notice(**row) for row in (await connection.execute(query)).mappings()]
+
+    @transaction
+    async def claim_notice(self, connection: AsyncConnection, notice: Notice, next_try: datetime) -> bool:
+        claimed = await connection.execute(
+            sa.update(notices)
+            .where(notices.c.id == notice.id, notices.c.attempts == notice.attempts, notices.c.dead_at.is_(None))
+            .values(attempts=notice.attempts + 1, next_try=next_try)
+        )
+        return bool(claimed.rowcount)
+
+    @transaction
+    async def end_notice(self, connection: AsyncConnection, notice_id: str, dead_at: datetime | None = None) -> None:
+        ended: sa.Delete | sa.Update = sa.delete(notices).where(notices.c.id == notice_id)
+        if dead_at is not None:
+            ended = sa.update(notices).where(notices.c.id == notice_id).values(dead_at=dead_at)
+        await connection.execute(ended)

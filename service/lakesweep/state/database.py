@@ -1,15 +1,16 @@
-"""One database behind the SQL store: how it is asked, and what its errors are called.
+"""One database behind the SQL store: its transactions and its errors.
 
-`sqlite.py` and `postgres.py` open one each. Nothing but StateError leaves this module when a driver fails, and no
-message or name here ever holds a password.
+`sqlite.py` and `postgres.py` open one each. Only StateError leaves this module when a driver fails, and no message or
+name here ever contains a password.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -22,48 +23,49 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-
 Work = Callable[["AsyncConnection"], Coroutine[Any, Any, T]]
-"""What is done inside one transaction. It waits for nothing but its connection."""
+"""The body of one transaction. It awaits nothing but its connection."""
 
 
 class Driver(Protocol):
-    """What differs between databases once they are open."""
+    """The differences between databases once they are open."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What the driver raises by itself, past SQLAlchemy."""
+        """Errors that the driver raises itself, not through SQLAlchemy."""
         ...
 
     def insert(self, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-        """An INSERT that can say what to do if the row is there."""
+        """An INSERT with an ON CONFLICT clause."""
         ...
 
     async def run(self, work: Work[T]) -> T:
         """One transaction: commit at the end, roll back on any error."""
         ...
 
-    async def aclose(self) -> None:
-        """Give back the connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 class Database:
     """An opened and migrated database."""
 
-    def __init__(self, driver: Driver, name: str, clock: Clock | None) -> None:
+    def __init__(self, driver: Driver, name: str, clock: Clock, *, has_clock: bool) -> None:
         self._driver = driver
         self._errors: tuple[type[Exception], ...] = (SQLAlchemyError, OSError, *driver.errors)
         self._clock = clock
+        self.has_clock = has_clock
+        """Does it have its own clock?"""
         self._inserts: dict[sa.Table, sa.Insert] = {}
+        self._upserts: dict[tuple[sa.Table, tuple[str, ...]], sa.Insert] = {}
         self.name = name
 
     @classmethod
-    async def open(cls, driver: Driver, name: str, clock: Clock | None) -> Database:
-        """Bring the schema up to date first. `clock` is the store's, or None for one with its own."""
-        database = cls(driver, name, clock)
+    async def open(cls, driver: Driver, name: str, clock: Clock, *, has_clock: bool = False) -> Database:
+        """Bring the schema up to date first. `clock` is this machine's, and the store's unless it has its own."""
+        database = cls(driver, name, clock, has_clock=has_clock)
         try:
             async with upgrade.one_at_a_time():
                 await database.run(lambda connection: upgrade.to_newest(connection, name))
@@ -73,9 +75,9 @@ class Database:
         return database
 
     async def run(self, work: Work[T]) -> T:
-        """One transaction: commit at the end, roll back on any error, call a driver's error by our name.
+        """One transaction: commit at the end, roll back on any error, translate a driver's error.
 
-        A cancelled caller waits for its end: a connection dropped half way may keep its locks.
+        A cancelled caller waits for its end: a connection dropped in the middle may keep its locks.
         """
         transaction = asyncio.create_task(self._run(work), name=f"transaction on {self.name}")
         try:
@@ -84,40 +86,36 @@ class Database:
             await asyncio.wait([transaction])
             raise
 
-    @property
-    def has_clock(self) -> bool:
-        """Is its clock another one than ours?"""
-        return self._clock is None
-
     async def now(self, connection: AsyncConnection) -> datetime:
-        """The store's clock. With PostgreSQL it is the server's, read after every lock that was waited for."""
-        if self._clock:
+        """The store's clock. With PostgreSQL it is the server's, read after all locks were acquired."""
+        if not self.has_clock:
             return self._clock.now()
         found: datetime = (await connection.execute(sa.select(sa.func.clock_timestamp()))).scalar_one()
         return found.astimezone(UTC)
 
+    async def safely_now(self, connection: AsyncConnection) -> datetime:
+        """The earlier of the store's time and this machine's, for things that must not end because one clock is
+        wrong."""
+        return min(await self.now(connection), self._clock.now())
+
     async def insert_new(self, connection: AsyncConnection, table: sa.Table, row: Mapping[str, Any]) -> bool:
-        """Insert unless the key is there; whether it was inserted."""
+        """Insert unless the key exists. Returns whether it was inserted."""
         statement = self._inserts.get(table)
         if statement is None:
             statement = self._inserts[table] = self._driver.insert(table).on_conflict_do_nothing()
         return (await connection.execute(statement, row)).rowcount == 1
 
-    async def upsert(
-        self,
-        connection: AsyncConnection,
-        table: sa.Table,
-        row: Mapping[str, Any],
-        *,
-        only: sa.ColumnElement[bool] | None = None,
-    ) -> None:
-        """Insert, or replace the row with the same key, in one step; `only` says of which rows that is allowed."""
-        keys = table.primary_key.columns
-        insert = self._driver.insert(table).values(row)
-        await connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=row, where=only))
+    async def upsert(self, connection: AsyncConnection, table: sa.Table, row: Mapping[str, Any]) -> None:
+        """Insert, or replace the row with the same key, in one step."""
+        statement = self._upserts.get((table, tuple(row)))
+        if statement is None:
+            insert = self._driver.insert(table)
+            new = {name: insert.excluded[name] for name in row}
+            statement = insert.on_conflict_do_update(index_elements=table.primary_key.columns, set_=new)
+            self._upserts[table, tuple(row)] = statement
+        await connection.execute(statement, row)
 
     async def aclose(self) -> None:
-        """Give back the connections."""
         await self._driver.aclose()
 
     async def _run(self, work: Work[T]) -> T:
@@ -128,12 +126,32 @@ class Database:
 
 
 def unusable(name: str, error: BaseException) -> StateError:
-    """A driver's error by our name."""
     return StateError(f"the state store {name} cannot be used: {sentence(error)}")
 
 
 def sentence(error: BaseException) -> str:
-    """What the driver said, without SQL, parameters and wrappers."""
+    """The driver's message, without SQL, parameters and wrappers."""
     while isinstance(error, DBAPIError) and error.orig is not None:
         error = error.orig.__cause__ or error.orig
     return str(error).strip().partition("\n")[0] or f"no answer in time ({type(error).__name__})"
+
+
+class HasDatabase(Protocol):
+    """A class whose methods are one transaction each."""
+
+    database: Database
+
+
+Store = TypeVar("Store", bound=HasDatabase)
+
+
+def transaction(
+    method: Callable[Concatenate[Store, AsyncConnection, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """Run a method in one transaction, and pass it the connection."""
+
+    @functools.wraps(method)
+    async def in_transaction(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.database.run(lambda connection: method(self, connection, *args, **kwargs))
+
+    return in_transaction

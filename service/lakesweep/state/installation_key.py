@@ -1,9 +1,9 @@
-"""The key of the installation: what proves that something on a disk or in an object store was written by us.
+"""The key of the installation: it proves that something on a disk or in an object store was written by Lakesweep.
 
-It has one home. An operator may give it (`service.installation_key`, from the environment); else the first program that
-opens the state store makes it there. Replicas share the state store, so they share the key; with SQLite it is in the
-database inside data_dir. It signs nothing itself: each use has a key of its own, derived by name, so that what is
-signed for one purpose proves nothing for another.
+An operator may set it (`service.installation_key`, from the environment). Otherwise the first program that opens the
+state store creates it there. Replicas share the state store, so they share the key; with SQLite it is in the database
+inside data_dir. It signs nothing itself: each purpose has its own key, derived by name, so that a signature for one
+purpose proves nothing for another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BYTES = 32
 
 
 async def installation_key(configured: str | None, state: StateStore) -> bytes:
-    """The key, made if there is none yet. `configured` is `service.installation_key`."""
+    """The key, created if there is none yet. `configured` is `service.installation_key`."""
     text = configured or await state.secret(_NAME, secrets.token_hex(_BYTES))
     return hashlib.sha256(text.encode()).digest()
 

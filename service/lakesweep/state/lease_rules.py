@@ -1,8 +1,9 @@
-"""What a lease and a journal entry allow. Pure: every store loads, asks here, and writes what it is told.
+"""The rules of leases and journal entries. Pure: every store loads the rows, calls these functions, and writes the
+result.
 
-A lease is valid while it is the newest of its table and `now` is before `expires_at`. A released lease is
-one that expired long ago: the row stays for ever, so that tokens only grow. A lease that ends later than any lease
-can was granted by a clock that has been set back since; whoever holds it renews it soon, or is gone.
+A lease is valid while it is the newest of its table and `now` is before `expires_at`. A released lease is stored as one
+that expired long ago: the row stays for ever, so that tokens only grow. A lease that ends later than any lease can was
+granted before the clock was set back; its owner renews it soon, or is gone.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from lakesweep.ports.state import BatchRecord, BatchState
 
 LONGEST_LEASE = timedelta(days=1)
 RELEASED = datetime.fromtimestamp(0, UTC)
-"""When a released lease ended, whatever the clock was then."""
+"""The end of a released lease, whatever the clock was."""
 
 
 def grant(newest: Lease | None, *, table: str, owner: str, ttl: timedelta, now: datetime) -> Lease | None:
-    """The next lease, or None while another owner holds a valid one. An owner that asks again voids its own."""
+    """The next lease, or None while another owner holds a valid one. An owner that acquires again voids its own
+    lease."""
     if newest and newest.owner != owner and now < newest.expires_at <= now + LONGEST_LEASE:
         return None
     token = newest.token + 1 if newest else 1
@@ -28,7 +30,7 @@ def grant(newest: Lease | None, *, table: str, owner: str, ttl: timedelta, now: 
 
 
 def require_valid(newest: Lease | None, *, table: str, token: int, now: datetime) -> Lease:
-    """The newest lease if `token` is its token and it is unexpired; else LeaseLost."""
+    """The newest lease if `token` matches and it has not expired; otherwise raises LeaseLost."""
     if newest is None or newest.token < token:
         raise LeaseLost(f"the lease on {table} with token {token} was never granted by this state store")
     if newest.token > token:
@@ -39,7 +41,7 @@ def require_valid(newest: Lease | None, *, table: str, token: int, now: datetime
 
 
 def closing(stored: BatchRecord | None, record: BatchRecord) -> BatchRecord:
-    """The journal entry after `record` finished its intent. Finishing again is fine only with equal content."""
+    """The journal entry after `record` finished its intent. Finishing again is allowed only with equal content."""
     done = replace(record, state=BatchState.DONE)
     if stored is None:
         raise StateError(f"batch {record.number} of run {record.run_id} has no intent in the journal")

@@ -25,9 +25,11 @@ from lakesweep.ports.state import (
     DueTime,
     Hold,
     LedgerHeader,
+    Notice,
     PlanHeader,
+    RunFigures,
 )
-from lakesweep.state import lease_rules
+from lakesweep.state import hold_rules, lease_rules
 
 
 class MemoryStateStore:
@@ -49,6 +51,7 @@ class MemoryStateStore:
         self._tokens: dict[str, ApiToken] = {}
         self._secrets: dict[str, str] = {}
         self._notes: dict[str, str] = {}
+        self._notices: dict[str, Notice] = {}
 
     async def start_run(self, run: CleanupRun) -> None:
         if run.id in self._runs:
@@ -71,7 +74,7 @@ class MemoryStateStore:
         before: str | None = None,
         limit: int = 50,
     ) -> list[run_document.Run]:
-        """Newest first. Nothing is older than a run that is not there."""
+        """Newest first. Nothing is older than an unknown run."""
         found = self._newest_first()
         if before is not None:
             found = found[found.index(self._runs[before]) + 1 :] if before in self._runs else []
@@ -83,17 +86,49 @@ class MemoryStateStore:
         return [self._document(run) for run in itertools.islice(matching, limit)]
 
     async def last_runs(self, tables: Collection[str]) -> dict[str, run_document.Run]:
-        """The newest run of each of these tables."""
         wanted = set(tables)
         oldest_first = reversed(self._newest_first())
         return {run.table.label: self._document(run) for run in oldest_first if run.table.label in wanted}
+
+    async def last_planned(self, tenants: Collection[str] | None = None) -> dict[str, run_document.Run]:
+        """The newest finished run with a plan, of each table."""
+        found: dict[str, run_document.Run] = {}
+        for run in reversed(self._newest_first()):
+            document = self._document(run)
+            known = run.id in self._plans and document["outcome"] is not None and not document["interrupted"]
+            if known and document["listed"] and (tenants is None or run.table.tenant in tenants):
+                found[run.table.label] = document
+        return found
+
+    async def run_figures(
+        self, since: datetime, tenants: Collection[str] | None = None, *, table: str | None = None
+    ) -> list[RunFigures]:
+        return [
+            RunFigures(
+                table=run.table.label,
+                started_at=run.started_at,
+                planned=run.id in self._plans and document["listed"],
+                orphan_bytes=document["orphans"]["bytes"],
+                deleted_bytes=document["deleted"]["bytes"],
+                freed_bytes=document["freed_bytes"],
+                restored_bytes=document["restored"]["bytes"] if document["restored"] else 0,
+            )
+            for run in reversed(self._newest_first())
+            if run.started_at >= since and (tenants is None or run.table.tenant in tenants)
+            if table is None or run.table.label == table
+            if (document := self._document(run))["outcome"] is not None
+        ]
+
+    async def runs_beginning(self, prefix: str, limit: int = 10) -> list[run_document.Run]:
+        found = (run for run in self._newest_first() if run.id.startswith(prefix))
+        return [self._document(run) for run in itertools.islice(found, limit)]
 
     async def open_runs(self, table: str) -> list[run_document.Run]:
         found = [self._document(run) for run in self._newest_first() if run.table.label == table]
         return [document for document in found if document["outcome"] is None]
 
     async def close_run(self, document: run_document.Run) -> bool:
-        """Finish a run for a process that is gone; one that finished itself stays as it is."""
+        """Finish a run whose process is gone; a finished run stays as it is."""
         found = await self.get_run(document["run_id"])
         if found is None or found["outcome"] is not None:
             return False
@@ -101,7 +136,6 @@ class MemoryStateStore:
         return True
 
     async def forget_runs(self, before: datetime, limit: int) -> tuple[int, list[str]]:
-        """Forget old runs and all that hangs on them."""
         ended = [(when, run_id) for run_id in self._runs if (when := self._finished_at(run_id)) and when < before]
         ids = [run_id for _, run_id in sorted(ended)[:limit]]
         addresses = [self._plans.pop(run_id).rows_path for run_id in ids if run_id in self._plans]
@@ -113,7 +147,7 @@ class MemoryStateStore:
         return len(ids), addresses
 
     async def save_plan(self, header: PlanHeader) -> None:
-        """A run has one plan for ever: its journal counts that plan's rows."""
+        """A run's plan never changes: its journal counts that plan's rows."""
         self._run(header.run_id)
         if self._plans.setdefault(header.run_id, header) != header:
             raise StateError(f"run {header.run_id} already has another plan")
@@ -188,9 +222,7 @@ class MemoryStateStore:
         return sorted(found, key=lambda approval: (approval.approved_at, approval.run_id), reverse=True)
 
     async def set_hold(self, hold: Hold) -> None:
-        there = self._holds.get(hold.scope)
-        if there is None or hold.by_admin or not there.by_admin:
-            self._holds[hold.scope] = hold
+        self._holds[hold.scope] = hold_rules.merged(self._holds.get(hold.scope), hold, self._clock.now())
 
     async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
         there = self._holds.get(scope)
@@ -200,7 +232,38 @@ class MemoryStateStore:
         return True
 
     async def holds(self) -> list[Hold]:
+        return [hold for hold in self._by_scope() if not hold_rules.has_ended(hold, self._clock.now())]
+
+    async def ended_holds(self) -> list[Hold]:
+        return [hold for hold in self._by_scope() if hold_rules.has_ended(hold, self._clock.now())]
+
+    async def forget_ended_holds(self, before: datetime) -> int:
+        gone = [hold for hold in await self.ended_holds() if hold.ends_at and hold.ends_at < before]
+        for hold in gone:
+            del self._holds[hold.scope]
+        return len(gone)
+
+    def _by_scope(self) -> list[Hold]:
         return [self._holds[scope] for scope in sorted(self._holds)]
+
+    async def add_notice(self, notice: Notice) -> None:
+        self._notices.setdefault(notice.id, notice)
+
+    async def notices(self, *, dead: bool = False, limit: int = 500) -> list[Notice]:
+        found = [one for one in self._notices.values() if (one.dead_at is not None) == dead]
+        return sorted(found, key=lambda one: (one.created_at, one.id))[:limit]
+
+    async def claim_notice(self, notice: Notice, next_try: datetime) -> bool:
+        there = self._notices.get(notice.id)
+        if there is None or there.attempts != notice.attempts or there.dead_at is not None:
+            return False
+        self._notices[notice.id] = replace(there, attempts=there.attempts + 1, next_try=next_try)
+        return True
+
+    async def end_notice(self, notice_id: str, dead_at: datetime | None = None) -> None:
+        there = self._notices.pop(notice_id, None)
+        if there is not None and dead_at is not None:
+            self._notices[notice_id] = replace(there, dead_at=dead_at)
 
     async def set_audit(self, header: AuditHeader) -> None:
         known = self._audits.setdefault(header.run_id, header)
@@ -219,7 +282,7 @@ class MemoryStateStore:
 
     async def add_token(self, token: ApiToken) -> None:
         if token.id in self._tokens:
-            raise StateError(f"token {token.id} is already there")
+            raise StateError(f"token {token.id} already exists")
         self._tokens[token.id] = token
 
     async def get_token(self, token_id: str) -> ApiToken | None:
@@ -244,18 +307,17 @@ class MemoryStateStore:
         return self._notes.get(name)
 
     async def server_time(self) -> datetime | None:
-        """There is no server."""
         return None
 
     async def ping(self) -> None:
-        """Always in reach."""
+        """Always available."""
 
     async def aclose(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""
 
     def _finished_at(self, run_id: str) -> datetime | None:
-        told = self._document(self._runs[run_id])["finished_at"]
-        return datetime.fromisoformat(told) if told else None
+        finished = self._document(self._runs[run_id])["finished_at"]
+        return datetime.fromisoformat(finished) if finished else None
 
     def _document(self, run: CleanupRun) -> run_document.Run:
         return _copy(self._closed.get(run.id) or report.run_document(run))
@@ -273,5 +335,5 @@ class MemoryStateStore:
 
 
 def _copy(document: run_document.Run) -> run_document.Run:
-    """As a database would give it back: plain JSON, and the caller's own to change."""
+    """As a database would return it: plain JSON, and a copy that the caller may change."""
     return run_document.from_storage(json.loads(json.dumps(document)))

@@ -1,27 +1,29 @@
-"""The part of the SQL store that has one row for each table or scope: pending expiries, due times, ledgers, holds."""
+"""The part of the SQL store with one row for each table or scope: pending expiries, due times, ledgers, holds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from lakesweep.ports.state import DueTime, Hold, LedgerHeader
-from lakesweep.state.database import Database
+from lakesweep.state import hold_rules
+from lakesweep.state.database import Database, transaction
 from lakesweep.state.schema import due_times, holds, ledgers, pending_expiries
-from lakesweep.state.transactions import transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-_ROWS_AT_ONCE = 250
-"""Of a long answer; between two parts others get their turn."""
+ROWS_AT_ONCE = 250
+"""Rows read at once from a long result; between two reads other tasks get their turn."""
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 class SqlPerTable:
-    """What is to be remembered of a table between its runs."""
+    """What is stored about a table between its runs."""
 
     database: Database
 
@@ -37,8 +39,7 @@ class SqlPerTable:
 
     @transaction
     async def pending_expiry(self, connection: AsyncConnection, table: str) -> str | None:
-        query = sa.select(pending_expiries.c.head_before).where(pending_expiries.c.table == table)
-        return (await connection.execute(query)).scalar_one_or_none()
+        return (await connection.execute(_PENDING_EXPIRY, {"of_table": table})).scalar_one_or_none()
 
     @transaction
     async def set_due(self, connection: AsyncConnection, due: DueTime) -> None:
@@ -46,9 +47,8 @@ class SqlPerTable:
 
     @transaction
     async def get_due(self, connection: AsyncConnection, table: str) -> DueTime | None:
-        row = (await connection.execute(sa.select(due_times).where(due_times.c.table == table))).mappings()
-        found = row.one_or_none()
-        return DueTime(**found) if found else None
+        row = (await connection.execute(_DUE, {"of_table": table})).mappings().one_or_none()
+        return DueTime(**row) if row else None
 
     @transaction
     async def due_times(self, connection: AsyncConnection, *, until: datetime | None = None) -> list[DueTime]:
@@ -56,9 +56,9 @@ class SqlPerTable:
         if until is not None:
             query = query.where(due_times.c.next_due <= until)
         found: list[DueTime] = []
-        # There is a row for every table: read at one go, many of them would hold up the event loop.
+        # There is a row for every table: reading very many at once would block the event loop.
         async with connection.stream(query) as rows:
-            async for part in rows.mappings().partitions(_ROWS_AT_ONCE):
+            async for part in rows.mappings().partitions(ROWS_AT_ONCE):
                 found += [DueTime(**row) for row in part]
         return found
 
@@ -68,14 +68,19 @@ class SqlPerTable:
 
     @transaction
     async def get_ledger(self, connection: AsyncConnection, table: str) -> LedgerHeader | None:
-        query = sa.select(ledgers).where(ledgers.c.table == table)
-        row = (await connection.execute(query)).mappings().one_or_none()
+        row = (await connection.execute(_LEDGER, {"of_table": table})).mappings().one_or_none()
         return LedgerHeader(**row) if row else None
 
     @transaction
     async def set_hold(self, connection: AsyncConnection, hold: Hold) -> None:
-        only = None if hold.by_admin else sa.not_(holds.c.by_admin)
-        await self.database.upsert(connection, holds, asdict(hold), only=only)
+        same = holds.c.scope == hold.scope
+        while not await self.database.insert_new(connection, holds, _row(hold)):
+            row = (await connection.execute(sa.select(holds).where(same).with_for_update())).mappings().one_or_none()
+            if row is not None:  # else it was cleared meanwhile
+                now = await self.database.safely_now(connection)
+                changed = hold_rules.merged(_hold(row), hold, now)
+                await connection.execute(sa.update(holds).where(same).values(_row(changed)))
+                return
 
     @transaction
     async def clear_hold(self, connection: AsyncConnection, scope: str, *, admin: bool = True) -> bool:
@@ -85,5 +90,43 @@ class SqlPerTable:
 
     @transaction
     async def holds(self, connection: AsyncConnection) -> list[Hold]:
-        query = sa.select(holds).order_by(holds.c.scope)
-        return [Hold(**row) for row in (await connection.execute(query)).mappings()]
+        now, found = await self._holds(connection)
+        return [hold for hold in found if not hold_rules.has_ended(hold, now)]
+
+    @transaction
+    async def ended_holds(self, connection: AsyncConnection) -> list[Hold]:
+        now, found = await self._holds(connection)
+        return [hold for hold in found if hold_rules.has_ended(hold, now)]
+
+    @transaction
+    async def forget_ended_holds(self, connection: AsyncConnection, before: datetime) -> int:
+        before = min(before, await self.database.safely_now(connection))
+        ended = sa.delete(holds).where(holds.c.ends_at < before, holds.c.ends_of == holds.c.since)
+        return (await connection.execute(ended)).rowcount
+
+    async def _holds(self, connection: AsyncConnection) -> tuple[datetime, list[Hold]]:
+        rows = (await connection.execute(_HOLDS)).mappings()
+        found = [_hold(row) for row in rows]
+        needed = any(hold.ends_at is not None for hold in found)  # called before every request of a sweep
+        return await self.database.safely_now(connection) if needed else _BEGINNING, found
+
+
+# Used in every cycle, so these are built once.
+
+_PENDING_EXPIRY = sa.select(pending_expiries.c.head_before).where(pending_expiries.c.table == sa.bindparam("of_table"))
+_DUE = sa.select(due_times).where(due_times.c.table == sa.bindparam("of_table"))
+_LEDGER = sa.select(ledgers).where(ledgers.c.table == sa.bindparam("of_table"))
+_HOLDS = sa.select(holds).order_by(holds.c.scope)
+
+
+def _row(hold: Hold) -> dict[str, Any]:
+    """The row of a hold, marked so that its end counts."""
+    return {**asdict(hold), "ends_of": hold.since if hold.ends_at else None}
+
+
+def _hold(row: Mapping[Any, Any]) -> Hold:
+    """The hold of a row. An end counts only for the hold that it was written with."""
+    fields = dict(row)
+    if fields.pop("ends_of") != fields["since"]:
+        fields["ends_at"] = None
+    return Hold(**fields)

@@ -1,6 +1,6 @@
 """Open a PostgreSQL database as a state store: a small pool, and the server's own clock.
 
-No message or name here ever holds a password.
+No message or name here ever contains a password.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from lakesweep.model.errors import SettingsError
+from lakesweep.ports.clock import Clock
 from lakesweep.state.database import Database, T, Work, sentence
 
 CONNECT_SECONDS = 5.0
-"""A server that does not take a connection in this time is out of reach."""
+"""A server that does not accept a connection in this time is unreachable."""
 STATEMENT_SECONDS = 15.0
-"""No statement here is long: one that takes this long waits for somebody else, and a lease is not much longer."""
+"""No statement here is long: one that takes this long is waiting for a lock, and a lease is not much longer."""
 IDLE_SECONDS = 10.0
-"""A transaction in which nothing is asked for so long belongs to a replica that is frozen or cut off. The server ends
-it before those who wait for its locks give up."""
+"""A transaction that is idle for this long belongs to a replica that is frozen or cut off. The server ends it before
+others that wait for its locks give up."""
 POOL_SIZE = 5
-"""Connections per replica. All transactions are short, so waiting for one is short as well."""
+"""Connections per replica. All transactions are short, so waiting for a connection is short as well."""
 
 
-async def open_postgres(url: str) -> Database:
-    """Open a PostgreSQL database by any address that libpq understands."""
-    return await Database.open(_Pool(_engine(url)), public_name(url), None)
+async def open_postgres(url: str, clock: Clock) -> Database:
+    """Open a PostgreSQL database by any URL that libpq understands. `clock` is this machine's."""
+    return await Database.open(_Pool(_engine(url)), public_name(url), clock, has_clock=True)
 
 
 class _Pool:
@@ -52,7 +53,7 @@ class _Pool:
 
 
 def public_name(url: str) -> str:
-    """The address without password and options, for messages."""
+    """The URL without password and options, for messages."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     return f"{parts.scheme}://{login.partition(':')[0]}{at}{host}{parts.path}"
@@ -60,7 +61,7 @@ def public_name(url: str) -> str:
 
 def _engine(url: str) -> AsyncEngine:
     if url.count("@") != urlsplit(url).netloc.count("@") or url.count("@") > 1:
-        # Parsed as it stands, parts of the password would become a host name and turn up in messages.
+        # Without this check, parts of the password could become a host name and appear in messages.
         raise SettingsError(
             "state.url: an @ / ? or # inside a user name, password or option is written %40 %2F %3F %23"
         )
@@ -70,16 +71,16 @@ def _engine(url: str) -> AsyncEngine:
         pool_size=POOL_SIZE,
         max_overflow=0,
         pool_timeout=STATEMENT_SECONDS,
-        pool_pre_ping=True,  # a server that was restarted costs nothing but a new connection
+        pool_pre_ping=True,  # after a restart of the server only a new connection is needed
     )
 
 
 async def _connect(url: str) -> asyncpg.Connection:
-    # The driver reads the address itself, so everything libpq knows (sslmode, several hosts, sockets) works.
+    # The driver parses the URL itself, so everything that libpq knows (sslmode, several hosts, sockets) works.
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
     except (ValueError, OverflowError) as exc:
         raise SettingsError(f"state.url: {public_name(url)} is not a PostgreSQL address: {sentence(exc)}") from exc
-    # Not among the settings of the start, which poolers like PgBouncer refuse.
+    # Not as a startup parameter, which poolers like PgBouncer refuse.
     await connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_SECONDS * 1000:.0f}")
     return connection

@@ -1,4 +1,4 @@
-"""Which state store a URL names. What a store needs is imported when one is opened: drivers are slow to import."""
+"""Open the state store that a URL names. Its modules are imported on use: drivers are slow to import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakesweep.ports.state import StateStore
 
 
 async def open_state(url: str, clock: Clock) -> StateStore:
-    """Open, create if need be, and migrate the store. Raises SettingsError on a URL that names none."""
+    """Open the store, create it if necessary, and migrate it. Raises SettingsError for a URL that names none."""
     scheme, _, rest = url.partition("://")
     match scheme:
         case "memory":
@@ -24,9 +24,9 @@ async def open_state(url: str, clock: Clock) -> StateStore:
             from lakesweep.state.postgres import open_postgres  # noqa: PLC0415 - see above
             from lakesweep.state.store import SqlStateStore  # noqa: PLC0415 - see above
 
-            return SqlStateStore(await open_postgres(url))
+            return SqlStateStore(await open_postgres(url, clock))
         case _:
-            # The rest of the URL may hold a password and is not repeated.
+            # The rest of the URL may contain a password and is not repeated.
             raise SettingsError(
                 f"state.url: no state store for {scheme + '://' if '://' in url else 'this text'}: expected "
                 "sqlite:///path/to/file (four slashes for an absolute path), "

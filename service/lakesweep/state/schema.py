@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-NEWEST = "0005"
-"""The last step in `migrations`, whose outcome this module describes."""
+NEWEST = "0008"
+"""The last step in `migrations`; this module describes its result."""
 VERSION_TABLE = "lakesweep_version"
 metadata = sa.MetaData(
     naming_convention={
@@ -30,14 +30,14 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Into UTC; SQLite's text carries no zone."""
+        """Convert to UTC; SQLite's text has no time zone."""
         if value is None:
             return None
         moment = value.astimezone(UTC)
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Aware again."""
+        """Add the time zone again."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
@@ -46,7 +46,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
 version = sa.Table(
     VERSION_TABLE,
     metadata,
-    # Alembic's own names: it reads and moves this when it migrates.
+    # Alembic's own table: it reads and updates this when it migrates.
     sa.Column("version_num", sa.String(32), nullable=False),
     sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
@@ -92,6 +92,8 @@ batches = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("already_gone", sa.BigInteger, nullable=False),
     sa.Column("failed", sa.BigInteger, nullable=False),
+    sa.Column("trash_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("versions_bytes", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 leases = sa.Table(
@@ -124,7 +126,7 @@ due_times = sa.Table(
 audits = sa.Table(
     "lakesweep_audits",
     metadata,
-    # Not tied to the runs: the trail must stay checkable when old runs are forgotten.
+    # Without a foreign key to the runs: the trail must stay verifiable when old runs are removed.
     sa.Column("run_id", sa.Text, primary_key=True),
     sa.Column("table", sa.Text, nullable=False),
     sa.Column("first", sa.BigInteger, nullable=False),
@@ -174,6 +176,23 @@ holds = sa.Table(
     sa.Column("by", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
     sa.Column("by_admin", sa.Boolean, nullable=False, server_default=sa.true()),
+    sa.Column("ends_at", UtcTime),
+    # The `since` of the hold that the end belongs to. A replica of an older version overwrites a hold and
+    # leaves the end there: such a hold has none.
+    sa.Column("ends_of", UtcTime),
+)
+
+notices = sa.Table(
+    "lakesweep_notices",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("table", sa.Text, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("next_try", UtcTime, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("dead_at", UtcTime),
+    sa.Column("body", sa.JSON, nullable=False),
+    sa.Index(None, "dead_at", "created_at"),
 )
 
 installation = sa.Table(

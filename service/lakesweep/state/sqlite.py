@@ -1,7 +1,7 @@
 """Open a SQLite file as a state store: one connection, which takes the write lock at BEGIN, so there is one writer.
 
-A transaction runs as a whole in the one thread that owns the connection: handing every statement to it and waiting
-for the answer costs several times what SQLite itself does.
+A transaction runs as a whole in the single thread that owns the connection: sending each statement to it and waiting
+for the result would cost several times as much as SQLite itself.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 BUSY_SECONDS = 15.0
-"""No transaction here is long: one that takes this long waits for somebody else, and a lease is not much longer."""
+"""No transaction here is long: one that takes this long is waiting for a lock, and a lease is not much longer."""
 
 
 async def open_sqlite(path: str, clock: Clock) -> Database:
-    """Open or create a SQLite file, with its directory."""
     name = f"sqlite:///{path}"
     try:
         await asyncio.to_thread(_prepare_file, path)
@@ -48,6 +47,7 @@ class _File:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
+        self._connection: sa.Connection | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
 
     def insert(self, table: sa.Table) -> sqlite.Insert:
@@ -58,14 +58,32 @@ class _File:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transaction, work, until)
 
     async def aclose(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+
+    def _close(self) -> None:
+        self._forget_connection()
+        self._engine.dispose()
+
+    def _forget_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _transaction(self, work: Work[T], until: float) -> T:
         if time.monotonic() > until:
-            # While somebody else holds the file, those who queue here must not wait one after the other.
+            # While another process holds the file, callers queued here must not each wait in turn.
             raise TimeoutError(f"no write lock within {BUSY_SECONDS:.0f} s")
-        with self._engine.begin() as connection:
-            here = cast("AsyncConnection", _Here(connection))  # as much of one as the store uses
+        try:
+            return self._in_transaction(work)
+        except BaseException:
+            self._forget_connection()  # whatever state it is in
+            raise
+
+    def _in_transaction(self, work: Work[T]) -> T:
+        # Getting it from the engine each time would cost as much as most transactions.
+        connection = self._connection = self._connection or self._engine.connect()
+        with connection.begin():
+            here = cast("AsyncConnection", _Here(connection))  # the part of an AsyncConnection that the store uses
             steps = work(here)
             try:
                 steps.send(None)
@@ -77,7 +95,7 @@ class _File:
 
 
 class _Here:
-    """A connection that answers at once, in the thread that asks."""
+    """A connection that executes synchronously, in the calling thread."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -114,7 +132,7 @@ class _Rows:
 
 
 def _prepare_file(path: str) -> None:
-    """Make the file ready for the engine, or say why not, before the driver starts a thread on it."""
+    """Prepare the file for the engine, or raise the reason why not, before the driver starts a thread on it."""
     private_files.make_directory(Path(path).parent)
     private_files.make_file(Path(path))
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
@@ -123,7 +141,7 @@ def _prepare_file(path: str) -> None:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")  # a property of the file from now on
             except sqlite3.OperationalError as exc:
-                # Of several processes that switch a new file over, all but one are told so without any wait.
+                # If several processes switch a new file to WAL, all but one fail at once, without waiting.
                 if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
@@ -149,5 +167,5 @@ def _prepare_connection(connection: Any, _: object) -> None:
 
 
 def _begin_immediate(connection: sa.Connection) -> None:
-    # Read now, write later would fail at once, without any wait, if somebody else wrote in between.
+    # A transaction that reads first and writes later would fail at once if another wrote in between.
     connection.exec_driver_sql("BEGIN IMMEDIATE")

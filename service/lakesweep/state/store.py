@@ -1,4 +1,4 @@
-"""The state store on SQL. Every method is one short transaction with its query in plain sight.
+"""The state store on SQL. Every method is one short transaction that contains its own query.
 
 Decisions about leases and the journal are in `lease_rules.py`; here rows are locked, read and written.
 """
@@ -16,18 +16,18 @@ from lakesweep.cleanup import report
 from lakesweep.model import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Lease
-from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader
+from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader, RunFigures
 from lakesweep.state import lease_rules
-from lakesweep.state.access import SqlAccess
-from lakesweep.state.per_table import SqlPerTable
+from lakesweep.state.access import SqlAccess, SqlNotices
+from lakesweep.state.database import transaction
+from lakesweep.state.per_table import ROWS_AT_ONCE, SqlPerTable
 from lakesweep.state.schema import approvals, batches, leases, plans, runs
-from lakesweep.state.transactions import transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 
-class SqlStateStore(SqlAccess, SqlPerTable):
+class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
     """The StateStore port on SQLite or PostgreSQL."""
 
     # Runs
@@ -39,7 +39,7 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def update_run(self, connection: AsyncConnection, run: CleanupRun) -> None:
-        result = await connection.execute(sa.update(runs).where(runs.c.id == run.id).values(_run_row(run)))
+        result = await connection.execute(_UPDATE_RUN, {"of_run": run.id, **_run_row(run)})
         if result.rowcount == 0:
             raise StateError(f"run {run.id} is not recorded")
 
@@ -59,7 +59,7 @@ class SqlStateStore(SqlAccess, SqlPerTable):
         before: str | None = None,
         limit: int = 50,
     ) -> list[run_document.Run]:
-        """Newest first. Nothing is older than a run that is not there."""
+        """Newest first. Nothing is older than an unknown run."""
         query = sa.select(runs.c.document).order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit)
         if table is not None:
             query = query.where(runs.c.table == table)
@@ -82,17 +82,79 @@ class SqlStateStore(SqlAccess, SqlPerTable):
         return {row.table: run_document.from_storage(row.document) for row in rows}
 
     @transaction
-    async def open_runs(self, connection: AsyncConnection, table: str) -> list[run_document.Run]:
-        query = (
-            sa.select(runs.c.document)
-            .where(runs.c.table == table, runs.c.outcome.is_(None))
-            .order_by(runs.c.started_at.desc(), runs.c.id.desc())
+    async def last_planned(
+        self, connection: AsyncConnection, tenants: Collection[str] | None = None
+    ) -> dict[str, run_document.Run]:
+        """The newest finished run with a plan of each table, with one query."""
+        newest = sa.func.row_number().over(
+            partition_by=runs.c.table, order_by=(runs.c.started_at.desc(), runs.c.id.desc())
         )
-        return [run_document.from_storage(row) for row in (await connection.execute(query)).scalars()]
+        reason = runs.c.document["reason"].as_string()
+        planned = (
+            sa.select(runs.c.id, newest.label("place"))
+            .join(plans, plans.c.run_id == runs.c.id)
+            .where(runs.c.outcome.is_not(None))
+            .where(sa.or_(reason.is_(None), reason.not_like(f"{run_document.INTERRUPTED}%")), _was_listed())
+        )
+        if tenants is not None:
+            planned = planned.where(_among(runs.c.tenant, tenants))
+        of_these = planned.subquery()
+        query = sa.select(runs.c.table, runs.c.document).join(of_these, of_these.c.id == runs.c.id)
+        found: dict[str, run_document.Run] = {}
+        async with connection.stream(query.where(of_these.c.place == 1)) as rows:
+            async for part in rows.partitions(ROWS_AT_ONCE):
+                found |= {row.table: run_document.from_storage(row.document) for row in part}
+        return found
+
+    @transaction
+    async def run_figures(
+        self,
+        connection: AsyncConnection,
+        since: datetime,
+        tenants: Collection[str] | None = None,
+        *,
+        table: str | None = None,
+    ) -> list[RunFigures]:
+        """Only the numbers: the whole documents of many tables would be too large."""
+        query = (
+            sa.select(
+                runs.c.table,
+                runs.c.started_at,
+                sa.and_(plans.c.run_id.is_not(None), _was_listed()).label("planned"),
+                _number("orphans", "bytes").label("orphan_bytes"),
+                _number("deleted", "bytes").label("deleted_bytes"),
+                # Runs recorded before this field existed freed what they deleted.
+                sa.func.coalesce(_number("freed_bytes"), _number("deleted", "bytes")).label("freed_bytes"),
+                sa.func.coalesce(_number("restored", "bytes"), 0).label("restored_bytes"),
+            )
+            .outerjoin(plans, plans.c.run_id == runs.c.id)
+            .where(runs.c.started_at >= since, runs.c.outcome.is_not(None))
+            .order_by(runs.c.started_at, runs.c.id)
+        )
+        if tenants is not None:
+            query = query.where(_among(runs.c.tenant, tenants))
+        if table is not None:
+            query = query.where(runs.c.table == table)
+        found: list[RunFigures] = []
+        async with connection.stream(query) as rows:
+            async for part in rows.mappings().partitions(ROWS_AT_ONCE):
+                found += [RunFigures(**row) for row in part]
+        return found
+
+    @transaction
+    async def runs_beginning(self, connection: AsyncConnection, prefix: str, limit: int = 10) -> list[run_document.Run]:
+        query = sa.select(runs.c.document).where(runs.c.id.startswith(prefix, autoescape=True))
+        newest_first = query.order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit)
+        return [run_document.from_storage(row) for row in (await connection.execute(newest_first)).scalars()]
+
+    @transaction
+    async def open_runs(self, connection: AsyncConnection, table: str) -> list[run_document.Run]:
+        rows = (await connection.execute(_OPEN_RUNS, {"of_table": table})).scalars()
+        return [run_document.from_storage(row) for row in rows]
 
     @transaction
     async def close_run(self, connection: AsyncConnection, document: run_document.Run) -> bool:
-        """Finish a run for a process that is gone; one that finished itself stays as it is."""
+        """Finish a run whose process is gone; a finished run stays as it is."""
         finished_at = document["finished_at"]
         closed = await connection.execute(
             sa.update(runs)
@@ -108,7 +170,6 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def forget_runs(self, connection: AsyncConnection, before: datetime, limit: int) -> tuple[int, list[str]]:
-        """Forget old runs and all that hangs on them."""
         old = sa.select(runs.c.id).where(runs.c.finished_at < before).order_by(runs.c.finished_at, runs.c.id)
         ids = list((await connection.execute(old.limit(limit))).scalars())
         rows = await connection.execute(sa.select(plans.c.rows_path).where(_among(plans.c.run_id, ids)))
@@ -122,7 +183,7 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def save_plan(self, connection: AsyncConnection, header: PlanHeader) -> None:
-        """A run has one plan for ever: its journal counts that plan's rows."""
+        """A run's plan never changes: its journal counts that plan's rows."""
         await _table_of_run(connection, header.run_id)
         if await self.database.insert_new(connection, plans, asdict(header)):
             return
@@ -159,7 +220,7 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def acquire_lease(self, connection: AsyncConnection, table: str, owner: str, ttl: timedelta) -> Lease | None:
-        # The row must be there before it can be locked.
+        # The row must exist before it can be locked.
         await self.database.insert_new(connection, leases, {**asdict(_NO_LEASE), "table": table})
         newest = await _locked_lease(connection, table)
         now = await self.database.now(connection)
@@ -185,11 +246,8 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
     @transaction
     async def release_lease(self, connection: AsyncConnection, lease: Lease) -> None:
-        await connection.execute(
-            sa.update(leases)
-            .where(leases.c.table == lease.table, leases.c.token == lease.token)
-            .values(expires_at=lease_rules.RELEASED)
-        )
+        released = {"of_table": lease.table, "of_token": lease.token, "expires_at": lease_rules.RELEASED}
+        await connection.execute(_RELEASE, released)
 
     # Approvals
 
@@ -213,13 +271,24 @@ class SqlStateStore(SqlAccess, SqlPerTable):
 
 
 _NO_LEASE = Lease(table="", owner="", token=0, expires_at=lease_rules.RELEASED)
-"""What stands in for a lease that was never granted: older than the first one, and long over."""
+"""A placeholder for a lease that was never granted: older than the first one, and expired."""
 
 
 def _among(column: sa.Column[str], values: Collection[str]) -> sa.ColumnElement[bool]:
-    """Is it one of these? The type is said outright: to find it out from an empty list, SQLAlchemy asks its ORM, which
-    another thread may be importing for a catalog at that very moment."""
+    """Is the column one of these values? The type is given explicitly: to infer it from an empty list, SQLAlchemy would
+    use its ORM, which another thread may be importing for a catalog at that moment."""
     return column.in_(sa.bindparam(None, list(values), column.type, expanding=True))
+
+
+def _was_listed() -> sa.ColumnElement[bool]:
+    """Did the run list the whole table? Runs recorded before this field existed did."""
+    listed = runs.c.document["listed"].as_boolean()
+    return sa.or_(listed.is_(None), listed == sa.true())
+
+
+def _number(*path: str) -> sa.ColumnElement[int]:
+    """A number in a run's document. It may need 64 bits."""
+    return sa.cast(runs.c.document[path].as_string(), sa.BigInteger)
 
 
 def _run_row(run: CleanupRun) -> dict[str, Any]:
@@ -235,8 +304,17 @@ def _run_row(run: CleanupRun) -> dict[str, Any]:
     }
 
 
-# Asked several times for every batch, so these are put together once.
+# Used in every cycle or several times for every batch, so these are built once.
 
+_UPDATE_RUN = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
+_OPEN_RUNS = (
+    sa.select(runs.c.document)
+    .where(runs.c.table == sa.bindparam("of_table"), runs.c.outcome.is_(None))
+    .order_by(runs.c.started_at.desc(), runs.c.id.desc())
+)
+_RELEASE = sa.update(leases).where(
+    leases.c.table == sa.bindparam("of_table"), leases.c.token == sa.bindparam("of_token")
+)
 _TABLE_OF_RUN = sa.select(runs.c.table).where(runs.c.id == sa.bindparam("of_run"))
 _LOCKED_LEASE = sa.select(leases).where(leases.c.table == sa.bindparam("of_table")).with_for_update()
 _THIS_BATCH = sa.and_(batches.c.run_id == sa.bindparam("of_run"), batches.c.number == sa.bindparam("of_number"))
@@ -257,7 +335,7 @@ async def _plan(connection: AsyncConnection, run_id: str) -> PlanHeader | None:
 
 
 async def _locked_lease(connection: AsyncConnection, table: str) -> Lease | None:
-    """The newest lease of a table; nobody else changes it before this transaction ends."""
+    """The newest lease of a table, locked until this transaction ends."""
     row = (await connection.execute(_LOCKED_LEASE, {"of_table": table})).mappings().one_or_none()
     return Lease(**row) if row else None
 

@@ -1,7 +1,7 @@
-"""Bring a database's schema to the newest version, one program at a time, all of it or nothing.
+"""Migrate a database to the newest schema, one program at a time, completely or not at all.
 
-A store that is up to date, which nearly every one is, costs one question, and a new one is made as `schema.py`
-describes it. Only an older one goes through the steps in `migrations`: the library that takes them is slow to import.
+A store that is up to date, as nearly every one is, costs one query. A new one is created from `schema.py`. Only an
+older one goes through the steps in `migrations`, because Alembic is slow to import.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 MIGRATION_LOCK = 0x6C616B65
-"""The advisory lock that replicas queue on before they migrate; an arbitrary number of our own."""
+"""The advisory lock that replicas wait for before they migrate; an arbitrary number."""
 
 _one_migration = threading.Lock()
 
@@ -39,7 +39,7 @@ async def one_at_a_time() -> AsyncIterator[None]:
 
 
 async def to_newest(connection: AsyncConnection, name: str) -> None:
-    """Create or migrate, inside one transaction. `name` is what the database is called in messages."""
+    """Create or migrate, inside one transaction. `name` is the database's name in messages."""
     if connection.dialect.name == "postgresql":  # on SQLite the BEGIN is the lock between processes
         await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
     await connection.run_sync(_to_newest, name)
@@ -60,7 +60,7 @@ def _to_newest(connection: sa.Connection, name: str) -> None:
 
 
 def _version(connection: sa.Connection) -> str | None:
-    """The step that the schema is at, or None in a database without one."""
+    """The current step of the schema, or None in a database without one."""
     if not sa.inspect(connection).has_table(schema.version.name):
         return None
     return connection.execute(sa.select(schema.version.c.version_num)).scalar_one_or_none()

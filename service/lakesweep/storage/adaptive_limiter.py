@@ -1,8 +1,8 @@
-"""How much to ask of a store that may throttle: shrink fast, grow slowly. Pure, but for the waiting in `Gate`.
+"""Limit requests to a store that may throttle: back off fast, grow slowly. Pure, except for the waiting in `Gate`.
 
-A store that throttles answers so to everything that is in flight at that moment. That is one piece of news, not one
-for each request: only a request that began after the last step down can cause the next. And then everybody waits, not
-just who was told, so that a store in trouble is not asked by one worker after the other.
+A store that throttles rejects everything in flight at that moment. That is one signal, not one for each request: only a
+request that began after the last step down can cause the next. Then all workers wait, not just the one that was
+throttled, so that they do not hit the store one after the other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from lakesweep.retry import Backoff, Sleep
 
 _GROW_AFTER = 5
-"""Calm requests before the next step up."""
+"""Successful requests before the next step up."""
 _PAGE_STEP = 100
 SMALLEST_PAGE = 25
 LONGEST_PAUSE_SECONDS = 5.0
-"""Of a worker that deletes: others wait for what it holds."""
+"""The longest wait of a deleting worker: others wait for what it holds."""
 
 
 class Pace:
@@ -32,13 +32,14 @@ class Pace:
         self._calm = 0
 
     def throttled(self, in_flight: int | None = None) -> None:
-        """The store asked for less than it had, `in_flight` requests (by default all that were allowed): halve both."""
+        """The store throttled with `in_flight` requests under way (by default all that were allowed): halve both
+        numbers."""
         self._calm = 0
         self.page_size = max(min(SMALLEST_PAGE, self._top_page), self.page_size // 2)
         self.concurrency = max(1, min(self.concurrency, in_flight or self.concurrency) // 2)
 
     def succeeded(self) -> None:
-        """One more calm request; after a few of them, one step up."""
+        """One more successful request; after a few of them, one step up."""
         self._calm += 1
         if self._calm >= _GROW_AFTER:
             self._calm = 0
@@ -47,23 +48,23 @@ class Pace:
 
 
 class Gate:
-    """Lets as many in as the pace allows at that moment. Whoever shares a gate shares the pace and its troubles."""
+    """Admits as many requests as the pace allows at the moment. Workers that share a gate share its pace."""
 
     def __init__(self, pace: Pace, sleep: Sleep = asyncio.sleep) -> None:
         self.pace = pace
         self._backoff = Backoff(1, sleep, longest=LONGEST_PAUSE_SECONDS)
         self._shut = False
         self._troubles = 0
-        """Steps down since the last calm request."""
+        """Steps down since the last successful request."""
         self._steps_down = 0
         self._inside = 0
         self._most_inside = 0
-        """Since the last step down."""
+        """When the last step down was."""
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[int]:
-        """Wait for a place and hold it. Gives the number of steps down until then, to be told with the outcome."""
+        """Wait for a slot and hold it. Yields the number of steps down so far, to be passed on with the outcome."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._shut and self._inside < self.pace.concurrency)
             self._inside += 1
@@ -76,13 +77,13 @@ class Gate:
                 self._changed.notify_all()
 
     def calm(self, began: int) -> None:
-        """The store did what was asked."""
+        """The request succeeded."""
         self._troubles = 0
         if began == self._steps_down:
             self.pace.succeeded()
 
     async def throttled(self, began: int) -> None:
-        """The store asked for less: one step down, and nobody enters for a while."""
+        """The store throttled: one step down, and nothing is admitted for a while."""
         if began != self._steps_down:
             return
         self.pace.throttled(self._most_inside)
@@ -99,9 +100,9 @@ class Gate:
 
 
 PAGE_KEYS = 1000
-"""What one DeleteObjects request may hold."""
+"""The most keys in one DeleteObjects request."""
 
 
 def delete_gate(concurrency: int, sleep: Sleep = asyncio.sleep) -> Gate:
-    """The way in for deleters that share their pace, with so many requests in flight at the most."""
+    """A gate for deleters that share their pace, with at most this many requests in flight."""
     return Gate(Pace(page_size=PAGE_KEYS, concurrency=concurrency), sleep)

@@ -1,6 +1,6 @@
 """The one list of stores. A new store is its package and a line here.
 
-Light on purpose: `settings` reads it at every start. What opens a store is imported when one is opened.
+It imports little, because `settings` reads it at every start. The code of a store is imported when one is opened.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from lakesweep.storage.s3.settings import S3Settings
 
 
 class StoreSettings(Protocol):
-    """The settings of one store: a `Group` with these besides its keys."""
+    """The settings of one store: a `Group` with these members in addition to its keys."""
 
     def options(self) -> object:
-        """What the store is opened with, as a value of a type of its own. Picklable, without secrets."""
+        """The options that the store is opened with. `StorageSpec.options` finds them by their type. Picklable, without
+        secrets. The type called without arguments gives the defaults."""
         ...
 
     @property
     def identity(self) -> str:
-        """Tells two stores apart that give other objects for the same addresses."""
+        """Different for two stores in which the same address names different objects."""
         ...
 
 
@@ -31,13 +32,13 @@ class StoreKind:
     """One kind of store."""
 
     name: str
-    """Of its section in the settings."""
+    """The name of its section in the settings."""
     scheme: str
-    """Of its addresses."""
+    """The scheme of its addresses."""
     about: str
     """What it is, in the settings' documentation."""
     backend: str
-    """The module with `storage(spec)`, `deleter(spec, gate)` and `writer(spec)`."""
+    """The module with `storage(spec)`, `deleter(spec, gate)`, `mover(spec, gate)`, `rules(spec)` and `writer(spec)`."""
     settings: type[Group] | None = None
     """A Group that is also StoreSettings; None for a store that has none."""
 

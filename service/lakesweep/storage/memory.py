@@ -18,12 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.model.errors import AlreadyThere, NotFound, StorageError, TooLarge
-from lakesweep.model.files import StoredObject
+from lakesweep.model.files import StoredObject, Went
+from lakesweep.model.leftovers import LeftoverKind, LeftoverPage
 from lakesweep.model.location import Location
+from lakesweep.model.store_rules import BucketRules, StoreRules, Versioning, at
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
+from lakesweep.ports.mover import TAKEN, Marker, Move
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.spec import StorageSpec
+from lakesweep.telemetry import requests
 
 PAGE_ROWS = 1000
 
@@ -41,6 +45,9 @@ class Held:
         return hashlib.md5(self.data, usedforsecurity=False).hexdigest()
 
 
+_PLAIN = BucketRules(versioning=Versioning.OFF, lifecycle=())
+
+
 @dataclass(slots=True)
 class Bucket:
     """All objects of one authority, by key."""
@@ -48,16 +55,20 @@ class Bucket:
     name: str
     objects: dict[str, Held] = field(default_factory=dict)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    rules: BucketRules = _PLAIN
+    """Whether it keeps versions, and which lifecycle rules it reports."""
+    versions: dict[str, list[Held]] = field(default_factory=dict)
+    """Versions deleted while it kept them, by key, the newest last."""
     faults: Callable[[str, str], None] | None = None
-    """Called with (operation, address) before every call: list, list_page, directories, read, stat, now, put, delete;
-    and, with put_answer or delete_answer, between the effect and its answer. What it raises is what the caller gets."""
+    """Called with (operation, address) before every call: list, list_page, directories, read, stat, stat_together, now,
+    put, delete, copy; and with put_answer, delete_answer or copy_answer between the effect and the answer. The caller
+    gets what it raises."""
 
     def set_modified(self, key: str, when: datetime | None) -> None:
         """Give an object another time; None makes it unknown."""
         self.objects[key] = Held(data=self.objects[key].data, modified_at=when)
 
     def meet_faults(self, operation: str, address: str) -> None:
-        """Let the test have its say."""
         if self.faults is not None:
             self.faults(operation, address)
 
@@ -66,12 +77,10 @@ _buckets: dict[str, Bucket] = {}
 
 
 def bucket(name: str) -> Bucket:
-    """The bucket of that name, made on first use."""
     return _buckets.setdefault(name, Bucket(name))
 
 
 def forget(name: str) -> None:
-    """Drop a bucket and everything in it."""
     _buckets.pop(name, None)
 
 
@@ -82,7 +91,6 @@ class MemoryStorage:
         self._used: dict[str, Bucket] = {}
 
     async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All objects below `root`, in key order."""
         store = self._bucket(root)
         store.meet_faults("list", root.raw)
         prefix = root.as_directory().path
@@ -90,6 +98,7 @@ class MemoryStorage:
         found = [
             (key, held) for key, held in sorted(store.objects.items()) if key.startswith(prefix) and key[-1:] != "/"
         ]
+        requests.sent("list", max(1, -(-len(found) // PAGE_ROWS)))
         for start in range(0, len(found), PAGE_ROWS):
             store.meet_faults("list_page", root.raw)
             await asyncio.sleep(0)
@@ -105,7 +114,7 @@ class MemoryStorage:
             yield pa.RecordBatch.from_pylist(rows, schema=LISTING_SCHEMA)
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Ranges of keys with about as many objects each."""
+        """Ranges of keys with about the same number of objects each."""
         prefix = root.as_directory().path
         keys = sorted(key for key in self._bucket(root).objects if key.startswith(prefix))
         cuts = sorted({keys[at * len(keys) // wanted] for at in range(1, wanted)}) if keys else []
@@ -128,29 +137,35 @@ class MemoryStorage:
                     yield page.filter(inside)
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """What keys share up to the next slash."""
         store = self._bucket(root)
+        requests.sent("list")
         store.meet_faults("directories", root.raw)
         prefix = root.as_directory().path
         below = (key[len(prefix) :].partition("/") for key in store.objects if key.startswith(prefix))
         return sorted({name for name, slash, _ in below if name and slash})
 
     async def irregular(self, root: Location) -> Sequence[str]:
-        """Every object is listed."""
         self._bucket(root)
         return ()
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
-        """The whole object."""
+        requests.sent("get")
         data = self._held("read", location).data
         if limit is not None and len(data) > limit:
             raise TooLarge(location.raw, limit)
+        requests.sent("bytes_read", len(data))
         return data
 
     async def stat(self, location: Location) -> StoredObject:
-        """Size, time and etag."""
-        held = self._held("stat", location)
-        return StoredObject(location=location, size_bytes=len(held.data), modified_at=held.modified_at, etag=held.etag)
+        requests.sent("head")
+        return _stored(location, self._held("stat", location))
+
+    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
+        """Atomic: nothing happens in between."""
+        requests.sent("list")
+        store = self._bucket(one)
+        store.meet_faults("stat_together", one.raw)
+        return _seen(store, one), _seen(store, other)
 
     async def now(self) -> datetime:
         """The earliest clock of the buckets used so far: an early clock keeps more."""
@@ -159,7 +174,7 @@ class MemoryStorage:
         return min((store.clock() for store in self._used.values()), default=datetime.now(UTC))
 
     async def aclose(self) -> None:
-        """Nothing to give back; the buckets stay."""
+        """Nothing to close; the buckets stay."""
 
     def _bucket(self, location: Location) -> Bucket:
         store = bucket(location.authority)
@@ -175,14 +190,40 @@ class MemoryStorage:
             raise NotFound(location.raw, "no such object") from exc
 
 
+class MemoryRules:
+    """What the test set for the bucket."""
+
+    async def rules(self, place: Location) -> StoreRules:
+        return at(place, bucket(place.authority).rules)
+
+    async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
+        store, prefix = bucket(place.authority), place.as_directory().path
+        old = [(key, one) for key, kept in store.versions.items() for one in kept if key.startswith(prefix)]
+        files = [(f"{place.store}{key}", len(one.data)) for key, one in sorted(old, key=lambda found: found[0])]
+        yield LeftoverPage(kind=LeftoverKind.NONCURRENT_VERSIONS, files=files, requests=1)
+        yield LeftoverPage(kind=LeftoverKind.INCOMPLETE_UPLOADS, problem="memory knows no uploads")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def _stored(location: Location, held: Held) -> StoredObject:
+    return StoredObject(location=location, size_bytes=len(held.data), modified_at=held.modified_at, etag=held.etag)
+
+
+def _seen(store: Bucket, location: Location) -> StoredObject | None:
+    held = store.objects.get(location.path)
+    return None if held is None else _stored(location, held)
+
+
 class MemoryDeleter:
-    """The power to delete."""
+    """Deletes objects."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        """One answer per path, in the order asked."""
         kept = await conditions.withheld(paths) if conditions else {}
         if why := conditions and conditions.ended():
             return [kept.get(path) or not_sent(path, why) for path in paths]
+        requests.sent("delete", -(-len(paths) // PAGE_ROWS))
         return [kept.get(path) or self._delete(path, conditions) for path in paths]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
@@ -190,7 +231,7 @@ class MemoryDeleter:
         return 0
 
     async def aclose(self) -> None:
-        """Nothing to give back; the buckets stay."""
+        """Nothing to close; the buckets stay."""
 
     def _delete(self, path: str, conditions: Conditions | None) -> Deleted:
         location = Location.parse(path)
@@ -202,18 +243,78 @@ class MemoryDeleter:
         try:
             store.meet_faults("delete", path)
             gone = store.objects.pop(location.path, None)
+            marker = _kept_version(store, location.path, gone)
             store.meet_faults("delete_answer", path)
         except StorageError as exc:
             return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
-        return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE if gone is None else DeleteStatus.DELETED)
+        if gone is None:
+            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+        went = Went.VERSIONS if marker else Went.FREED
+        return Deleted(path=path, fate=DeleteStatus.DELETED, went=went, delete_marker=marker)
+
+
+def _kept_version(store: Bucket, key: str, gone: Held | None) -> str | None:
+    """The id of the delete marker with which a bucket with versions hides an object."""
+    if gone is None or store.rules.versioning is not Versioning.ON:
+        return None
+    store.versions.setdefault(key, []).append(gone)
+    return f"marker-{len(store.versions[key])}"
+
+
+class MemoryMover:
+    """Moves objects as an object store does: a copy, then a delete."""
+
+    async def to_trash(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
+        """A target with the same bytes means that the move was begun before."""
+        return await self._move(moves, conditions, finish=True)
+
+    async def back(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
+        """Never overwrites anything."""
+        return await self._move(moves, conditions, finish=False)
+
+    async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
+        """There are no versions here."""
+        return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="this store keeps no versions") for one in markers]
+
+    async def aclose(self) -> None:
+        """Nothing to close; the buckets stay."""
+
+    async def _move(self, moves: Sequence[Move], conditions: Conditions | None, *, finish: bool) -> list[Deleted]:
+        kept = await conditions.withheld([move.source for move in moves]) if conditions else {}
+        if why := conditions and conditions.ended():
+            return [kept.get(move.source) or not_sent(move.source, why) for move in moves]
+        return [kept.get(move.source) or self._one(move, conditions, finish=finish) for move in moves]
+
+    def _one(self, move: Move, conditions: Conditions | None, *, finish: bool) -> Deleted:
+        path, source, target = move.source, Location.parse(move.source), Location.parse(move.target)
+        here, there = bucket(source.authority), bucket(target.authority)
+        judged = conditions.etags.get(path) if conditions else None
+        held = here.objects.get(source.path)
+        if held is None:
+            return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
+        if judged is not None and held.etag != judged:
+            return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
+        try:
+            there.meet_faults("copy", move.target)
+            taken = there.objects.get(target.path)
+            if taken is not None and not (finish and taken.data == held.data):
+                return Deleted(path=path, fate=DeleteStatus.SPARED, why=TAKEN)
+            there.objects[target.path] = Held(data=held.data, modified_at=there.clock())
+            there.meet_faults("copy_answer", move.target)
+            here.meet_faults("delete", path)
+            del here.objects[source.path]
+            here.meet_faults("delete_answer", path)
+        except StorageError as exc:
+            return Deleted(path=path, fate=DeleteStatus.FAILED, why=exc.why, kind=exc.kind)
+        return Deleted(path=path, fate=DeleteStatus.DELETED, went=Went.TRASH)
 
 
 class MemoryWriter:
     """Writes whole objects."""
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
-        """Write, or AlreadyThere."""
         store = bucket(location.authority)
+        requests.sent("put")
         store.meet_faults("put", location.raw)
         if create_only and location.path in store.objects:
             raise AlreadyThere(location.raw, "the object exists")
@@ -221,19 +322,29 @@ class MemoryWriter:
         store.meet_faults("put_answer", location.raw)
 
     async def aclose(self) -> None:
-        """Nothing to give back; the buckets stay."""
+        """Nothing to close; the buckets stay."""
 
 
 def storage(_spec: StorageSpec) -> MemoryStorage:
-    """Reading."""
     return MemoryStorage()
 
 
+def rules(_spec: StorageSpec) -> MemoryRules:
+    return MemoryRules()
+
+
 def deleter(_spec: StorageSpec, _gate: Gate | None) -> MemoryDeleter:
-    """Deleting."""
     return MemoryDeleter()
 
 
+def mover(_spec: StorageSpec, _gate: Gate | None) -> MemoryMover:
+    return MemoryMover()
+
+
 def writer(_spec: StorageSpec) -> MemoryWriter:
-    """Writing."""
     return MemoryWriter()
+
+
+async def credentials(_spec: StorageSpec) -> str | None:
+    """Memory asks for none."""
+    return None

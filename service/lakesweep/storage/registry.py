@@ -1,12 +1,12 @@
 """Open stores: by scheme, on first use, wrapped in a fixed order.
 
-Storage: confine( retry( limit( deadline( meter( store ))))). Writer: confine( retry( meter( store ))). Deleter:
-meter( store ); it repeats and limits itself, key by key, and has its own gate.
+Storage: confine( retry( limit( deadline( store )))). Writer: confine( retry( store )). A deleter repeats and limits
+itself, key by key, and has its own gate. Stores count their own requests, see `telemetry.requests`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime
 from importlib import import_module
@@ -14,55 +14,77 @@ from typing import Generic, NoReturn, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
-from lakesweep.model.errors import SettingsError
+from lakesweep.model.errors import Refused, SettingsError
 from lakesweep.model.files import StoredObject
+from lakesweep.model.leftovers import LeftoverPage
 from lakesweep.model.location import Location
+from lakesweep.model.store_rules import StoreRules
 from lakesweep.ports.deleter import Conditions, Deleted, Deleter
+from lakesweep.ports.mover import Marker, Move, Mover
 from lakesweep.ports.storage import Part, Storage, Writer
+from lakesweep.ports.store_rules import AsksRules
 from lakesweep.retry import Backoff
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.kinds import KINDS, StoreKind
 from lakesweep.storage.spec import StorageSpec
 from lakesweep.storage.wrappers.confine import ConfinedStorage, ConfinedWriter
-from lakesweep.storage.wrappers.deadline import DeadlineStorage
-from lakesweep.storage.wrappers.limit import LimitedStorage
-from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
+from lakesweep.storage.wrappers.read_cache import CachedReads, ReadCache
 from lakesweep.storage.wrappers.retry import RetryingStorage, RetryingWriter
+from lakesweep.storage.wrappers.steps import DeadlineStorage, LimitedStorage
+from lakesweep.telemetry import activity
 
 
 class Backend(Protocol):
-    """How to open the three sides of one store: what the module `StoreKind.backend` has."""
+    """How to open each port of one store: the functions of the module `StoreKind.backend`."""
 
-    def storage(self, spec: StorageSpec) -> Storage: ...  # noqa: D102 - said by the ports
-    def deleter(self, spec: StorageSpec, gate: Gate | None) -> Deleter: ...  # noqa: D102 - likewise
-    def writer(self, spec: StorageSpec) -> Writer: ...  # noqa: D102 - likewise
+    def storage(self, spec: StorageSpec) -> Storage: ...
+    def deleter(self, spec: StorageSpec, gate: Gate | None) -> Deleter: ...
+    def mover(self, spec: StorageSpec, gate: Gate | None) -> Mover: ...
+    def rules(self, spec: StorageSpec) -> AsksRules: ...
+    def writer(self, spec: StorageSpec) -> Writer: ...
+    async def credentials(self, spec: StorageSpec) -> str | None: ...
 
 
 def _backend(kind: StoreKind) -> Backend:
-    """Imported on first use: a store's client may take a third of a second to import."""
+    """Import the module on first use: a store's client may take a third of a second to import."""
     return cast("Backend", import_module(kind.backend))
 
 
-def open_storage(spec: StorageSpec, stats: Stats | None = None) -> Storage:
-    """Everything that can be read, by address. Nothing is connected yet."""
+def open_storage(spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
+    """Storage for every supported address. Nothing is connected yet."""
     router = _RoutedStorage(_Open(spec, lambda store, spec: store.storage(spec)))
-    metered = MeteredStorage(router, stats or Stats())
-    timed = DeadlineStorage(metered, spec.call_timeout_seconds)
+    timed = DeadlineStorage(router, spec.call_timeout_seconds)
     retrying = RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
-    return ConfinedStorage(retrying, spec.confine, spec.max_bytes)
+    return ConfinedStorage(CachedReads(retrying, cache), spec.confine, spec.max_bytes)
 
 
-def open_deleter(spec: StorageSpec, stats: Stats | None = None, gate: Gate | None = None) -> Deleter:
-    """The power to delete, by address. Nothing is connected yet. Deleters with one gate share their pace on S3."""
-    router = _RoutedDeleter(_Open(spec, lambda store, spec: store.deleter(spec, gate)))
-    return MeteredDeleter(router, stats or Stats())
+def open_deleter(spec: StorageSpec, gate: Gate | None = None) -> Deleter:
+    """A deleter for every supported address. Nothing is connected yet. Deleters with one gate share their pace on
+    S3."""
+    return _RoutedDeleter(_Open(spec, lambda store, spec: store.deleter(spec, gate)))
 
 
-def open_writer(spec: StorageSpec, stats: Stats | None = None) -> Writer:
-    """The power to write, by address. Nothing is connected yet."""
+def open_mover(spec: StorageSpec, gate: Gate | None = None) -> Mover:
+    """A mover for every supported address. Nothing is connected yet."""
+    return _RoutedMover(_Open(spec, lambda store, spec: store.mover(spec, gate)))
+
+
+def open_writer(spec: StorageSpec) -> Writer:
+    """A writer for every supported address. Nothing is connected yet."""
     router = _RoutedWriter(_Open(spec, lambda store, spec: store.writer(spec)))
-    writer = RetryingWriter(MeteredWriter(router, stats or Stats()), Backoff(spec.attempts))
+    writer = RetryingWriter(router, Backoff(spec.attempts))
     return ConfinedWriter(writer, spec.confine) if spec.confine else writer
+
+
+def open_rules(spec: StorageSpec) -> AsksRules:
+    """The rules by which each store treats deleted objects. Nothing is connected yet."""
+    return _RoutedRules(_Open(spec, lambda store, spec: store.rules(spec)))
+
+
+async def credentials(spec: StorageSpec, place: Location) -> str | None:
+    """Where the credentials for a place come from, in words; None where the store asks for none."""
+    kind = next((kind for kind in KINDS if kind.scheme == place.scheme), None) or _unknown(place)
+    return await _backend(kind).credentials(spec)
 
 
 class _Closes(Protocol):
@@ -73,7 +95,7 @@ Side = TypeVar("Side", bound=_Closes)
 
 
 class _Open(Generic[Side]):
-    """One side of every store, opened when its scheme is first asked for."""
+    """One port of every store, opened when its scheme is first used."""
 
     def __init__(self, spec: StorageSpec, opener: Callable[[Backend, StorageSpec], Side]) -> None:
         self._spec = spec
@@ -81,7 +103,6 @@ class _Open(Generic[Side]):
         self.opened: dict[str, Side] = {}
 
     def at(self, location: Location) -> Side:
-        """The store that holds this location."""
         scheme = location.scheme
         if scheme not in self.opened:
             kind = next((kind for kind in KINDS if kind.scheme == scheme), None) or _unknown(location)
@@ -89,7 +110,7 @@ class _Open(Generic[Side]):
         return self.opened[scheme]
 
     async def aclose(self) -> None:
-        """Close all, even if one of them fails to."""
+        """Close all of them, even if closing one fails."""
         async with AsyncExitStack() as stack:
             for store in self.opened.values():
                 stack.push_async_callback(store.aclose)
@@ -130,6 +151,9 @@ class _RoutedStorage:
     async def stat(self, location: Location) -> StoredObject:
         return await self._stores.at(location).stat(location)
 
+    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
+        return await self._stores.at(one).stat_together(one, other)
+
     async def now(self) -> datetime:
         """The earliest clock of the stores in use: an early clock judges files younger, which keeps them."""
         clocks = [await store.now() for store in self._stores.opened.values()]
@@ -140,7 +164,7 @@ class _RoutedStorage:
 
 
 def _one_store(paths: Sequence[str]) -> Location | None:
-    """A place in the store that all paths are in, if their spelling alone shows that there is one."""
+    """A location in the store that contains all paths, if their spelling alone proves that there is one."""
     first = Location.parse(paths[0]) if paths else None
     if first is None:
         return None
@@ -148,23 +172,30 @@ def _one_store(paths: Sequence[str]) -> Location | None:
     return first if all(path.startswith(store) for path in paths) else None
 
 
+async def _answered(call: Awaitable[list[Deleted]]) -> list[Deleted]:
+    """Record activity for the liveness probe: a long sweep does little else than wait for such answers."""
+    answers = await call
+    activity.touch()
+    return answers
+
+
 class _RoutedDeleter:
     def __init__(self, stores: _Open[Deleter]) -> None:
         self._stores = stores
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        """Each store gets its own paths; the answers come back in the order asked."""
+        """Each store gets its own paths; results come back in the original order."""
         if one := _one_store(paths):
-            return await self._stores.at(one).delete(paths, conditions)
+            return await _answered(self._stores.at(one).delete(paths, conditions))
         by_scheme: dict[str, list[int]] = {}
         places = [Location.parse(path) for path in paths]
         for index, place in enumerate(places):
-            self._stores.at(place)  # an unknown scheme stops the batch before anything is deleted
+            self._stores.at(place)  # an unknown scheme fails the batch before anything is deleted
             by_scheme.setdefault(place.scheme, []).append(index)
         answers: dict[int, Deleted] = {}
         for indexes in by_scheme.values():
             theirs = [paths[index] for index in indexes]
-            fates = await self._stores.at(places[indexes[0]]).delete(theirs, conditions)
+            fates = await _answered(self._stores.at(places[indexes[0]]).delete(theirs, conditions))
             answers.update(zip(indexes, fates, strict=True))
         return [answers[index] for index in range(len(paths))]
 
@@ -173,6 +204,52 @@ class _RoutedDeleter:
 
     async def aclose(self) -> None:
         await self._stores.aclose()
+
+
+class _RoutedRules:
+    def __init__(self, stores: _Open[AsksRules]) -> None:
+        self._stores = stores
+
+    async def rules(self, place: Location) -> StoreRules:
+        return await self._stores.at(place).rules(place)
+
+    async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
+        async with aclosing(self._stores.at(place).leftovers(place)) as pages:
+            async for page in pages:
+                yield page
+
+    async def aclose(self) -> None:
+        await self._stores.aclose()
+
+
+class _RoutedMover:
+    """A batch is in one store: a table's roots and its trash are in the store of the tenant's root."""
+
+    def __init__(self, stores: _Open[Mover]) -> None:
+        self._stores = stores
+
+    async def to_trash(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
+        return await _answered(self._at(moves).to_trash(moves, conditions)) if moves else []
+
+    async def back(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
+        return await _answered(self._at(moves).back(moves, conditions)) if moves else []
+
+    async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:
+        if not markers:
+            return []
+        return await _answered(self._one([marker.path for marker in markers]).uncover(markers, conditions))
+
+    async def aclose(self) -> None:
+        await self._stores.aclose()
+
+    def _at(self, moves: Sequence[Move]) -> Mover:
+        return self._one([address for move in moves for address in (move.source, move.target)])
+
+    def _one(self, addresses: Sequence[str]) -> Mover:
+        places = [Location.parse(address) for address in addresses]
+        if len({place.scheme for place in places}) > 1:
+            raise Refused("trash_place", "files are moved inside one store only; set orphan_cleanup.trash accordingly")
+        return self._stores.at(places[0])
 
 
 class _RoutedWriter:

@@ -1,4 +1,4 @@
-"""How the stores are reached, as a value that travels to worker processes. It never holds a key or a password:
+"""How the stores are reached, as a value that can be sent to worker processes. It never holds a key or a password:
 credentials come from the machine that opens the store.
 """
 
@@ -17,20 +17,19 @@ MAX_METADATA_BYTES = 2 * 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confine:
-    """What may be read and written at all, whatever a table's metadata names."""
+    """The places that may be read and written, whatever a table's metadata names."""
 
     places: tuple[Location, ...]
     """The tenant's root and what the operator allowed beside it."""
     survey: tuple[str, ...] = ()
-    """Objects whose names end so may be read anywhere in the stores that the places are in: a catalog's other tables,
-    for which it has to be known where they keep files."""
+    """Objects with these suffixes may be read anywhere in the same stores: metadata of a catalog's other tables, to
+    know where they keep files."""
 
     def allows(self, location: Location) -> bool:
-        """Is it one of the places, or inside one?"""
         return any(place.as_directory() == location.as_directory() or place.contains(location) for place in self.places)
 
     def allows_reading(self, location: Location) -> bool:
-        """The same, or a name that is surveyed."""
+        """May it be read: inside a place, or by one of the suffixes?"""
         if self.allows(location):
             return True
         surveyed = bool(self.survey) and location.name.endswith(self.survey)
@@ -46,16 +45,16 @@ class StorageSpec:
     delete_concurrency: int | None = None
     """Deletion requests that one deleter has in flight; None is the store's own default."""
     max_in_flight: int = 64
-    """Read, stat and listing steps that run at once, over all stores."""
+    """Concurrent read, stat and listing steps, over all stores."""
     call_timeout_seconds: float = 300
-    """For one call, or one batch of a listing, to be answered."""
+    """Time limit for one call, or for one batch of a listing."""
     attempts: int = 2
-    """Tries of a read whose store was unavailable even after the client's own retries."""
+    """Attempts of a read if the store is unavailable even after the client's own retries."""
     max_bytes: int = MAX_METADATA_BYTES
     """No object with more bytes is read."""
     confine: Confine | None = None
-    """None: everything that the credentials allow, for places that only the operator names."""
+    """None: everything that the credentials allow, for places that only the operator can name."""
 
     def options(self, kind: type[Options]) -> Options:
-        """Those of one store, by their type; its defaults if none are given."""
+        """The options of one store, by their type; the defaults if none are given."""
         return next((one for one in self.stores if isinstance(one, kind)), None) or kind()

@@ -1,1 +1,1 @@
-"""What Lakesweep tells about itself: log lines and Prometheus series. It watches, it never decides."""
+"""Log lines, Prometheus series and traces. Telemetry observes, it never decides."""

@@ -1,4 +1,4 @@
-"""When this process last got an answer: from a store, a thread or Spark. The liveness probe looks at it."""
+"""When this process last got an answer from a store, a thread or Spark. The liveness probe uses it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ _last = time.monotonic()
 
 
 def touch() -> None:
-    """Something that was waited for has ended."""
     global _last  # noqa: PLW0603  # one process has one liveness
     _last = time.monotonic()
 
 
 def seconds_since() -> float:
-    """How long ago that was."""
     return time.monotonic() - _last

@@ -1,7 +1,7 @@
 """One log for the whole process, on standard error: JSON for machines, readable lines on a terminal.
 
-Standard output belongs to what a command prints. Secrets are masked here, for every line of every library, so no
-caller has to remember it.
+Standard output belongs to what a command prints. Secrets are masked here, in every line of every library, so no caller
+has to remember it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TextIO
 
 import structlog
@@ -20,13 +22,14 @@ from lakesweep.settings.schema import LoggingSettings
 from lakesweep.settings.secrets import mask
 
 
-def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG) -> None:
-    """Send our log and that of every library to standard error. Calling it again replaces what was set.
+def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG, for_person: bool = False) -> None:
+    """Send our log and that of every library to standard error. Calling it again replaces the configuration.
 
-    `at_least` raises the level for a command whose own output already tells what happens.
+    `at_least` raises the level for a command whose own output already says what happens. `for_person` makes `auto`
+    readable even without a terminal: a person ran the command and may read the log later.
     """
     level = max(logging.getLevelNamesMapping()[settings.level.upper()], at_least)
-    readable = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    readable = settings.format == "console" or (settings.format == "auto" and (for_person or sys.stderr.isatty()))
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -61,6 +64,44 @@ def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG) -> No
     logging.captureWarnings(capture=True)
 
 
+_libraries = threading.Lock()
+_users = 0
+
+
+@contextmanager
+def as_library() -> Iterator[None]:
+    """While the block runs inside another program, our log goes to the standard library's logger `lakesweep`, and
+    nothing is printed. The caller's own structlog configuration is not changed."""
+    global _users  # noqa: PLW0603 - one configuration for all threads that are inside
+    logging.getLogger("lakesweep").addHandler(_SILENT)  # else the standard library prints warnings by itself
+    with _libraries:
+        ours = _users > 0 or not structlog.is_configured()
+        if ours and _users == 0:
+            structlog.configure(
+                processors=[
+                    structlog.contextvars.merge_contextvars,
+                    structlog.stdlib.filter_by_level,
+                    structlog.processors.format_exc_info,
+                    _mask_secrets,
+                    structlog.processors.KeyValueRenderer(key_order=["event"]),
+                ],
+                logger_factory=structlog.stdlib.LoggerFactory(),
+                wrapper_class=structlog.stdlib.BoundLogger,
+                cache_logger_on_first_use=False,
+            )
+        _users += ours
+    try:
+        yield
+    finally:
+        with _libraries:
+            _users -= ours
+            if ours and _users == 0:
+                structlog.reset_defaults()
+
+
+_SILENT = logging.NullHandler()
+
+
 def about(ref: TableRef, run_id: str) -> AbstractContextManager[Any]:
     """Bind tenant, dataset, table and run to every line logged inside, in this task and those it starts."""
     return structlog.contextvars.bound_contextvars(
@@ -69,12 +110,12 @@ def about(ref: TableRef, run_id: str) -> AbstractContextManager[Any]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """py4j logs a traceback for every connection that ends with its JVM, and raises all the same."""
+    """Drops py4j's traceback for every connection that ends with its JVM; py4j raises the error as well."""
     return not (record.name == "root" and record.msg == "Exception while sending command.")
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Looks `sys.stderr` up for each line: a progress bar puts itself in its place while it is shown."""
+    """Looks up `sys.stderr` for each line: a progress bar replaces it while it is shown."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

@@ -11,19 +11,20 @@ from collections import Counter as Tallies
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 from lakesweep import __version__
-from lakesweep.model.files import Tally
+from lakesweep.model.files import Tally, Went
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import TableRef
 
 _DURATIONS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400)
 _BATCH_SIZES = (1, 10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000)
 _LAGS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+_RETAINED = (Went.TRASH, Went.VERSIONS)
 _REMEMBERED_RUNS = 10_000
-"""Ids of counted runs that are kept, so that a run reported twice counts once."""
+"""How many ids of counted runs are kept, so that a run reported twice counts once."""
 
 
 class Metrics:
-    """The series of one process, in a registry of their own."""
+    """The series of one process, in their own registry."""
 
     def __init__(self, *, table_labels: bool = False) -> None:
         self.registry = CollectorRegistry()
@@ -44,7 +45,11 @@ class Metrics:
         self.orphans_identified = counter("orphans_identified_total", "Files found deletable, by runs of every kind.")
         self.snapshots_expired = counter("snapshots_expired_total", "Snapshots expired by a commit.")
         self.files_deleted = counter("files_deleted_total", "Files really deleted.")
-        self.bytes_freed = counter("bytes_freed_total", "Bytes of deleted files.")
+        self.bytes_freed = counter("bytes_freed_total", "Bytes of deleted files that are no longer stored.")
+        self.bytes_retained = counter(
+            "bytes_retained_total", "Bytes of deleted files that are still stored: in the trash, as versions.", "where"
+        )
+        self.trash_emptied = counter("trash_files_emptied_total", "Files deleted from the trash after trash_hours.")
         self.deletion_failures = counter("deletion_failures_total", "Files that could not be deleted.", "reason")
         self.dry_run_files = counter("dry_run_files_total", "Files that dry runs would have deleted.")
         self.dry_run_bytes = counter("dry_run_bytes_total", "Bytes of the files that dry runs would have deleted.")
@@ -64,18 +69,20 @@ class Metrics:
         )
         self.panics = counter("unexpected_errors_total", "Runs that hit an unexpected error in Lakesweep.")
         self._declare_service()
-        Info("lakesweep_build", "Which Lakesweep this is.", registry=self.registry).info({"version": __version__})
+        Info("lakesweep_build", "The version of Lakesweep.", registry=self.registry).info({"version": __version__})
 
     def _declare_service(self) -> None:
-        """What is told of the process as a whole."""
-
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"lakesweep_{name}", text, labels, registry=self.registry)
 
-        self.tables_known = gauge("tables_known", "Tables found by the last look at catalogs and warehouses.", "tenant")
+        self.tables_known = gauge("tables_known", "Tables found by the last discovery.", "tenant")
+        self.ghost_bytes = gauge(
+            "ghost_bytes", "Bytes of former tables that nobody claims, found by the last search.", "tenant"
+        )
+        self.ghosts = gauge("ghosts", "Former tables that nobody claims, found by the last search.", "tenant")
         self.tables_due = gauge("tables_due", "Tables waiting to run.", "tenant")
         self.tables_running = gauge("tables_running", "Tables this process is working on.", "tenant")
-        self.scheduler_step = gauge("scheduler_step_timestamp_seconds", "When the scheduler last looked, Unix time.")
+        self.scheduler_step = gauge("scheduler_step_timestamp_seconds", "When the scheduler last ran, Unix time.")
         self.settings_differ = gauge(
             "settings_differ", "Whether another replica runs with other settings, 1 or 0. Normal during a roll-out."
         )
@@ -83,7 +90,7 @@ class Metrics:
         self.settings_valid = gauge("settings_valid", "Whether the settings file could be read when it last changed.")
         self.settings_reloads = Counter(
             "lakesweep_settings_reloads_total",
-            "Reloads of the settings: done, kept (the file is at fault).",
+            "Reloads of the settings: done, kept (the file is invalid).",
             ("result",),
             registry=self.registry,
         )
@@ -95,8 +102,13 @@ class Metrics:
         )
         ProcessCollector(registry=self.registry)
 
+    def count_ghosts(self, tenant: str, ghosts: Tally) -> None:
+        """The result of a search for ghosts of one tenant."""
+        self.ghosts.labels(tenant).set(ghosts.files)
+        self.ghost_bytes.labels(tenant).set(ghosts.bytes)
+
     def expect(self, ref: TableRef) -> None:
-        """Begin a table's counters at 0: Prometheus sees no increase in a series that begins with its first event."""
+        """Start a table's counters at 0: Prometheus sees no increase in a series that begins with its first event."""
         labels = self._labels(ref)
         if labels in self._expected:
             return
@@ -113,19 +125,20 @@ class Metrics:
         )
         for counter in counters:
             counter.labels(*labels)
+        for where in _RETAINED:
+            self.bytes_retained.labels(*labels, where.value)
         for outcome in Outcome:
             self.cleanup_runs.labels(*labels, outcome.value)
 
     def count_skip(self, ref: TableRef, reason: str) -> None:
-        """A table was not worked on although its time had come, or never is."""
+        """A table was due but not run, or is never run."""
         self.tables_skipped.labels(*self._labels(ref), reason).inc()
 
     def count_panic(self, ref: TableRef) -> None:
-        """A run ended in a bug of ours."""
         self.panics.labels(*self._labels(ref)).inc()
 
     def count_run(self, run: CleanupRun) -> None:
-        """Count a finished run. The same run given again changes nothing."""
+        """Count a finished run. Reporting the same run again changes nothing."""
         if run.outcome is None:
             raise ValueError(f"run {run.id} has not finished")
         if run.id in self._counted:
@@ -140,12 +153,19 @@ class Metrics:
         self._count_plan(run, labels)
         self._count_deletion(run, labels)
 
+    def count_emptied(self, run: CleanupRun) -> None:
+        """Count a run that emptied a trash. Its bytes are freed only now; its files were counted when they were
+        moved."""
+        labels = self._labels(run.table)
+        self.trash_emptied.labels(*labels).inc(run.deletion.deleted.files)
+        self.bytes_freed.labels(*labels).inc(run.deletion.freed_bytes)
+        for reason, count in Tallies(one.kind.value for one in run.deletion.failed).items():
+            self.deletion_failures.labels(*labels, reason).inc(count)
+
     def count_batch(self, ref: TableRef, files: int) -> None:
-        """One deletion batch was sent."""
         self.batch_size.labels(*self._labels(ref)).observe(files)
 
     def exposition(self) -> bytes:
-        """What Prometheus scrapes."""
         return generate_latest(self.registry)
 
     def _count_plan(self, run: CleanupRun, labels: tuple[str, ...]) -> None:
@@ -165,7 +185,9 @@ class Metrics:
     def _count_deletion(self, run: CleanupRun, labels: tuple[str, ...]) -> None:
         self.snapshots_expired.labels(*labels).inc(len(run.expired_snapshots))
         self.files_deleted.labels(*labels).inc(run.deletion.deleted.files)
-        self.bytes_freed.labels(*labels).inc(run.deletion.deleted.bytes)
+        self.bytes_freed.labels(*labels).inc(run.deletion.freed_bytes)
+        for where in _RETAINED:
+            self.bytes_retained.labels(*labels, where.value).inc(run.deletion.retained_bytes(where))
         for reason, count in Tallies(one.kind.value for one in run.deletion.failed).items():
             self.deletion_failures.labels(*labels, reason).inc(count)
         if run.outcome is Outcome.DONE and run.finished_at is not None:

@@ -11,7 +11,7 @@ from tests.sim.formats import Model
 from tests.sim.formats import iceberg_bytes as encode
 from tests.sim.formats.iceberg_bytes import ADDED, DATA, EQUALITY_DELETES, POSITION_DELETES, Entry
 from tests.sim.formats.iceberg_rules import must_stay, ref_stays
-from tests.sim.formats.iceberg_table import MAIN, MAX_AGE, MAX_REF_AGE, MIN_KEPT, DataFile, Ref, Snapshot, Table
+from tests.sim.formats.iceberg_table import MAIN, MAX_AGE, MAX_REF_AGE, MIN_KEPT, DataFile, Ref, Snapshot, Table, View
 from tests.sim.formats.iceberg_table import Statistics as StatisticsFile
 from tests.sim.world import Lost, Stored, World
 
@@ -60,8 +60,13 @@ class IcebergModel(Model):
         self.overtaken: dict[int, Snapshot] = {}
         """Snapshots that went with an expiry although somebody had just said that they stay: to be restored."""
         self.overtaken_refs: dict[str, Ref] = {}
+        self.behind: str | None = None
+        """The metadata file that the catalog still names, while it answers with more than is in it."""
         self.reasons: set[str] = set()
         """Codes of refusals that a person has to settle, by what has happened here."""
+        self._misnamed = False
+        self.client = False
+        """Does the catalog only swap a pointer?"""
         self._steps: dict[str, tuple[Callable[[], bool], Callable[[], None], int]] = {
             "append": (self._always, self.append, 6),
             "append to a branch": (self._has_branch, self.append_to_branch, 2),
@@ -91,8 +96,12 @@ class IcebergModel(Model):
             "stream: commit": (self._has_stream_job, self.stream_commit, 3),
             "another cleaner expires": (self._has_snapshot, self.other_expiry, 2),
             "create a table next door": (lambda: len(self.catalog) < 3, self.create_neighbour, 1),
+            "a neighbour uses our files": (self._may_lend, self.lend, 1),
             "a neighbour commits": (lambda: len(self.catalog) > 1, self.neighbour_commit, 1),
             "a second catalog goes on": (self._may_settle, self.second_catalog, 1),
+            "commit a file by another name": (self._always, self.append_by_another_name, 1),
+            "the catalog runs ahead": (self._may_run_ahead, self.run_ahead, 1),
+            "the catalog's file catches up": (lambda: self.behind is not None, self.catch_up, 2),
             "drop and create anew": (self._may_settle, self.drop_and_create, 1),
             "move": (self._may_settle, self.move, 1),
         }
@@ -106,6 +115,8 @@ class IcebergModel(Model):
     def begin(self) -> None:
         rng = self.world.random
         self.table.version = rng.choice([1, 2, 2, 2, 3])
+        if self.client:
+            self.table.version = 2  # pyiceberg's own commits are made to these only
         self.table.spec = rng.randrange(2)
         if rng.random() < 0.3:
             self.table.properties["write.metadata.previous-versions-max"] = str(rng.choice([1, 2, 5]))
@@ -144,6 +155,7 @@ class IcebergModel(Model):
             yield f"db.t: snapshot {snapshot.id}, expired although it was kept in that moment", snapshot.files
 
     def settle(self) -> None:
+        self.behind = None
         for job in list(self.jobs):
             if job.stream is None and self.world.random.random() < 0.5 and self._is_protected(job):
                 self._commit_files(job.files)
@@ -176,11 +188,18 @@ class IcebergModel(Model):
 
     # ---- the catalog's side
 
+    def lose_race(self, table: Table, base: View, process: str) -> None:
+        """A metadata file was written, and the pointer could not be swapped: it stays behind."""
+        path = f"{table.metadata_place}/{table.commits:05d}-{self.world.uuid()}.metadata.json"
+        self.world.put(path, base.stored.data, process)
+        self.world.seen["a metadata file whose commit lost the race"] += 1
+
     def expire(
         self, name: str, base: str, demands: Mapping[str, int], uuid: str | None, changes: Mapping[str, Any]
     ) -> None:
         """The product's commit, as a REST server applies it. `base` is the metadata that it was planned with."""
         table = self.catalog[name]
+        self.behind = None
         if uuid is not None and uuid != table.uuid:
             raise CommitRejected("the table has another uuid")
         for ref_name, snapshot_id in demands.items():
@@ -266,9 +285,13 @@ class IcebergModel(Model):
             )
         )
 
-    def _view_before(self) -> Any:
-        path = self.table.current.log[-1][0] if self.table.current.log else None
-        return self.table.views.get(path) if path in self.world.objects else None
+    def _view_before(self) -> View | None:
+        return self.view_before(self.table)
+
+    def view_before(self, table: Table) -> View | None:
+        """What was current before the newest commit, if its metadata file is there."""
+        path = table.current.log[-1][0] if table.current.log else None
+        return table.views.get(path) if path in self.world.objects else None
 
     def _is_protected(self, job: Job) -> bool:
         hours = self.world.rules.grace
@@ -512,6 +535,53 @@ class IcebergModel(Model):
         other.add(other.make_snapshot(other.head(), [other.write_data()]))
         other.commit()
 
+    def append_by_another_name(self) -> None:
+        """A writer that reaches the same store by another address, and writes that one into the table."""
+        one = self.table.write_data()
+        self._commit_files([replace(one, spelled=one.path.replace("s3://lake/", "s3://lake-by-another-name/"))])
+        self.world.seen["a file is named by an address that nobody here knows"] += 1
+        self._misnamed = True
+        self._tell_misnamed()
+
+    def _tell_misnamed(self) -> None:
+        """Where the table has been moved, nothing tells that the name means one of its old places: it looks missing."""
+        if self._misnamed and self.table.location.endswith("-now"):
+            self.reasons.add("missing_live_files")
+
+    def _may_run_ahead(self) -> bool:
+        return self.behind is None and not self.reasons and not self.client and self._has_snapshot()
+
+    def run_ahead(self) -> None:
+        """A server that answers with a commit which it has not written into a metadata file yet."""
+        path = self.table.current.path
+        self.append()
+        if path in self.world.objects:
+            self.behind = path
+            self.world.seen["the catalog answers with more than its metadata file has"] += 1
+
+    def catch_up(self) -> None:
+        self.behind = None
+
+    def pointed_at(self, table: Table) -> str:
+        """The metadata file that the catalog names."""
+        late = self.behind if table is self.table and self.behind in self.world.objects else None
+        return late or table.current.path
+
+    def _may_lend(self) -> bool:
+        return len(self.catalog) > 1 and self._has_files()
+
+    def lend(self) -> None:
+        """Another table of the catalog takes over some of our files, where they are: add_files does that."""
+        other = self.world.random.choice([one for one in self.catalog.values() if one is not self.table])
+        live = {one.path for one in other.head().live} if other.head() else set()
+        ours = [one for one in self.table.head().live if one.content == DATA and one.path not in live]
+        if not self.world.planned:  # later nobody looks whether another table has come to use what is dead here
+            there = [one for one in self.dropped if self.world.objects.get(one.path) is one.stored]
+            ours = [one for one in there if one.path not in live] or ours
+        if ours:
+            other.add(other.make_snapshot(other.head(), [self.world.random.choice(ours)]))
+            other.commit()
+
     def second_catalog(self) -> None:
         """Another catalog registers the table as it is now, and commits to it twice: a single commit could be one that
         lost a race, as docs/iceberg.md says."""
@@ -528,9 +598,13 @@ class IcebergModel(Model):
 
     def drop_and_create(self) -> None:
         """The old table's files stay behind, or are purged."""
+        self.behind = None
         rng, old = self.world.random, self.table
         if rng.random() < 0.4:
-            for path in [path for path, _ in self.world.below(old.location + "/")]:
+            lent = {
+                path for one in self.catalog.values() if one is not old for _, files in one.readers() for path in files
+            }
+            for path in [path for path, _ in self.world.below(old.location + "/") if path not in lent]:
                 self.world.remove(path)
         else:
             self.reasons.add("foreign_table")
@@ -544,6 +618,7 @@ class IcebergModel(Model):
         """New files go elsewhere; the old ones stay where they are, and live."""
         self.reasons |= {"ceiling_new_place", "foreign_table"}
         self.location = self.table.location = f"{self.table.location}-now"
+        self._tell_misnamed()
         self.table.commit()
 
     # ---- what nothing refers to comes back

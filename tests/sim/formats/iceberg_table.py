@@ -23,6 +23,8 @@ class DataFile:
     path: str
     content: int
     stored: Stored
+    spelled: str | None = None
+    """What the table calls it, where that is another name of the same place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +214,7 @@ class Table:
     def _manifest(self, snapshot_id: int, deletes: bool, entries: Sequence[tuple[int, DataFile]]) -> Manifest:
         path = f"{self.metadata_place}/{self.world.uuid()}-m0.avro"
         rows = [
-            Entry(status, snapshot_id, self.sequence, one.content, one.path, len(one.stored.data))
+            Entry(status, snapshot_id, self.sequence, one.content, one.spelled or one.path, len(one.stored.data))
             for status, one in entries
         ]
         stored = self.world.put(path, encode.manifest(self.version, deletes, rows), self.who)
@@ -287,7 +289,9 @@ class Table:
                 self.removed.add(old)
 
     def go_back_to(self, view: View) -> None:
-        """The catalog points at an earlier metadata file again."""
+        """The catalog points at an earlier metadata file again. What its owner had let go by then nobody owes it."""
+        named = [*(path for path, _ in view.log), *(one.path for one in view.statistics)]
+        self.removed.update(path for path in named if path not in self.world.objects)
         self.current, self.uuid, self.location = view, view.uuid, view.location
         self.properties, self.snapshots, self.refs = dict(view.properties), dict(view.snapshots), dict(view.refs)
         self.statistics, self.log = list(view.statistics), view.log
@@ -343,6 +347,8 @@ class Table:
         for snapshot in view.snapshots.values():
             yield f"{self.name}: snapshot {snapshot.id}", snapshot.files
         for one in view.statistics:
+            if one.path in self.removed:
+                continue
             yield f"{self.name}: statistics of snapshot {one.snapshot_id}", {one.path: one.stored}
 
 

@@ -133,7 +133,8 @@ class Rules:
             return
         kind = "changelog" if name.startswith("changelog/") else "snapshot"
         source = log.roots.get(log.at(f"snapshot/snapshot-{document['id']}")) if kind == "changelog" else None
-        source = source or self.closed.get(address)
+        # Another cleaner may have closed the same snapshot a moment ago, and left the same changelog.
+        source = source or self.closed.get(address) or log.roots.get(address)
         if source is None or source.document != document:
             raise Lost(f"the product wrote {address}, which nobody asked it to")
         log.written[address] = stored

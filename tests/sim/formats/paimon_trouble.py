@@ -34,7 +34,9 @@ class Trouble:
 
     def revivals(self) -> list[str]:
         found = ["bad_option"]
-        return [*found, "lose_snapshots", "cut"] if self.model.log.snapshots() else found
+        if self.model.log.snapshots():
+            found += ["lose_snapshots", "cut"]
+        return [*found, "lose_data"] if self.model.log.states[""].live else found
 
     def _bad_option(self) -> None:
         """Somebody sets an option that makes no sense, or that puts the table under other rules."""
@@ -62,6 +64,16 @@ class Trouble:
             self._take(name)
             self.world.put(name, header, "accident")
             self.model.freeze(f"{name} was cut", damaged=True)
+
+    def _lose_data(self) -> None:
+        """A live file is gone, by accident: the table is damaged, or is not where it should be."""
+        live = self.model.log.states[""].live.values()
+        name = self.world.random.choice(sorted(name for one in live for name in one.addresses()))
+        if any(other.rpartition("/")[2] == name.rpartition("/")[2] for other in self.world.objects if other != name):
+            return  # Paimon names files without their places: a copy elsewhere in the table hides that it is gone
+        self._take(name)
+        self.world.seen["a live file is missing"] += 1
+        self.model.freeze(f"{name} is missing", damaged=True)
 
     def _take(self, address: str) -> None:
         self.taken[address] = self.model.log.written[address]

@@ -34,6 +34,7 @@ HOLES = (
         ALL,
         body("lakesweep.cleanup.guards", "check_clock", "return None"),
         edit("lakesweep.cleanup.guards", "cutoff", "min(now, store_now)", "max(now, store_now)"),
+        profile="clocks",
     ),
     hole(
         "first-of-each-manifest-is-skipped",
@@ -83,14 +84,17 @@ HOLES = (
         "unknown-age-is-old",
         "A file whose age the store does not tell counts as old.",
         ALL,
-        edit("lakesweep.cleanup.classify", "_old", "_milliseconds(cutoff)), False)", "_milliseconds(cutoff)), True)"),
-        beyond="every object of the simulated stores has an age",
+        edit(
+            "lakesweep.cleanup.classify", "judge", "old = modified_at is not None and", "old = modified_at is None or"
+        ),
+        profile="ages",
     ),
     hole(
         "nobody-asks-again",
         "What is referenced is not asked for again between the plan and the delete.",
         ALL,
         body("lakesweep.cleanup.revalidate", "Revalidator.__call__", "return frozenset()"),
+        profile="returns",
     ),
     hole(
         "asked-once-a-sweep",
@@ -99,8 +103,9 @@ HOLES = (
         body(
             "lakesweep.cleanup.revalidate",
             "Revalidator.__call__",
-            "if not hasattr(self, '_once'):\n    self._once = await self._newest()\nreturn self._once",
+            "if not hasattr(self, '_once'):\n    self._once = await self._ask()\nreturn self._once",
         ),
+        profile="returns",
     ),
     hole(
         "asked-once-a-batch",
@@ -108,10 +113,11 @@ HOLES = (
         ALL,
         edit(
             "lakesweep.cleanup.delete_conditions",
-            "LastWord.spared",
-            "referenced = await self.revalidate()",
-            "referenced = frozenset()",
+            "BatchConditions.withheld",
+            "await self._look()",
+            "frozenset()",
         ),
+        profile="returns",
     ),
     hole(
         "spared-is-forgotten",
@@ -119,17 +125,19 @@ HOLES = (
         ALL,
         body("lakesweep.cleanup.delete_conditions", "still_referenced", "return frozenset()"),
         edit("lakesweep.cleanup.sweep", "Sweep._spare", "if not referenced:", "if referenced is not None:"),
+        profile="returns",
     ),
     hole(
         "head-moves-while-asking",
         "What is committed while new references are being read is not looked at.",
-        ALL,
+        "iceberg",
         edit(
             "lakesweep.cleanup.revalidate",
             "Revalidator._ask",
             "            await unless_overtaken(self._look)\n",
             "            await unless_overtaken(self._look)\n            return self._referenced\n",
         ),
+        profile="returns",
     ),
     hole(
         "answer-of-an-earlier-question",
@@ -238,7 +246,7 @@ HOLES = (
         ALL,
         edit(
             "lakesweep.cleanup.mark",
-            "Marking._mark",
+            "Marking._mark_at",
             "(*references.tolerated, *paths)",
             "references.tolerated",
         ),
@@ -248,24 +256,25 @@ HOLES = (
             "if not {path for paths in shared.values() for path in paths} <= set(marked.references.tolerated):",
             "if False:",
         ),
+        profile="lending",
     ),
     hole(
         "lent-since-the-plan",
         "Files that another table began to use after the table was marked go.",
-        ALL,
+        "iceberg",
         edit(
             "lakesweep.cleanup.check",
             "check_again",
             "if not {path for paths in shared.values() for path in paths} <= set(marked.references.tolerated):",
             "if False:",
         ),
+        profile="lending",
     ),
     hole(
         "missing-files-do-not-stop",
         "A table with live files that storage does not have is cleaned.",
-        ALL,
+        "paimon",
         body("lakesweep.cleanup.guards", "_check_missing", "return None"),
-        beyond="nothing that is live is ever missing from the simulated stores",
     ),
     hole(
         "a-new-place-is-its-own",

@@ -144,7 +144,7 @@ HOLES = (
         "delta-head-is-the-version",
         "What Iceberg commits beside the log does not move the head.",
         _D,
-        edit(_TABLE, "DeltaTable._head_of", "if not beside:", "if beside is not None:"),
+        edit(_TABLE, "DeltaTable._head_of", "newest.modified_ms, beside)", "newest.modified_ms)"),
     ),
     hole(
         "delta-log-goes-too-early",
@@ -313,8 +313,14 @@ HOLES = (
         edit(
             _TABLE,
             "DeltaTable._stands_still",
-            "        try:\n            await self._storage.stat(following)\n        except NotFound:\n            return True\n        return False",
-            "        return following is not None",
+            "if await self.reader.is_there(following):",
+            "if False:",
+        ),
+        edit(
+            _TABLE,
+            "DeltaTable._stands_still",
+            "if found is None or after is not None:",
+            "if found is None:",
         ),
     ),
     hole(
@@ -324,8 +330,8 @@ HOLES = (
         edit(
             _TABLE,
             "DeltaTable._stands_still",
-            "if found.size_bytes != newest.size_bytes or not _same_time(found.modified_at, newest.modified_ms):",
-            "if False:",
+            "return found.size_bytes == newest.size_bytes and _same_time(found.modified_at, newest.modified_ms)",
+            "return True",
         ),
     ),
     hole(
@@ -338,7 +344,7 @@ HOLES = (
         "delta-unlisted-commit",
         "A next commit that can be read but is not listed stops nothing.",
         _D,
-        edit(_LOAD, "LogReader.listing", "if await self._is_there(following):", "if False:"),
+        edit(_LOAD, "LogReader.listing", "if await self.is_there(following):", "if False:"),
     ),
     hole(
         "delta-damaged-count",

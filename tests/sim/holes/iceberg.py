@@ -323,7 +323,10 @@ HOLES = (
         _I,
         body(_FOREIGN, "_is_other_log", "return False"),
         edit(
-            _LAYOUT, "IcebergLayout._kind", "return _OTHER_LOG if segment in OTHER_LOGS else _HIDDEN", "return _HIDDEN"
+            _LAYOUT,
+            "IcebergLayout._kind",
+            "return _OTHER_LOG if segment in markers.SIGNS.hidden_logs else _HIDDEN",
+            "return _HIDDEN",
         ),
     ),
     hole(
@@ -337,6 +340,7 @@ HOLES = (
         "Metadata of another history of this table is taken for litter.",
         _I,
         body("lakesweep.formats.iceberg.lineage", "judge", "return []"),
+        profile="histories",
     ),
     hole(
         "iceberg-another-history-fades",
@@ -348,6 +352,7 @@ HOLES = (
             "return None if _is_old_litter(line, link, links) else _NO_PAST",
             "return None",
         ),
+        profile="histories",
     ),
     hole(
         "iceberg-metadata-elsewhere-unseen",
@@ -379,7 +384,7 @@ HOLES = (
         "A catalog that shows a snapshot, a ref or a retention which its metadata file lacks is believed half.",
         _I,
         body("lakesweep.formats.iceberg.unsupported", "refuse_outdated", "return None"),
-        beyond="only a server answers with more than a pointer; the simulated catalog is a metastore",
+        profile="histories",
     ),
     hole(
         "iceberg-lost-ref-unnoticed",
@@ -408,5 +413,6 @@ HOLES = (
             "return _address((await self._source.pointer()).metadata_location)",
             "self._once = getattr(self, '_once', None) or _address((await self._source.pointer()).metadata_location)\n        return self._once",
         ),
+        profile="returns",
     ),
 )

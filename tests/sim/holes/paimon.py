@@ -250,6 +250,13 @@ HOLES = (
         body(_GIVEN_UP, "GivenUp.check_not_needed", "return None"),
     ),
     hole(
+        "paimon-newest-again-goes",
+        "A snapshot that was to go, and was rolled back to and committed upon during the run, goes.",
+        _P,
+        body(_GIVEN_UP, "GivenUp.keep_if_rolled_back", "return None"),
+        profile="returns",
+    ),
+    hole(
         "paimon-rolled-back-to-nothing",
         "A rollback to a snapshot that this run was closing leaves a table without any.",
         _P,

@@ -105,7 +105,7 @@ HOLES = (
         "pause-heard-by-the-next-run-only",
         "A pause does not end a sweep that is under way.",
         SERVICE,
-        edit("lakesweep.cleanup.delete_conditions", "LastWord.spared", "        await self._owners()\n", ""),
+        edit("lakesweep.cleanup.sweep", "Sweep._referenced", "        await self.ask_owners()\n", ""),
     ),
     hole(
         "pause-not-asked-before-the-commit",
@@ -190,8 +190,8 @@ HOLES = (
         edit(
             _CHECK,
             "check_again",
-            "if refusal := await _check_neighbours(ports, marked.state, neighbours):",
-            "if refusal := None:",
+            "refusal = await _check_neighbours(ports, marked.state, neighbours)",
+            "refusal = None",
         ),
     ),
     hole(

@@ -13,6 +13,7 @@ from lakesweep.model.errors import SettingsError
 from lakesweep.ports.state import Hold
 
 READS = ["/api/v1/tables", "/api/v1/runs", f"/api/v1/runs/{RUN_ID}", f"/api/v1/runs/{RUN_ID}/plan", "/metrics"]
+READS += [f"/api/v1/{name}?table={ORDERS.label}" for name in ("table", "snapshots", "settings")]
 CHANGES = [
     ("/api/v1/runs", {"target": ORDERS.label, "execute": True}),
     (f"/api/v1/runs/{RUN_ID}/approve", None),
@@ -169,7 +170,9 @@ async def test_a_pause_of_everything_is_told_without_who_and_why(service):
     await service.state.set_hold(hold("*", reason="umbrella is on fire"))
     async with service.client(await service.token("acme")) as client:
         answer = await client.post("/api/v1/resume")
-    assert answer.json()["paused"] == [{"scope": "*", "since": "2026-03-01T12:00:00.000Z", "by": None, "reason": None}]
+    assert answer.json()["paused"] == [
+        {"scope": "*", "since": "2026-03-01T12:00:00.000Z", "ends_at": None, "by": None, "reason": None}
+    ]
 
 
 @pytest.mark.parametrize("scope", ["*", "*/lab", "a*", "umbrella", "umbrella/lab/virus", "", "acm"])

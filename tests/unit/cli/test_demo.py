@@ -9,11 +9,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from lakesweep.cli.demo import decisions, show, tour
 from lakesweep.cli.demo import lake as demo_lake
-from lakesweep.cli.demo import show, tour
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.cli.main import app as app_of_commands
+from lakesweep.daemon import lake_report
 from lakesweep.daemon.app import App
+from lakesweep.daemon.lake_report import Named
 from lakesweep.model.run import Outcome
 from lakesweep.model.table import FormatName
 from lakesweep.settings.load import load
@@ -85,16 +87,23 @@ def test_a_partition_that_did_not_expire_fails_the_demo(lake):
 
 
 async def test_make_serve_has_something_to_show(tmp_path, capsys):
-    """A newcomer's dashboard: plans with files to delete, and the damaged table refused."""
+    """A newcomer's dashboard: plans with files to delete, one above its ceiling, a damaged table, a ghost, a trend."""
     assert await asyncio.to_thread(tour.build, tmp_path) is ExitCode.DONE
     sample = tmp_path / "local-demo.toml"
     sample.write_text(SAMPLE.read_text().replace("/tmp/lakesweep-demo", str(tmp_path)))
     async with App.open(load(sample)) as app:
         runs = {work.ref.label: await app.run(work, execute=None) for work in await app.resolve(None)}
+        ghosts = [ghost for tenant in app.settings.tenants for ghost in await app.ghosts(tenant.id)]
+        named = [Named(label=label, format=run.table.format) for label, run in runs.items()]
+        told = await lake_report.make(app.settings, app.state, app.clock, named, None)
     planned = {label for label, run in runs.items() if run.outcome is Outcome.DRY_RUN and run.plan.candidates.files}
     assert {label.partition("/")[0] for label in planned} == {"acme", "globex", "initech"}
     assert {run.table.format for run in runs.values() if run.table.label in planned} == set(FormatName)
-    assert [run.outcome for label, run in runs.items() if label not in planned] == [Outcome.REFUSED]
+    refused = {label: run.refusal.code for label, run in runs.items() if label not in planned}
+    assert refused == {"acme/shop/orders": "ceiling_files", "globex/iot/damaged": "missing_live_files"}
+    assert [Path(ghost.location).name for ghost in ghosts] == ["campaigns"]
+    assert (len(told["ghosts"]), len(told["trend"])) == (1, 7 * decisions.WEEKS + 1)
+    assert told["totals"]["freed_bytes_30_days"] > 0
     assert "--build-only" in (SAMPLE.parents[1] / "Makefile").read_text()
 
 

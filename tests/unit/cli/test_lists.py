@@ -28,10 +28,12 @@ def test_runs_are_listed_from_their_documents():
 
 def test_tables_are_listed_with_their_trouble():
     last = report.run_document(examples.done())
+    last["requests"]["sent"] |= {"list": 3, "get": 4, "cost": 0.000017}
     good = TableStatus(ref=examples.REF, location="s3://x", problem=None, last_run=last, paused=True)
     bad = TableStatus(ref=examples.REF, location=None, problem="cannot read it", last_run=None, paused=False)
     text = plain(lists.show_tables, [good, bad])
     assert "done, paused" in text
+    assert "7 requests, 0.000017 USD" in text
     assert "cannot read it" in text
     assert plain(lists.show_tables, []).strip() == "no tables"
 

@@ -66,7 +66,7 @@ def test_snapshots_partitions_and_orphans_are_counted_apart():
     lines = [line.split() for line in plain(render.show_plan, run, []).splitlines()]
     assert ["expired", "snapshot", "1", "100", "B"] in [line[:5] for line in lines]
     assert ["expired", "partitions", "7", "7.0", "KiB"] in [line[:5] for line in lines]
-    assert ["orphans", "2", "2.0", "KiB"] in [line[:4] for line in lines]
+    assert ["unreferenced", "2", "2.0", "KiB"] in [line[:4] for line in lines]
 
 
 def test_an_expired_snapshot_says_what_of_it_stays():
@@ -116,10 +116,10 @@ def test_a_path_is_shown_as_it_is_and_never_interpreted():
 @pytest.mark.parametrize(
     ("count", "sentence"),
     [
-        (1, "1 live file lies outside the listed places and was not looked for, first s3://elsewhere/1.parquet"),
+        (1, "1 live file is outside the listed places and was not checked, first s3://elsewhere/1.parquet"),
         (
             1200,
-            "1,200 live files lie outside the listed places and were not looked for, first s3://elsewhere/1.parquet",
+            "1,200 live files are outside the listed places and were not checked, first s3://elsewhere/1.parquet",
         ),
     ],
 )
@@ -128,7 +128,7 @@ def test_live_files_that_nobody_looked_for_are_counted(count, sentence):
     planned = examples.planned(plan=plan)
     assert sentence in plain(render.show_plan, planned, [])
     assert sentence in plain(render.show_run, planned, execute=False)
-    assert "not looked for" not in plain(render.show_plan, examples.planned(plan=examples.plan()), [])
+    assert "not checked" not in plain(render.show_plan, examples.planned(plan=examples.plan()), [])
 
 
 def test_missing_live_files_are_named():
@@ -160,7 +160,7 @@ def test_a_failure_before_the_plan_never_looks_like_an_empty_plan():
 
 def test_a_run_says_what_it_did():
     text = plain(render.show_run, examples.done(), execute=True)
-    for words in ("done", "expired 1 snapshot", "deleted 2 files (2.0 KiB): data 2", "1 file had gone already"):
+    for words in ("done", "expired 1 snapshot", "deleted 2 files (2.0 KiB): data 2", "1 file already gone"):
         assert words in text
     assert "1 file spared" in text
 

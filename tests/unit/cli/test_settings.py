@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from lakesweep.cli.main import main
 from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.load import load
+from lakesweep.storage.memory import Held, bucket
 
 ROOT = Path(__file__).parents[3]
 TEXT = """
@@ -209,3 +211,67 @@ def test_the_example_on_the_command_line_page_is_what_is_printed(capsys):
     assert main(["settings", "acme/prod/ledger", "--config", str(ROOT / "config" / "production.toml")]) == 0
     printed = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
     assert printed.startswith(f"{shown}\n")
+
+
+@pytest.mark.parametrize(
+    ("catalog", "code", "told"),
+    [
+        ('{ type = "rset", uri = "x" }', 2, "no such type of catalog; did you mean 'rest'?"),
+        ('{ type = "nosuch", uri = "x" }', 2, "known are rest, sql, hive, glue"),
+        (
+            '{ type = "rest", uri = "x", credentail = "a:b" }',
+            0,
+            "unknown property 'credentail': did you mean 'credential'?",
+        ),
+        (
+            '{ type = "bigquery" }',
+            0,
+            "its client is not installed here (google.cloud.bigquery): pip install 'lakesweep[",
+        ),
+        ('{ type = "sql", uri = "postgresql://u:a:b@h/x" }', 0, ""),
+        ('{ type = "sql", uri = "sqlite:////x.db" }', 0, ""),
+        ('{ type = "sql", uri = "postgres://u:a:b@h/x" }', 0, "SQLAlchemy knows PostgreSQL as postgresql://"),
+        ('{ type = "sql", uri = "postgresql+asyncpg://h/x" }', 0, "asyncpg is a driver for asyncio"),
+        ('{ type = "sql", uri = "mysql://u:a:b@h/x" }', 0, "its driver is not installed here (MySQLdb): pip install"),
+        ('{ type = "rest", uri = "x", "header.X-Team" = "data", "s3.region" = "eu" }', 0, ""),
+        ('{ "py-catalog-impl" = "ours.Catalog", anything = "x" }', 0, ""),
+    ],
+)
+def test_a_catalog_is_checked_without_asking_it(catalog, code, told, tmp_path, capsys):
+    file = tmp_path / "lakesweep.toml"
+    file.write_text(
+        '[[tenants]]\nid = "acme"\nroot = "s3://lake/acme"\n[[tenants.datasets]]\nid = "prod"\nformat = "iceberg"\n'
+        f"catalog = {catalog}\n"
+    )
+    assert main(["settings", "--config", str(file)]) == code
+    out, error = capsys.readouterr()
+    assert f"{file} is {'invalid' if code else 'valid'}: 1 tenant" in out
+    assert told in error
+    assert bool(error) == bool(told)
+    assert "a:b" not in error
+
+
+def test_a_settings_file_may_lie_in_an_object_store(monkeypatch, capsys):
+    bucket("ops").objects["lakesweep.toml"] = Held(data=TEXT.encode(), modified_at=datetime.now(UTC))
+    assert main(["settings", "--json", "--config", "memory://ops/lakesweep.toml"]) == 0
+    by_option = capsys.readouterr().out
+    monkeypatch.setenv("LAKESWEEP_CONFIG", "memory://ops/lakesweep.toml")
+    assert main(["settings", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["service"] == json.loads(by_option)["service"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("gone.toml", None, "cannot read the settings"),
+        ("bad.toml", b"x =", "not valid TOML"),
+        ("b.toml", b"\xff", "UTF-8"),
+    ],
+)
+def test_a_settings_object_that_cannot_be_used_is_named(capsys, name, data, said):
+    if data is not None:
+        bucket("ops").objects[name] = Held(data=data, modified_at=datetime.now(UTC))
+    assert main(["settings", "--config", f"memory://ops/{name}"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"memory://ops/{name}" in told
+    assert said in told

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.builders.small_lake import LocalLake, to_toml
+from tests.builders.small_lake import LocalLake
 
-from lakesweep.cli.main import main
 from lakesweep.formats.delta.table import DeltaTable
 
 
@@ -16,20 +15,6 @@ def lake(tmp_path):
     lake = LocalLake(root=tmp_path)
     lake.add("acme", ["one", "two"])
     return lake
-
-
-@pytest.fixture
-def call(lake, tmp_path, capsys):
-    """Run a command on the lake's settings: its exit code, standard output and standard error."""
-    file = tmp_path / "lakesweep.toml"
-
-    def run(*arguments):
-        file.write_text(to_toml(lake.settings(logging={"level": "error"})))
-        code = main([*map(str, arguments), "--config", str(file)])
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
 
 
 @pytest.mark.parametrize("command", [["plan"], ["run", "--execute"], ["compact-manifests"]])
@@ -57,8 +42,8 @@ def test_an_empty_root_is_not_the_working_directory(lake, call):
 
 def test_an_unknown_table_is_told_with_where_it_was_looked_for(call):
     assert call("plan", "acme/d/onne")[2] == (
-        "lakesweep: no configured table matches 'acme/d/onne', and it is not a location: looked in acme/d; "
-        "`lakesweep tables` lists what is there\n"
+        "lakesweep: no configured table matches 'acme/d/onne', and there is no such directory: did you mean "
+        "'acme/d/one'? looked in acme/d; `lakesweep tables` lists what is there\n"
     )
     assert "configured datasets: acme/d" in call("plan", "acme/e/one")[2]
 
@@ -69,7 +54,7 @@ def test_an_unknown_table_is_told_with_where_it_was_looked_for(call):
         (["tables"], "no dataset is configured; name a settings file"),
         (
             ["plan", "orders"],
-            "no configured table matches 'orders', and it is not a location: no dataset is configured",
+            "no configured table matches 'orders', and there is no such directory: no dataset is configured",
         ),
         (["plan"], "nothing to do"),
         (["explain", "/lake/x.parquet"], "give the table as --target"),
@@ -133,7 +118,7 @@ def test_a_plan_above_a_ceiling_names_the_run_to_approve(lake, call):
     code, shown, _ = call("run", "acme/d/one", "--execute")
     assert code == 3
     (run,) = json.loads(call("runs", "--json")[1])["runs"]
-    assert f"`lakesweep approve {run['run_id']}` allows this plan" in shown
+    assert f"`lakesweep approve {run['run_id']}` allows it" in shown
     assert call("approve", run["run_id"])[0] == 0
 
 

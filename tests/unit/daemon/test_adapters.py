@@ -69,13 +69,14 @@ async def sweep(adapters, tenant, concurrency):
 
 async def test_the_settings_say_how_a_listing_is_divided(adapters):
     assert adapters._storage_spec("").options(S3Options).listing_concurrency == 16
-    adapters._settings = Settings.model_validate(
+    settings = Settings.model_validate(
         {
             "storage": {"s3": {"listing_concurrency": 3}},
             "tenants": [{"id": "acme", "root": "s3://lake/a", "storage": {"s3": {"listing_concurrency": 1}}}],
         }
     )
-    assert [adapters._storage_spec(tenant).options(S3Options).listing_concurrency for tenant in ("", "acme")] == [3, 1]
+    others = Adapters(settings, adapters._clock)
+    assert [others._storage_spec(tenant).options(S3Options).listing_concurrency for tenant in ("", "acme")] == [3, 1]
 
 
 async def test_a_table_deletes_with_as_many_requests_as_its_policy_says(adapters, stub):

@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+LATER = datetime(2099, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -100,14 +102,14 @@ async def test_a_restored_database_revives_no_token_and_forgets_no_hold(lake, tm
     async with opened(lake, tmp_path) as app:
         await revoke(app, revoked)
         await hold_commands.resume(app, "acme", by="ann", admin=True)
-        await hold_commands.pause(app, hold("acme/d"))
+        await hold_commands.pause(app, replace(hold("acme/d"), ends_at=LATER))
     restore(data, tmp_path)
     async with opened(lake, tmp_path) as app:
         assert (await app.state.get_token(revoked.id)).valid_at(NOW)
         assert await app.events.catch_up() == 3
         assert not (await app.state.get_token(revoked.id)).valid_at(NOW)
         assert (await app.state.get_token(valid.id)).valid_at(NOW)
-        assert [one.scope for one in await app.state.holds()] == ["acme/d"]
+        assert [(one.scope, one.ends_at) for one in await app.state.holds()] == [("acme/d", LATER)]
 
 
 async def test_a_restored_database_keeps_an_administrators_hold_an_administrators(lake, tmp_path):

@@ -99,7 +99,7 @@ async def test_a_settings_file_at_fault_is_told_without_its_names(service):
     assert found.well
     assert "still using the previous ones" in found.checks["settings"]
     assert "acme" not in str(found.checks)
-    assert service.settings_problem == "tenants[acme].root: wrong"
+    assert service.reloader.problem == "tenants[acme].root: wrong"
 
 
 async def test_the_age_of_the_last_cycle_is_never_negative(service):

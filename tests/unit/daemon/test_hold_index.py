@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakesweep.daemon import hold_index, targets
@@ -21,6 +21,8 @@ def hold(scope):
     scopes=st.lists(st.lists(SEGMENT, min_size=1, max_size=3).map("/".join), max_size=6),
     label=st.lists(st.text("ab*[]", min_size=1, max_size=3), min_size=3, max_size=3).map("/".join),
 )
+@example(scopes=["[[]"], label="[[]/a/b")
+@example(scopes=["a/b/c/"], label="a/b/c")
 def test_law_the_index_covers_what_any_single_hold_covers(scopes, label):
     held = HoldIndex(hold(scope) for scope in scopes).covering(label)
     assert (held is not None) == any(targets.covers(scope, label) for scope in scopes)

@@ -6,12 +6,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.builders.small_lake import LocalLake
+from tests.builders.small_lake import LocalLake, small_table, write_local
 
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.daemon import housekeeping
+from lakesweep.daemon import clock, housekeeping
 from lakesweep.daemon.app import App
+from lakesweep.daemon.clock import Uptime
+from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
+from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
 from lakesweep.storage.memory import MemoryStorage, MemoryWriter
 
@@ -64,6 +67,30 @@ async def test_unfinished_files_of_killed_processes_go_after_a_day(app):
     assert all(app.artifacts.file(*name.split("/")).exists() for name in kept)
 
 
+class JumpingClock(HandClock):
+    """Its wall clock may be set; its uptime stands still."""
+
+    def uptime(self):
+        return Uptime(boot="boot-1", seconds=1000.0)
+
+
+async def test_an_ended_hold_is_forgotten_only_by_a_clock_that_is_believed(tmp_path):
+    settings = Settings.model_validate({"service": {"data_dir": str(tmp_path)}, "state": {"url": "memory://"}})
+    async with App.open(settings, clock=JumpingClock()) as app:
+        now = app.clock.now()
+        await app.state.set_hold(Hold(scope="acme", since=now, by="ann", ends_at=now + DAY))
+        await housekeeping.tidy(app)
+        app.clock.moment += 30 * DAY
+        await housekeeping.tidy(app)
+        assert [hold.scope for hold in await app.state.ended_holds()] == ["acme"]
+        app.clock.moment = now
+        assert [hold.scope for hold in await app.state.holds()] == ["acme"]
+        app.clock.moment += 30 * DAY
+        await clock.believe(app.state)
+        await housekeeping.tidy(app)
+        assert await app.state.ended_holds() == []
+
+
 async def test_nothing_outside_of_its_own_place_is_discarded(tmp_path):
     discarded = []
 
@@ -106,3 +133,19 @@ def test_leftovers_are_judged_by_their_age(tmp_path):
     os.utime(old, (time.time() - 2 * 86400,) * 2)
     assert kept.remove_leftovers(datetime.now(UTC)) == 1
     assert young.exists()
+
+
+@pytest.mark.parametrize("hours", [None, 6])
+async def test_the_service_tells_ghosts_and_looks_only_if_it_is_told_to(tmp_path, hours):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["one"])
+    write_local(tmp_path / "lake" / "acme" / "old" / "clicks", small_table("clicks"))
+    values = lake.settings(state={"url": "memory://"}, daemon={"ghost_interval_hours": hours} if hours else {})
+    async with App.open(Settings.model_validate(values), clock=HandClock()) as app:
+        await housekeeping.look_for_ghosts(app)
+        assert (b'lakesweep_ghosts{tenant="acme"} 1.0' in app.metrics.exposition()) == bool(hours)
+        await app.ghosts("acme")
+        app.metrics.count_ghosts("acme", Tally())
+        await housekeeping.look_for_ghosts(app)
+        assert b'lakesweep_ghosts{tenant="acme"} 1.0' in app.metrics.exposition()
+    assert (tmp_path / "lake" / "acme" / "old" / "clicks" / "_delta_log").is_dir()

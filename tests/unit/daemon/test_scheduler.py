@@ -9,8 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
-from lakesweep.daemon import known_tables
+from lakesweep.daemon import known_tables, next_looks, request_budget
 from lakesweep.daemon import scheduler as scheduler_module
+from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App
 from lakesweep.daemon.fair_queue import Due
 from lakesweep.daemon.scheduler import Scheduler
@@ -663,3 +664,100 @@ async def test_a_run_is_never_done_by_two_schedulers_at_once(lake):
         done = [table for table, _ in await stand.outcomes()]
         assert sorted(done) == sorted(set(done))
         assert len(done) == 8
+
+
+async def test_an_adaptive_cadence_lists_seldom_and_says_why(lake):
+    lake.add("acme", ["one"])
+    cleanup = {"enabled": True, "dry_run": False, "cadence": "adaptive", "max_interval_hours": 48}
+    async with standing(lake, orphan_cleanup=cleanup) as stand:
+        await stand.round()
+        (due,) = await stand.app.state.due_times()
+        assert due.next_due == NOON + DAY
+        await stand.pass_time(hours=24)
+        (due,) = await stand.app.state.due_times()
+        chosen = await next_looks.recall(stand.app.state, "acme/d/one")
+        assert due.next_due == chosen.next_look == NOON + timedelta(hours=72)
+        assert chosen.why == "nothing became deletable lately, so it waits for up to 48 h"
+        await stand.pass_time(hours=47)
+        assert len(await stand.outcomes()) == 2
+        await stand.pass_time(hours=1)
+        assert [run["listed"] for run in await stand.app.state.list_runs(limit=3)] == [True] * 3
+    lake.check_live()
+
+
+async def test_a_budget_of_requests_postpones_tables_and_says_so(lake):
+    lake.add("acme", ["one", "two"])
+    lake.tenants["acme"]["requests_per_day"] = 190
+    async with standing(lake) as stand:
+        with capture_logs() as logs:
+            await stand.round()
+        assert await stand.outcomes() == [("acme/d/one", "done")], "a table that never ran is taken for a hundred"
+        (told,) = [one for one in logs if one["event"] == "tables_postponed"]
+        assert (told["tenant"], told["tables"], told["first"]) == ("acme", 1, "acme/d/two")
+        assert stand.skipped("acme", "requests_per_day") == 1
+        assert 0 < await request_budget.spent(stand.app.state, "acme", NOON) <= 90
+        await stand.pass_time(minutes=11)
+        assert len(await stand.outcomes()) == 2, "the first took less than that"
+        await stand.app.state.remember("requests:acme:2026-05-02", "149")
+        await stand.pass_time(hours=25)
+        assert len(await stand.outcomes()) == 2
+        await stand.app.state.remember("requests:acme:2026-05-02", "0")
+        await stand.pass_time(minutes=11)
+        assert len(await stand.outcomes()) == 4
+
+
+def test_the_most_wasteful_tables_go_first_as_long_as_there_is_room():
+    wishes = [
+        request_budget.Wish(table=name, requests=requests, bytes=size)
+        for name, requests, size in (("idle", 10, 0), ("dirty", 80, 500), ("dirtier", 90, 900), ("small", 5, 100))
+    ]
+    assert request_budget.fitting(wishes, 100) == {"dirtier", "small"}
+    assert request_budget.fitting(wishes, 9) == {"small"}
+    assert request_budget.fitting(wishes, 0) == set()
+
+
+async def test_a_hint_pulls_the_next_look_forward_and_changes_no_rule(lake):
+    lake.add("acme", ["one"])
+    async with standing(lake) as stand:
+        await stand.round()
+        control = Control(stand.scheduler, checkup=None)
+        with pytest.raises(UnknownTable):
+            await control.hint("acme/d/none", event="committed", who="a test")
+        assert await control.hint("acme/d/one", event="committed", who="a test") == NOON + timedelta(hours=1)
+        await stand.pass_time(minutes=59)
+        assert len(await stand.outcomes()) == 1, "not sooner than min_interval_hours"
+        await stand.pass_time(minutes=1)
+        assert len(await stand.outcomes()) == 2
+        (run,) = await stand.app.state.list_runs(limit=1)
+        assert (run["outcome"], run["deleted"]["count"]) == ("done", 0)
+    lake.check_live()
+
+
+async def test_a_report_is_made_once_for_many_askers_and_anew_after_a_change(lake, monkeypatch):
+    lake.add("acme", ["one", "two"])
+    lake.add("umbrella", ["virus"])
+    async with standing(lake) as stand:
+        await stand.round()
+        control = Control(stand.scheduler, checkup=None)
+        made, planned = [], stand.app.state.last_planned
+
+        async def counted(tenants=None):
+            made.append(tenants)
+            return await planned(tenants)
+
+        monkeypatch.setattr(stand.app.state, "last_planned", counted)
+        reports = await asyncio.gather(*(control.report(None) for _ in range(5)))
+        assert len(made) == 1
+        assert {row["table"] for row in reports[0]["tables"]} == {"acme/d/one", "acme/d/two", "umbrella/d/virus"}
+        own = await control.report(["acme"])
+        assert (own["totals"]["tables"], len(made)) == (2, 2)
+        assert own["totals"]["freed_bytes_30_days"] > 0
+        await control.pause("acme/d/one", who="a test", reason="why", admin=True)
+        paused = {row["table"]: row["why"] for row in (await control.report(None))["tables"]}
+        assert paused["acme/d/one"]["scope"] == "acme/d/one"
+        held = {one.name: one.value for one in await control.settings_of("acme/d/two")}
+        assert held["orphan_cleanup.enabled"] is True
+        with pytest.raises(UnknownTable):
+            await control.settings_of("acme/d/none")
+        with pytest.raises(UnknownTable):
+            await control.explain("acme/d/none", str(lake.root))

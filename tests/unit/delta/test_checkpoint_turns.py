@@ -10,7 +10,7 @@ import pytest
 
 from lakesweep.formats import columnar
 from lakesweep.formats.delta import checkpoint, decode
-from lakesweep.formats.delta.malformed import Malformed
+from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import TOLERATED, ReferenceSource

@@ -174,7 +174,7 @@ def test_sidecars_in_a_column_by_another_name_are_damage_and_never_skipped(colum
 
 
 def test_a_checkpoint_with_an_action_that_has_no_path_does_not_verify():
-    with pytest.raises(Unreadable, match="without its path"):
+    with pytest.raises(Unreadable, match="has no path"):
         checkpoint.verify(parquet([{"add": {"path": None, "size": 1}}]), ROOT, "x.parquet")
 
 

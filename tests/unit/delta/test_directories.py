@@ -9,7 +9,7 @@ import pytest
 from tests.builders.delta import DeltaWriter, LocalPlace, days_ago, sweep
 
 from lakesweep.formats.delta.layout import DeltaLayout
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.run import Outcome
 
 HIDDEN = ("_delta_log/_sidecars", "_tmp", "_tmp/k=1", ".stage/k=1", "k=9/_spill", "sub/.x")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesweep.formats.delta import files
-from lakesweep.formats.delta.malformed import Malformed
+from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.location import Location
 
 VECTOR = pa.struct([("storageType", pa.string()), ("pathOrInlineDv", pa.string()), ("offset", pa.int32())])
@@ -52,5 +52,5 @@ def test_every_slice_of_actions_is_told_as_one_by_one(rows, root, data):
 
 
 def test_an_action_without_its_path_is_never_left_out():
-    with pytest.raises(Malformed, match="without its path"):
+    with pytest.raises(Malformed, match="has no path"):
         files.adds(pa.array([{"path": "a"}, {"path": None}]), ROOTS[0])

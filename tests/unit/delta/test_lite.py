@@ -10,11 +10,12 @@ import structlog
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, open_table, stored_vector, sweep
 
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.cleanup import without_listing
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.errors import Denied
 from lakesweep.model.location import Location
 from lakesweep.model.policy import Ceilings, CleanupPolicy
-from lakesweep.model.run import Outcome
+from lakesweep.model.run import ListingMode, Outcome
 
 VECTOR = "vBn[lx{q8@P<9BNH/isA"
 VECTOR_FILE = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
@@ -116,6 +117,30 @@ async def test_an_absent_live_file_is_not_missed_since_nobody_looked_for_it(plac
     swept = await sweep(place, options=LITE, execute=True)
     assert swept.run.outcome is Outcome.DONE, swept.run.reason
     assert swept.data == {"a.parquet"}
+
+
+async def test_a_cycle_that_lists_after_all_misses_an_absent_live_file(place, monkeypatch):
+    """It was to go by names, found too many of them, and is no lite vacuum then."""
+    writer = _writer(place)
+    writer.add("a.parquet", "b.parquet", "live.parquet", at=days_ago(39))
+    writer.remove("a.parquet", "b.parquet", at=days_ago(38))
+    writer.checkpoint(at=days_ago(37))
+    bench = watched(place)
+
+    async def run(listing):
+        table = open_table(writer, bench.storage, bench.clock)
+        return await bench.run(table, CleanupPolicy(), execute=False, listing=listing)
+
+    assert (await run(ListingMode.ALWAYS)).refusal is None
+    assert (await run(ListingMode.NEVER)).plan.listed is False
+    monkeypatch.setattr(without_listing, "_MOST_NAMES", 2)
+    assert (await run(ListingMode.NEVER)).plan.listed is False
+    monkeypatch.setattr(without_listing, "_MOST_NAMES", 1)
+    place.delete("live.parquet")
+    for why in ("a listing costs less", "was refused"):
+        listed = await run(ListingMode.NEVER)
+        assert (listed.plan.listed, why in listed.listed_because) == (True, True)
+        assert listed.refusal.code == "missing_live_files"
 
 
 async def test_what_is_committed_after_the_plan_is_spared_as_in_a_full_vacuum(place):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from tests.builders.delta import DeltaWriter, LocalPlace, days_ago, look, sweep
 
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
+from lakesweep.formats.delta.table import DeltaOptions, VacuumMode
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
+from lakesweep.storage.local.store import LocalStorage
 
 UUID = "0b5c6c0e-7d60-4f5b-9a35-1f3b0a3f5f11"
 JAVA = ".tmp/{version:020d}.json." + UUID
@@ -78,3 +79,18 @@ async def test_a_temporary_file_that_was_never_finished_is_no_commit(writer, sai
     swept = await sweep(writer.place)
     assert swept.run.refusal is None
     assert swept.names == {"new.parquet", "old.parquet"}
+
+
+async def test_such_a_commit_that_a_store_hands_out_cut_short_is_doubt(writer, monkeypatch):
+    """The part that came looks like a whole commit with fewer files."""
+    _hand_over(writer, DELTALAKE)
+    whole = LocalStorage.read
+
+    async def cut(self: LocalStorage, location: Location, limit: int | None = None) -> bytes:
+        data = await whole(self, location, limit)
+        return data[: data.index(b"\n") + 1] if location.name == DELTALAKE else data
+
+    monkeypatch.setattr(LocalStorage, "read", cut)
+    swept = await sweep(writer.place, execute=True)
+    assert swept.run.outcome is not Outcome.DONE
+    assert {"new.parquet", "old.parquet"} <= writer.place.names()

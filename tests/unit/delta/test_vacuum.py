@@ -17,7 +17,7 @@ from tests.builders.delta import (
     sweep,
 )
 
-from lakesweep.formats.delta.options import DeltaOptions
+from lakesweep.formats.delta.table import DeltaOptions
 from lakesweep.model.files import Reason, Verdict
 from lakesweep.model.policy import CleanupPolicy, OnMissing
 from lakesweep.model.run import Outcome

@@ -11,9 +11,9 @@ from tests.contract.engine_lake import OLD, YOUNG, ListLake, decode, decoder
 
 from lakesweep.cleanup import plan_file
 from lakesweep.engines import common, duckdb_plan, fingerprints, inprocess, sources, spill
+from lakesweep.engines.common import statements
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.engines.plan_sql import statements
 from lakesweep.engines.registry import open_inprocess
 from lakesweep.engines.scratch import scratch
 from lakesweep.engines.spill import Spill

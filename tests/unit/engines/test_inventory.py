@@ -222,7 +222,7 @@ def cut():
 def vanished():
     manifest, file = data_file(csv_file([]))
     del bucket("inventory").objects[Location.parse(file).path]
-    return manifest, file, "it is not there"
+    return manifest, file, "does not exist"
 
 
 def cut_gzip():
@@ -279,7 +279,7 @@ def unknown_format():
 def changed_manifest():
     manifest = s3_inventory([], MADE)
     put(manifest, bucket("inventory").objects[Location.parse(manifest).path].data + b" ")
-    return manifest, manifest, "the checksum that manifest.checksum gives"
+    return manifest, manifest, "the checksum in manifest.checksum"
 
 
 def deep_manifest():

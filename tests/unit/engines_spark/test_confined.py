@@ -33,8 +33,8 @@ def test_a_worker_opens_nothing_outside_of_the_root(tmp_path: Path, address: str
         kind="manifest",
         retained=True,
     )
-    executor.save_piece(tmp_path, 0, [source])
     open_there = pickle.loads(pickle.dumps(engine._open_storage))
-    work = executor.reading(open_there, formats.decoder, str(tmp_path), MatchBy.ADDRESS, [])
+    pieces = executor.Pieces(sources=[executor.save_piece([source])])
+    work = executor.reading(open_there, formats.decoder, pieces, MatchBy.ADDRESS, [])
     with pytest.raises(WorkerFault, match="allow_read"):
         list(work(iter([pa.record_batch({"number": pa.array([0])})])))

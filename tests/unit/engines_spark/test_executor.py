@@ -1,6 +1,7 @@
 """What runs in a Spark worker, run here: the same code needs no Spark to be looked at."""
 
 import asyncio
+import zlib
 
 import pyarrow as pa
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from tests.contract.engine_lake import CUTOFF, OLD, YOUNG, ListLake, ListLayout, decoder
 
 import lakesweep
+from lakesweep.engines import fingerprints
 from lakesweep.engines.listing import RootShard
-from lakesweep.engines.spark import executor
+from lakesweep.engines.spark import executor, worker_rows
 from lakesweep.engines.spark.engine import balanced
 from lakesweep.engines.spark.errors import WorkerFault, understood
 from lakesweep.model.errors import EngineFailed, Unavailable, Unreadable
@@ -45,22 +47,18 @@ def rows(batches):
 
 
 @given(found=st.lists(sources, min_size=1, max_size=5))
-def test_sources_are_the_same_after_the_way_to_a_worker(tmp_path_factory, found):
-    directory = tmp_path_factory.mktemp("pieces")
-    executor.save_piece(directory, 3, found)
-    assert executor.load_piece(str(directory), 3) == found
+def test_sources_are_the_same_after_the_way_to_a_worker(found):
+    assert executor.load_piece(executor.save_piece(found)) == found
 
 
 @pytest.mark.parametrize("left", range(4))
-def test_sources_that_were_cut_off_on_the_way_are_missed(tmp_path, left):
+def test_sources_that_were_cut_off_on_the_way_are_missed(left):
     lake = ListLake()
     for number in range(3):
         lake.source([f"s3://b/t/{number}.data"])
-    executor.save_piece(tmp_path, 0, lake.sources)
-    (piece,) = tmp_path.iterdir()
-    piece.write_text("\n".join(piece.read_text().split("\n")[:left]))
-    with pytest.raises(EngineFailed, match="was cut"):
-        executor.load_piece(str(tmp_path), 0)
+    text = zlib.decompress(executor.save_piece(lake.sources)).decode()
+    with pytest.raises(EngineFailed, match="were truncated"):
+        executor.load_piece(zlib.compress("\n".join(text.split("\n")[:left]).encode()))
 
 
 @given(found=st.lists(sources, max_size=60), cores=st.integers(1, 8))
@@ -116,35 +114,53 @@ def test_a_listing_that_fails_half_way_is_an_error_of_the_task():
     assert isinstance(understood(str(caught.value)), Unavailable)
 
 
-def read(lake, tmp_path):
-    executor.save_piece(tmp_path, 0, lake.sources)
-    work = executor.reading(MemoryStorage, decoder, str(tmp_path), MatchBy.ADDRESS, (Location.parse("s3://b/t"),))
+def read(lake, firsts=()):
+    pieces = executor.Pieces(sources=[executor.save_piece(lake.sources)], firsts=firsts)
+    work = executor.reading(MemoryStorage, decoder, pieces, MatchBy.ADDRESS, (Location.parse("s3://b/t"),))
     return rows(work(numbers(0)))
 
 
-def test_sources_are_placed_and_skipped_ones_are_counted(tmp_path):
+def test_sources_are_placed_and_skipped_ones_are_counted():
     lake = ListLake()
     lake.source(["s3://b/t/x.data"])
     lake.source(["s3://b/t/y.data"], retained=False)
     lake.source(["s3://b/t/z.data"], retained=False, data=b"[")
-    found = {(row["role"], row["address"]) for row in read(lake, tmp_path)}
-    assert found == {("read", "s3://b/t/x.data"), ("expired", "s3://b/t/y.data"), (executor.SKIPPED, None)}
+    found = {(row["role"], row["address"]) for row in read(lake)}
+    assert found == {("read", "s3://b/t/x.data"), ("expired", "s3://b/t/y.data"), (worker_rows.SKIPPED, None)}
 
 
-def test_an_unreadable_retained_source_fails_the_task(tmp_path):
+def test_fingerprints_stand_in_for_references_but_not_where_addresses_decide():
+    lake = ListLake()
+    lake.source(["s3://b/t/x.data"])
+    lake.source(["s3://b/t/y.data"], retained=False)
+    lake.source(["s3://other/z.data"])
+    lake.source(["s3://b/t/w.data"])
+    found = {(row["role"], row["address"], row["source"], row["print"]) for row in read(lake, firsts=[40])}
+    named = pa.array(["s3://b/t/x.data", "s3://b/t/y.data", "s3://other/z.data", "s3://b/t/w.data"])
+    prints = dict(zip("xyzw", worker_rows.prints(named).to_pylist(), strict=True))
+    assert found == {
+        (worker_rows.STAND_IN, None, 40, prints["x"]),
+        ("expired", "s3://b/t/y.data", None, prints["y"]),
+        ("read", "s3://other/z.data", None, prints["z"]),
+        (worker_rows.STAND_IN, None, 43, prints["w"]),
+    }
+
+
+def test_an_unreadable_retained_source_fails_the_task():
     lake = ListLake()
     bad = lake.source(["s3://b/t/x.data"], data=b"[")
     with pytest.raises(WorkerFault) as caught:
-        read(lake, tmp_path)
+        read(lake)
     error = understood(str(caught.value))
     assert isinstance(error, Unreadable)
     assert error.address == bad.location.raw
 
 
+NOTHING = executor.Pieces(sources=())
 WORK = {
     "listing": lambda: executor.listing(MemoryStorage, roots("s3://b/t"), MatchBy.ADDRESS, keys_only=True),
     "looking": lambda: executor.looking(MemoryStorage, CUTOFF),
-    "reading": lambda: executor.reading(MemoryStorage, decoder, "/nowhere", MatchBy.ADDRESS, []),
+    "reading": lambda: executor.reading(MemoryStorage, decoder, NOTHING, MatchBy.ADDRESS, []),
     "judging": lambda: executor.judging(ListLayout(), CUTOFF),
 }
 
@@ -159,6 +175,15 @@ def test_workers_of_another_version_are_refused(monkeypatch, kind):
     error = understood(str(caught.value))
     assert isinstance(error, EngineFailed)
     assert "the Spark executors have lakesweep 0.0.0" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["listing", "reading"])
+def test_workers_that_make_other_fingerprints_are_refused(monkeypatch, kind):
+    """Both sides of the join must be hashed alike, or live files look unreferenced."""
+    work = WORK[kind]()
+    monkeypatch.setattr(fingerprints.shared(), "identity", "another")
+    with pytest.raises(WorkerFault, match="another hash function"):
+        rows(work(iter([])))
 
 
 def test_a_stream_hands_on_everything_and_then_the_error():

@@ -1,9 +1,18 @@
 """The files between Spark's executors and this process."""
 
+import asyncio
 import contextlib
+import json
+import os
+import re
 import shutil
+import time
+import urllib.request
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from tests.builders.small_spark import SMALL_SPARK
@@ -11,121 +20,249 @@ from tests.contract import engine_lake
 from tests.contract.engine_lake import ListLake, Travelling, decoder
 
 from lakesweep.cleanup import plan_file
-from lakesweep.engines.listing import RootShard
 from lakesweep.engines.spark import engine as spark_engine
-from lakesweep.engines.spark import executor
+from lakesweep.engines.spark import scratch as scratches
 from lakesweep.engines.spark.engine import SparkEngine
 from lakesweep.engines.spark.pipeline import Pipeline
-from lakesweep.engines.spark.session import JobLabel, shared_runtime
+from lakesweep.engines.spark.relations import LocalFiles
+from lakesweep.engines.spark.scratch import DirectoryScratch, SparkScratch, StoreScratch
+from lakesweep.engines.spark.scratch_objects import open_scratch
+from lakesweep.engines.spark.session import SparkRuntime, shared_runtime
 from lakesweep.model.errors import EngineFailed
+from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
-from lakesweep.ports.table import MatchBy
-from lakesweep.storage.memory import MemoryStorage
+from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.memory import MemoryStorage, bucket
+from lakesweep.storage.spec import Confine, StorageSpec
+
+ENGINES = []
+"""The one runtime of these tests, while it runs."""
+STRAY = "s3://b/t/stray.data"
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.fixture(autouse=True)
-def _tests_travel():
+@pytest.fixture(scope="module", autouse=True)
+def mounted(tmp_path_factory):
+    """One session for all tests, told to ignore damage, with a file system of Hadoop's that our code does not know.
+
+    The process may already have Spark, started by tests of another module: then this is a session beside theirs."""
     cloudpickle.register_pickle_by_value(engine_lake)
-    yield
+    directory = tmp_path_factory.mktemp("hadoop")
+    seen = [("spark.ui.enabled", "true"), ("spark.ui.port", "0")]
+    lenient = [(f"spark.sql.files.{name}", "true") for name in ("ignoreCorruptFiles", "ignoreMissingFiles")]
+    ENGINES.append(shared_runtime(replace(SMALL_SPARK, conf=(*SMALL_SPARK.conf, *lenient, *seen))))
+    context = asyncio.run(ENGINES[0].session()).sparkContext
+    context._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.lake.link./x", f"file://{directory}")
+    yield directory
+    asyncio.run(ENGINES.pop().aclose())
     cloudpickle.unregister_pickle_by_value(engine_lake)
 
 
-def engine_in(scratch, spark=SMALL_SPARK):
+def engine_in(scratch, runtime=None):
     return SparkEngine(
-        runtime=shared_runtime(spark),
+        runtime=runtime or shared_runtime(ENGINES[0].config),
         storage=MemoryStorage(),
         open_storage=Travelling(MemoryStorage()),
         decoder=decoder,
         cache=None,
-        scratch_dir=scratch,
+        scratch=DirectoryScratch(parent=scratch) if isinstance(scratch, Path) else scratch,
     )
 
 
-class OnAnotherDisk(Pipeline):
-    """What a directory is like that this process and the executors both have, each its own."""
-
-    def _address(self, name):
-        return f"file://{self._directory.parent}/of-the-executors/{name}"
-
-
-async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path):
-    lake = ListLake()
-    lake.put("s3://b/t/x.data")
-    shards = (RootShard(root=Location.parse("s3://b/t")),)
-    work = executor.listing(Travelling(MemoryStorage()), shards, MatchBy.ADDRESS, keys_only=False)
-    pipeline = OnAnotherDisk(tmp_path / "scratch")
-    async with contextlib.aclosing(shared_runtime(SMALL_SPARK)) as runtime:
-        session = await runtime.session()
-        label = JobLabel(group="test", description="test")
-        with pytest.raises(EngineFailed, match=r"wrote 1 rows to .* and 0 are there: set spark\.lakesweep\.scratch"):
-            await runtime.run(session, label, lambda spark: pipeline.write_listing(spark, work, 1))
-
-
-class OnAFailingDisk(Pipeline):
-    """The disk gives back something else than was written."""
-
-    def take_references(self, spark):
-        skipped = super().take_references(spark)
-        for part in self._part_files("read"):
-            part.write_bytes(bytes(part.stat().st_size))
-            part.with_name(f".{part.name}.crc").unlink(missing_ok=True)
-        return skipped
-
-
-async def test_damaged_references_fail_even_if_spark_ignores_corruption(tmp_path, monkeypatch):
-    lake = ListLake()
-    lake.source([lake.put("s3://b/t/x.data")])
-    lenient = [(f"spark.sql.files.{name}", "true") for name in ("ignoreCorruptFiles", "ignoreMissingFiles")]
-    monkeypatch.setattr(spark_engine, "Pipeline", OnAFailingDisk)
-    engine = engine_in(tmp_path / "scratch", replace(SMALL_SPARK, conf=(*SMALL_SPARK.conf, *lenient)))
+async def rows_from(engine, lake, work):
     async with contextlib.aclosing(engine):
-        with pytest.raises(EngineFailed):
-            await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+        plan = await engine.find_orphans(lake.job(work / "plan.parquet"))
+    return [row.path for batch in plan_file.read_batches(plan.rows_path) for row in batch]
 
 
-class InASharedDirectory(Pipeline):
-    """Somebody else clears it up while it is in use: a neighbour to whom our lock means nothing."""
-
-    gone: str
-
-    def take_references(self, spark):
-        self._clear_up()
-        return super().take_references(spark)
-
-    def _rows_on_disk(self, name):
-        rows = super()._rows_on_disk(name)
-        if name == "prints":
-            self._clear_up()
-        return rows
-
-    def _clear_up(self):
-        for path in self._directory.glob(self.gone):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-async def test_references_that_go_before_they_are_used_stop_the_table(tmp_path, monkeypatch):
+def some_table():
     lake = ListLake()
     for number in range(20):
         lake.source([lake.put(f"s3://b/t/{number}.data")])
     lake.named = [lake.put("s3://b/t/named.data")]
-    monkeypatch.setattr(spark_engine, "Pipeline", InASharedDirectory)
-    async with contextlib.aclosing(shared_runtime(SMALL_SPARK)):  # one session for all of it
-        for gone in ("named", "read", "read/part-00000*", "prints/part-00000*"):
-            monkeypatch.setattr(InASharedDirectory, "gone", gone, raising=False)
-            engine = engine_in(tmp_path / "scratch")
-            async with contextlib.aclosing(engine):
-                with pytest.raises(EngineFailed):
-                    await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+    lake.put(STRAY)
+    return lake
+
+
+class OnAnotherDisk(LocalFiles):
+    """What a directory is like that this process and the executors both have, each its own."""
+
+    def _address(self, name):
+        return f"file://{self.directory.parent}/of-the-executors/{name}"
+
+
+async def test_rows_that_only_the_executors_see_stop_the_table(tmp_path, monkeypatch):
+    lake = ListLake()
+    lake.put("s3://b/t/x.data")
+    monkeypatch.setattr(scratches, "LocalFiles", OnAnotherDisk)
+    engine = engine_in(DirectoryScratch(parent=tmp_path / "scratch", shared=True))
+    async with contextlib.aclosing(engine):
+        with pytest.raises(EngineFailed, match=r"^set engine\.spark\.scratch .*wrote 2 rows to .* and 0 are there"):
+            await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+    assert not (tmp_path / "of-the-executors" / "listing").exists()
+
+
+class OnAFailingDisk(Pipeline):
+    """The disk gives back something else than was written: nothing but zeros, or one bit of a fingerprint."""
+
+    relation: str
+    harm: str
+
+    def take_references(self, spark):
+        skipped = super().take_references(spark)
+        for part in self._relations.part_files(self.relation):
+            data = bytearray(part.stat().st_size)
+            if self.harm == "flipped":
+                prints = pq.read_metadata(part).row_group(0).column(pq.read_schema(part).get_field_index("print"))
+                data = bytearray(part.read_bytes())
+                data[prints.data_page_offset + prints.total_compressed_size - 1] ^= 1
+            part.write_bytes(data)
+        return skipped
+
+
+@pytest.mark.parametrize(
+    ("relation", "harm", "why"),
+    [("read", "zeros", None), ("read", "flipped", "(?i)crc|checksum"), ("listing", "flipped", "(?i)crc|checksum")],
+)
+async def test_damaged_rows_fail_even_if_spark_ignores_corruption(tmp_path, monkeypatch, relation, harm, why):
+    lake = ListLake()
+    lake.source([lake.put("s3://b/t/x.data")])
+    monkeypatch.setattr(spark_engine, "Pipeline", OnAFailingDisk)
+    monkeypatch.setattr(OnAFailingDisk, "relation", relation, raising=False)
+    monkeypatch.setattr(OnAFailingDisk, "harm", harm, raising=False)
+    engine = engine_in(tmp_path / "scratch")
+    async with contextlib.aclosing(engine):
+        with pytest.raises(EngineFailed, match=why):
+            await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+
+
+class AmongRewriters(Pipeline):
+    """Somebody modifies a manifest in place after it was read once."""
+
+    source: Location
+
+    def incomplete(self, spark):
+        found = super().incomplete(spark)
+        objects = bucket("metadata").objects
+        objects[self.source.path] = replace(objects[self.source.path], data=b'["s3://b/t/another.data"]')
+        return found
+
+
+async def test_a_source_that_says_something_else_the_second_time_fails(tmp_path, monkeypatch):
+    lake = ListLake()
+    source = lake.source(["s3://b/t/missing.data"])
+    monkeypatch.setattr(spark_engine, "Pipeline", AmongRewriters)
+    monkeypatch.setattr(AmongRewriters, "source", source.location, raising=False)
+    engine = engine_in(tmp_path / "scratch")
+    async with contextlib.aclosing(engine):
+        with pytest.raises(EngineFailed, match="modified in place"):
+            await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
+
+
+class InASharedPlace(Pipeline):
+    """Somebody else clears it up while it is in use: a neighbour to whom our lock means nothing."""
+
+    gone: tuple[Path, str]
+
+    def _read(self, spark, name, schema):
+        parent, pattern = self.gone
+        for path in parent.glob(f"plan-*/{pattern}"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return super()._read(spark, name, schema)
+
+
+def objects_in(directory):
+    """A store of ours that tests and executors both have: local files, through the same code as S3's."""
+    directory.mkdir(exist_ok=True)
+    place = Location.parse(str(directory))
+    spec = StorageSpec(confine=Confine(places=(place,)))
+
+    async def discard(paths):
+        for path in paths:
+            Path(Location.parse(path).path).unlink()
+
+    return StoreScratch(place=place, open_store=partial(open_scratch, spec), discard=discard)
+
+
+@pytest.mark.parametrize("kept_in", ["directory", "store"])
+async def test_rows_that_go_before_they_are_used_stop_the_table(tmp_path, monkeypatch, kept_in):
+    lake, scratch = some_table(), tmp_path / "scratch"
+    monkeypatch.setattr(spark_engine, "Pipeline", InASharedPlace)
+    for gone in ("read/*0*", "sides/*0*", "listing/*", "judged/*"):
+        monkeypatch.setattr(InASharedPlace, "gone", (scratch, gone), raising=False)
+        engine = engine_in(scratch if kept_in == "directory" else objects_in(scratch))
+        async with contextlib.aclosing(engine):
+            with pytest.raises(EngineFailed, match=r"Spark finds \d+ there|was deleted while the plan|does not exist"):
+                await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
 
 
 async def test_the_scratch_directory_may_have_any_name(tmp_path):
-    lake = ListLake()
-    lake.source([lake.put("s3://b/t/x.data")])
-    stray = lake.put("s3://b/t/y.data")
-    engine = engine_in(tmp_path / "a [b] {c,d} e*f?")
+    lake = some_table()
+    assert await rows_from(engine_in(tmp_path / "a [b] {c,d} e*f?"), lake, tmp_path) == [STRAY]
+
+
+async def test_any_file_system_of_spark_serves_as_scratch(tmp_path, mounted):
+    """Hadoop's ViewFS, which our own code does not know. What a crashed plan left a day ago goes."""
+    for name in (f"plan-{'0' * 32}", "of-others"):
+        (mounted / "plans" / name).mkdir(parents=True)
+        os.utime(mounted / "plans" / name, (0, 0))
+    engine = engine_in(SparkScratch(address="viewfs://lake/x/plans"))
+    assert await rows_from(engine, some_table(), tmp_path) == [STRAY]
+    assert [path.name for path in (mounted / "plans").iterdir()] == ["of-others"]
+
+
+async def test_a_store_of_ours_is_scratch_and_crashed_plans_go_after_a_day(tmp_path):
+    lake, scratch = some_table(), tmp_path / "scratch"
+    left = {name: scratch / name / "read" / "x.arrow" for name in (f"plan-{'0' * 32}", f"plan-{'1' * 32}", "others")}
+    for file in left.values():
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"x")
+    long_ago = time.time() - 25 * 3600
+    for name in (f"plan-{'0' * 32}", "others"):
+        os.utime(left[name], (long_ago, long_ago))
+    spec = StorageSpec(stores=(LocalOptions(age_by=AgeBy.MODIFICATION),))
+    place = replace(objects_in(scratch), open_store=partial(open_scratch, spec))
+    assert await rows_from(engine_in(place), lake, tmp_path) == [STRAY]
+    kept = [file for name, file in left.items() if name != f"plan-{'0' * 32}"]
+    assert sorted(path for path in scratch.rglob("*") if path.is_file()) == sorted(kept)
+
+
+def status(session, what):
+    """What the UI shows, from the API that it is made of."""
+    context = session.sparkContext
+    url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/{what}"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.load(answer)
+
+
+async def test_the_spark_ui_names_table_and_phase_and_shows_sound_plans(tmp_path):
+    told = []
+    engine = engine_in(tmp_path / "scratch")
     async with contextlib.aclosing(engine):
-        plan = await engine.find_orphans(lake.job(tmp_path / "plan.parquet"))
-    assert [row.path for batch in plan_file.read_batches(plan.rows_path) for row in batch] == [stray]
-    assert plan.matched == 1
+        lake = some_table()
+        lake.source(["s3://b/t/missing.data"])  # so that there is something to look for again
+        job = replace(lake.job(tmp_path / "named-run.parquet"), tell=told.append)
+        plan = await engine.find_orphans(job)
+        session = await ENGINES[0].session()
+        jobs = [one for one in status(session, "jobs") if one.get("jobGroup") == "lakesweep-named-run"]
+        queries = status(session, "sql?details=true&planDescription=true&length=10000")
+    assert [row.path for batch in plan_file.read_batches(plan.rows_path) for row in batch] == [STRAY]
+    phases = {one["description"].removeprefix("acme/prod/t: ").partition(" (run")[0] for one in jobs}
+    assert {"list", "read", "judge", "look again", "count", "write"} <= phases
+    assert phases <= set(told)
+    mine = {number for one in jobs for number in [one["jobId"]]}
+    plans = [one["planDescription"] for one in queries if mine & {*one["successJobIds"], *one["failedJobIds"]}]
+    assert plans
+    for plan in plans:
+        assert "CartesianProduct" not in plan
+        assert "BroadcastNestedLoopJoin" not in plan
+        assert not re.search(r"\n[ :+-]*Sort .*\n[ :+-]*.*Exchange SinglePartition", plan)
+
+
+async def test_a_cold_session_is_told_of(tmp_path):
+    cold = SparkRuntime(replace(SMALL_SPARK, master="spark://127.0.0.1:1"))
+    told = []
+    with pytest.raises(EngineFailed):  # it cannot start: this process has another
+        await engine_in(tmp_path, cold).find_orphans(replace(some_table().job(tmp_path / "x"), tell=told.append))
+    assert told == ["start Spark at spark://127.0.0.1:1"]

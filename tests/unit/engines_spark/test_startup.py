@@ -31,7 +31,7 @@ def test_a_recent_java_will_do(tmp_path, monkeypatch, version):
     [
         ('openjdk version "11.0.2" 2019-01-15', "is 11.0.2"),
         ('java version "1.8.0_202"', "is 8.0_202"),
-        ("nothing", "does not say its version"),
+        ("nothing", "does not report its version"),
     ],
 )
 def test_any_other_java_will_not(tmp_path, monkeypatch, says, expected):

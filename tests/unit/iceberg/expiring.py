@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from tests.builders.iceberg import LakeTable, later
 
 from lakesweep.formats.iceberg.table import IcebergTable
+from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.storage.local.store import LocalWriter
 
 POLICY = CleanupPolicy()
 OLD = {"days": 60}
@@ -45,3 +48,16 @@ def prolong(table: LakeTable, ref: str, kind: str = "tag") -> None:
         min_snapshots_to_keep=None,
     )
     table.lake.catalog.commit_table(table.refresh(), (), (update,))
+
+
+class Interrupted(LocalWriter):
+    """Lets another writer commit while we write our metadata file: after our look at the table, before our swap."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__()
+        self._acts = [act]
+
+    async def put(self, location: Location, data: bytes, **options: Any) -> Any:
+        if self._acts:
+            self._acts.pop()()
+        return await super().put(location, data, **options)

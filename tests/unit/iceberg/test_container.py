@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.formats import _avro, avro
+from lakesweep.formats import avro
+from lakesweep.formats import avro_bytes as _avro
 
 SCHEMA = {
     "type": "record",

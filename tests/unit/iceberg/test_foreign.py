@@ -221,9 +221,9 @@ async def test_metadata_after_the_current_state_is_evidence_unless_ours():
         {"refs": {**main, "new": main["main"]}},
         {"snapshots": {"in": "a file"}},
     ):
-        assert "follows from" in (await find(own, follower(table, own, **changes)) or "")
+        assert "continues from" in (await find(own, follower(table, own, **changes)) or "")
     table.commit(at_ms=3)
-    assert "follows from" in (await find(own, follower(table, own, snapshots=table.snapshots[1:])) or "")
+    assert "continues from" in (await find(own, follower(table, own, snapshots=table.snapshots[1:])) or "")
 
 
 async def test_a_file_without_refs_takes_nothing_away_by_that():
@@ -237,7 +237,7 @@ async def test_a_file_without_refs_takes_nothing_away_by_that():
     log = [{"metadata-file": address, "timestamp-ms": own.updated_ms}]
     changed = old | {"metadata-log": log, "properties": {"owner": "somebody"}}
     follows = put(table.path("metadata/00002-y.metadata.json"), json.dumps(changed).encode())
-    assert "follows from" in (await find(own, follows) or "")
+    assert "continues from" in (await find(own, follows) or "")
 
 
 def test_refs_of_a_new_kind_hide_no_file_that_is_named():
@@ -279,3 +279,17 @@ async def test_a_writer_that_keeps_no_log_leaves_a_past_and_no_other_history():
     own = metadata.parse(address, table.files[address])
     assert await find(own, old) is None
     assert "not part of its past" in (await find(own, young) or "")
+
+
+@pytest.mark.parametrize("uuid", [True, False])
+@pytest.mark.parametrize("place", ["metadata/00000-v.metadata.json", "inner/metadata/00000-v.metadata.json"])
+async def test_a_view_in_a_tables_place_is_evidence(uuid: bool, place: str):
+    """Also where the table has no uuid to compare it by, and both say the same location."""
+    table = MetadataTable(version=1)
+    address = table.write()
+    document = json.loads(table.files[address])
+    if not uuid:
+        document.pop("table-uuid")
+    own = metadata.parse(address, json.dumps(document).encode())
+    view = {"view-uuid": "v", "format-version": 1, "location": own.location, "versions": [], "schemas": []}
+    assert "a view" in (await find(own, put(table.path(place), json.dumps(view).encode())) or "")

@@ -13,25 +13,10 @@ pytest.importorskip("boto3", reason="needs lakesweep[glue]")
 from pyiceberg.catalog import load_catalog
 from tests.builders.iceberg import SCHEMA, Lake, LakeTable, later
 from tests.servers.glue_stub import GlueStub, glue_stub
-from tests.unit.iceberg.expiring import OLD, POLICY, Fence, expired
+from tests.unit.iceberg.expiring import OLD, POLICY, Fence, Interrupted, expired
 
 from lakesweep.formats.iceberg.conditional_commit import CHECKS_VERSION_ID
-from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.storage.local.store import LocalWriter
-
-
-class Interrupted(LocalWriter):
-    """Lets another writer commit while we write our metadata file: after our look at the table, before our swap."""
-
-    def __init__(self, act: Any) -> None:
-        super().__init__()
-        self._acts = [act]
-
-    async def put(self, location: Location, data: bytes, **options: Any) -> Any:
-        if self._acts:
-            self._acts.pop()()
-        return await super().put(location, data, **options)
 
 
 @pytest.fixture
@@ -81,3 +66,22 @@ async def test_another_service_than_amazons_proves_nothing(table: LakeTable):
     assert plan.skipped is not None
     assert "VersionId" in plan.skipped
     assert table.snapshot_ids() == ids
+
+
+async def test_every_entry_of_glue_claims_its_place(table: LakeTable, glue: GlueStub):
+    """Tables that are not Iceberg's may lie where they look like ghosts."""
+    for database, name, described in (
+        ("db", "hive", {"Location": "s3://lake/hive/"}),
+        (
+            "other",
+            "delta",
+            {"Location": "s3://lake/x-__PLACEHOLDER__", "SerdeInfo": {"Parameters": {"path": "s3a://lake/d"}}},
+        ),
+        ("other", "view", None),
+    ):
+        entry = {"Name": name, "DatabaseName": database, "Parameters": {}, "VersionId": "0"}
+        glue.tables[database, name] = entry | ({"StorageDescriptor": described} if described else {})
+    claimed = {place.match_key.rstrip("/") for place in await table.lake.format().claimed()}
+    assert claimed == {
+        "s3://lake/hive", "s3://lake/x-__PLACEHOLDER__", "s3://lake/d", f"file://{table.lake.root}/wh/t",
+    }  # fmt: skip

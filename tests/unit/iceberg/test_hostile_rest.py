@@ -271,9 +271,9 @@ async def test_a_zipped_answer_is_read_and_a_cut_one_is_not(server: Server):
     server.other = lambda _: answer(None, "200 OK", "Content-Encoding: gzip", body=whole)
     assert await client(server).tables(None) == []
     server.other = lambda _: answer(None, "200 OK", "Content-Encoding: gzip", body=whole[:-8])
-    await refused(client(server), "ends in the middle")
+    await refused(client(server), "is truncated")
     server.other = lambda _: answer(None, "200 OK", "Content-Encoding: br", body=whole)
-    await refused(client(server), "not asked for")
+    await refused(client(server), "not requested")
 
 
 async def test_a_server_that_drips_does_not_outlast_the_call(server: Server):

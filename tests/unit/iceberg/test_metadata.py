@@ -85,7 +85,7 @@ SNAPSHOT = {"snapshot-id": 1, "timestamp-ms": 1, "manifest-list": "memory://lake
         ({"snapshots": [SNAPSHOT | {"timestamp-ms": 10**18}]}, r"snapshots\[0\].timestamp-ms"),
         ({"snapshots": [SNAPSHOT | {"manifest-list": None}]}, r"snapshots\[0\].manifest-list"),
         ({"snapshots": [SNAPSHOT | {"manifest-list": ["a"]}]}, r"snapshots\[0\].manifest-list"),
-        ({"snapshots": [SNAPSHOT, SNAPSHOT]}, "snapshots holds one snapshot id twice"),
+        ({"snapshots": [SNAPSHOT, SNAPSHOT]}, "snapshots contains a duplicate snapshot id"),
         ({"current-snapshot-id": 99, "refs": {}}, "current-snapshot-id"),
         ({"current-snapshot-id": True}, "current-snapshot-id"),
         ({"refs": {"v": {"type": "bookmark", "snapshot-id": 1}}}, "refs.v.type"),
@@ -170,3 +170,15 @@ def test_a_negative_retention_refuses_the_table_and_is_named(name: str):
         assert caught.value.code == "unreadable_property"
     zero = document(**own | {"refs": {"main": main}, "properties": {f"history.expire.{name}": "0"}})
     unsupported.refuse_uncleanable(metadata.parse(ADDRESS, zero))
+
+
+@pytest.mark.parametrize("field", ["view-uuid", "versions"])
+def test_the_metadata_of_a_view_is_no_empty_table(field: str):
+    view = {
+        "format-version": 1,
+        "location": "memory://lake/wh/db/v",
+        "schemas": [],
+        field: [] if field == "versions" else "u",
+    }
+    with pytest.raises(Unreadable, match="of a view"):
+        metadata.parse(ADDRESS, json.dumps(view).encode())

@@ -90,6 +90,6 @@ async def test_the_registry_detects_formats_and_opens_iceberg_for_planning_only(
 
 
 async def test_a_place_of_no_known_format_says_what_was_looked_for():
-    put("data/x.parquet")
+    put("notes/x.txt")
     with pytest.raises(SettingsError, match="_delta_log"):
         await registry.open_location(Location.parse(HOME), None, memory.MemoryStorage(), Clock())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.builders.paimon_options import LASTING, once
 from tests.unit.paimon.conftest import World
 
 from lakesweep.model.errors import Unavailable
+from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 
 
@@ -124,6 +126,22 @@ async def test_a_rollback_to_a_snapshot_that_closes_meanwhile_gets_it_back(world
     assert again.outcome is Outcome.DONE, again.reason
 
 
+async def test_a_table_created_anew_gets_no_snapshot_of_the_one_before(world: World) -> None:
+    """Its first snapshot went by its name; what this run remembers under that name is the other table's."""
+    three_to_expire(world)
+
+    def create_anew() -> None:
+        for key in world.table.stored():
+            del world.bucket.objects[f"{world.table.place}/{key}"]
+        world.table.put_json("schema/schema-0", world.table.schema({}) | {"timeMillis": 7})
+        world.table.put("snapshot/LATEST", b"1")
+
+    world.bucket.faults = once(is_delete("snapshot-2"), create_anew)
+    run = await world.clean()
+    assert run.outcome is not Outcome.DONE
+    assert world.table.stored() == {"schema/schema-0", "snapshot/LATEST"}
+
+
 async def test_what_a_crash_after_closing_leaves_goes_as_orphans_next_time(world: World) -> None:
     three_to_expire(world)
 
@@ -142,3 +160,19 @@ async def test_what_a_crash_after_closing_leaves_goes_as_orphans_next_time(world
     assert run.outcome is Outcome.DONE, run.reason
     kept = world.table.needs["snapshot/snapshot-4"] | {"snapshot/snapshot-4", "snapshot/LATEST", "snapshot/EARLIEST"}
     assert world.table.stored() - {"schema/schema-0"} == kept
+
+
+async def test_a_snapshot_that_was_the_newest_again_during_the_run_stays(world: World) -> None:
+    """A rollback to one that was to go, and a commit on top of it: it is old, and was current a moment ago."""
+    three_to_expire(world)
+
+    def go_back_and_on() -> None:
+        world.table.rollback(2)
+        world.table.overwrite("a")
+
+    world.bucket.faults = once(is_delete("snapshot-1"), go_back_and_on)
+    policy = CleanupPolicy(dry_run=False, max_snapshot_age=timedelta(0), min_snapshots_to_keep=1, batch_size=1)
+    run = await world.bench.run(world.handle(), policy, execute=True)
+    assert run.outcome is not Outcome.REFUSED, run.reason
+    assert world.table.standing() == ["snapshot/snapshot-2", "snapshot/snapshot-3"]
+    assert world.table.lost() == set()

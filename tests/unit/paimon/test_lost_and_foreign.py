@@ -16,6 +16,7 @@ from lakesweep.formats import avro
 from lakesweep.formats.paimon.warehouse import PaimonFormat
 from lakesweep.model.errors import LakesweepError, Unavailable
 from lakesweep.model.run import Outcome
+from lakesweep.storage import memory
 from lakesweep.storage.memory import Held
 
 
@@ -86,8 +87,8 @@ async def test_a_table_whose_home_is_an_external_path_of_another_keeps_its_files
     assert other.lost() == set()
 
 
-async def test_live_files_on_an_external_path_outside_the_tenants_root_are_counted(world: World) -> None:
-    """They are kept and never listed: the plan says how many, at first sight and from the cache."""
+async def test_live_files_on_an_external_path_elsewhere_are_asked_for(world: World) -> None:
+    """They are kept and never listed, at first sight and from the cache; one that is lost stops the table."""
     outside = "memory://elsewhere/ext/dt=a/bucket-0"
     world.make({"data-file.external-paths": "memory://elsewhere/ext"})
     first, second = (DataFile(name=f"data-{n}-0.orc", partition="a", external=outside) for n in range(2))
@@ -95,11 +96,18 @@ async def test_live_files_on_an_external_path_outside_the_tenants_root_are_count
     world.table.commit("main", adds=[first])
     world.table.commit("main", adds=[replace(second, extras=("data-1-0.orc.index",))])
     world.table.commit("main", adds=[], deletes=[first])
+    live = ["data-1-0.orc", "data-1-0.orc.index"]
+    elsewhere = memory.bucket("elsewhere").objects
+    elsewhere.update({f"ext/dt=a/bucket-0/{name}": memory.Held(data=b"x", modified_at=None) for name in live})
     for _ in range(2):
         run = await world.clean()
-        assert (run.outcome, run.plan and run.plan.missing_count) == (Outcome.DONE, 0), run.reason
+        assert run.outcome is Outcome.DONE, run.reason
         assert run.plan is not None
-        assert (run.plan.unverified, run.plan.unverified_first) == (2, f"{outside}/data-1-0.orc")
+        assert (run.plan.missing_count, run.plan.unverified) == (0, 0)
+    memory.forget("elsewhere")
+    lost = await world.clean()
+    assert lost.plan is not None
+    assert (lost.outcome, lost.plan.missing) == (Outcome.REFUSED, tuple(f"{outside}/{name}" for name in live))
 
 
 async def test_live_files_on_external_paths_inside_the_root_are_checked(world: World) -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesweep.model.errors import SettingsError
+from lakesweep.model.policy import Deletion
 from lakesweep.settings import stores
 from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.schema import Settings
@@ -70,6 +71,12 @@ def test_the_safer_dry_run_wins(levels):
     assert policy_for(cascade, *TABLE).dry_run is (everywhere or True in narrower)
 
 
+@given(levels=st.tuples(*[st.sampled_from([None, "delete", "trash"])] * 4))
+def test_trash_at_any_level_wins_over_delete(levels):
+    cascade = settings(*[{"deletion": level} if level else {} for level in levels])
+    assert policy_for(cascade, *TABLE).deletion == ("trash" if "trash" in levels else "delete")
+
+
 @given(levels=st.tuples(st.booleans(), *[st.sampled_from([None, True, False])] * 3))
 def test_execute_stands_over_the_global_dry_run_and_over_no_other(levels):
     everywhere, *narrower = levels
@@ -102,6 +109,7 @@ def test_every_value_reaches_the_policy():
             "on_missing": "report",
             "max_clock_skew_minutes": 7,
             "stream_state_hours": 8,
+            "deletion": "trash",
         }
     )
     policy = policy_for(cascade, *TABLE)
@@ -111,6 +119,7 @@ def test_every_value_reaches_the_policy():
     assert policy.stream_state == timedelta(hours=8)
     assert policy.on_missing == "report"
     assert policy.allow_short_grace
+    assert policy.deletion is Deletion.TRASH
 
 
 def test_a_tenant_s_s3_inherits_what_it_does_not_give():

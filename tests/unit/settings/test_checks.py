@@ -128,6 +128,30 @@ def test_our_own_files_are_never_below_a_tenant_s_root(key):
     assert "outside the root of tenant 'acme'" in faults(document)[f"service.{key}"]
 
 
+@pytest.mark.parametrize("scratch", ["s3://lake", "s3a://lake/acme/tmp", "s3://lake/acme"])
+def test_scratch_never_overlaps_a_tenant_s_root(scratch):
+    for spark in ({"scratch": scratch}, {"conf": {"spark.lakesweep.scratch": scratch}}):
+        document = {"engine": {"spark": spark}, "tenants": [{"id": "acme", "root": "s3://lake/acme"}]}
+        assert "overlap the root of tenant 'acme'" in faults(document)["engine.spark.scratch"]
+
+
+@pytest.mark.parametrize(
+    ("scratch", "remote", "right"),
+    [
+        ("s3://ops/x", "sc://there", True),
+        ("/mnt/x", "sc://there", True),
+        ("hdfs://n/x", "sc://there", False),
+        ("hdfs://n/x", None, True),
+        ("dbfs:/x", None, True),
+        ("s3://ops/../x", None, False),
+        ("here", None, False),
+    ],
+)
+def test_scratch_is_a_place_that_can_be_written_and_cleared(scratch, remote, right):
+    document = {"engine": {"spark": {"scratch": scratch, "remote": remote}}}
+    assert ("engine.spark.scratch" not in faults(document)) is right
+
+
 def test_a_root_inside_the_data_directory_is_right():
     document = {"service": {"data_dir": "/lake"}, "tenants": [{"id": "acme", "root": "/lake/acme"}]}
     assert faults(document) == {}

@@ -4,8 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from lakesweep.model.policy import Ceilings, CleanupPolicy
+from lakesweep.model.requests import Requests
 from lakesweep.settings.cascade import policy_for
 from lakesweep.settings.cleanup import CeilingOverride, CeilingSettings, CleanupOverride, OrphanCleanupSettings
+from lakesweep.settings.prices import PriceSettings
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.settings.values import Group
@@ -149,3 +151,12 @@ def test_a_name_that_a_target_could_not_spell_is_an_error(name):
 def test_hours_may_be_fractions():
     settings = Settings.model_validate({"orphan_cleanup": {"confirm_after_hours": 0.5}})
     assert policy_for(settings).confirm_after.total_seconds() == 1800
+
+
+def test_a_local_disk_costs_only_what_somebody_has_set_a_price_for():
+    everything = Requests(list=1000, get=1000, head=1000, put=1000, delete=1000, bytes_read=10**9)
+    usual = PriceSettings()
+    assert usual.of_requests(local=True).of(everything) == 0
+    assert usual.of_requests(local=False).of(everything) == 0.0108
+    priced = PriceSettings(currency="EUR", list_per_1000=2.0)
+    assert (priced.of_requests(local=True).of(everything), priced.of_requests(local=True).currency) == (2.0, "EUR")

@@ -34,7 +34,7 @@ class TapeSettings(Group):
         return str(self.drives)
 """,
     "backend.py": """
-from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
+from lakesweep.storage.memory import MemoryDeleter, MemoryMover, MemoryRules, MemoryStorage, MemoryWriter
 from lakesweep.storage.tape.settings import TapeOptions
 
 
@@ -47,8 +47,20 @@ def deleter(spec, gate):
     return MemoryDeleter()
 
 
+def mover(spec, gate):
+    return MemoryMover()
+
+
+def rules(spec):
+    return MemoryRules()
+
+
 def writer(spec):
     return MemoryWriter()
+
+
+async def credentials(spec):
+    return None
 """,
 }
 _LINE = """    StoreKind(
@@ -64,6 +76,8 @@ from lakesweep.daemon.clock import SystemClock
 from lakesweep.model.location import Location
 from lakesweep.settings import reference
 from lakesweep.settings.load import load
+from lakesweep.storage.registry import Backend
+from lakesweep.storage.tape import backend
 
 settings = load(Path(sys.argv[1]))
 adapters = Adapters(settings, SystemClock())
@@ -79,6 +93,9 @@ async def main():
 
 asyncio.run(main())
 assert "[storage.tape]" in reference.page()
+sides = {name for name in vars(Backend) if not name.startswith("_")}
+assert {"storage", "deleter", "mover", "rules", "writer"} <= sides
+assert all(callable(getattr(backend, side)) for side in sides), sides
 """
 
 

@@ -24,6 +24,7 @@ class Asked:
 
     def __init__(self, *, spared: Sequence[str] = (), ends_at: int | None = None) -> None:
         self.etags: Mapping[str, str] = {}
+        self.written_ms: Mapping[str, int] = {}
         self.pages: list[list[str]] = []
         self.moments = 0
         self._spared, self._ends_at = frozenset(spared), ends_at
@@ -160,7 +161,7 @@ async def test_a_key_that_goes_by_itself_is_compared_by_its_own_header(stub, del
 
 
 async def test_local_files_are_asked_about_in_pages(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("lakesweep.storage.local.deleter._PAGE", 4)
+    monkeypatch.setattr("lakesweep.storage.local.deleter.PAGE", 4)
     files = [tmp_path / f"{number}" for number in range(10)]
     for file in files:
         file.write_bytes(b"x")

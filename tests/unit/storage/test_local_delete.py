@@ -18,8 +18,8 @@ from lakesweep.model.errors import FailureKind
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleted, DeleteStatus
 from lakesweep.storage.local import deleter as local_deleter
-from lakesweep.storage.local._unlink import remove
 from lakesweep.storage.local.deleter import LocalDeleter, local_path
+from lakesweep.storage.local.system_calls import remove
 
 
 @pytest.fixture
@@ -47,16 +47,16 @@ def test_a_batch_over_several_directories_is_answered_in_the_order_asked(tree):
     asked = {
         "p=2/a": (DeleteStatus.DELETED, None),
         "p=1/c": (DeleteStatus.DELETED, None),
-        "link/a": (DeleteStatus.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
+        "link/a": (DeleteStatus.FAILED, f"{t}/link is a link or not a directory; nothing is deleted through it"),
         "p=2/deep/b": (DeleteStatus.DELETED, None),
         "p=1/link": (DeleteStatus.FAILED, "not a regular file"),
-        "link/deep/a": (DeleteStatus.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
+        "link/deep/a": (DeleteStatus.FAILED, f"{t}/link is a link or not a directory; nothing is deleted through it"),
         "p=2/deep": (DeleteStatus.FAILED, "not a regular file"),
         "p=9/a": (DeleteStatus.ALREADY_GONE, None),
-        "p=1/a/x": (DeleteStatus.FAILED, f"{t}/p=1/a is a link or no directory; nothing is deleted through it"),
+        "p=1/a/x": (DeleteStatus.FAILED, f"{t}/p=1/a is a link or not a directory; nothing is deleted through it"),
         "p=2//b": (DeleteStatus.FAILED, "not a plain absolute path"),
         "p=9/b": (DeleteStatus.ALREADY_GONE, None),
-        "link/b": (DeleteStatus.FAILED, f"{t}/link is a link or no directory; nothing is deleted through it"),
+        "link/b": (DeleteStatus.FAILED, f"{t}/link is a link or not a directory; nothing is deleted through it"),
         "p=1/none": (DeleteStatus.ALREADY_GONE, None),
         "p=1/" + "x" * 300: (DeleteStatus.FAILED, os.strerror(36)),
         "y" * 9000 + "/a": (DeleteStatus.FAILED, os.strerror(36)),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.storage.limits import unprivileged
 
 from lakesweep.model.files import AgeBy
-from lakesweep.storage.local.directories import empty_directories
+from lakesweep.storage.local.walk import empty_directories
 
 CUTOFF = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = CUTOFF - timedelta(seconds=1), CUTOFF

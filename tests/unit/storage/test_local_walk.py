@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.unit.storage.limits import handles_left, open_files, unprivileged
 
-from lakesweep.model.errors import Denied, Unavailable
+from lakesweep.model.errors import Denied, OutsideRoot, Unavailable
 from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import LISTING_SCHEMA
@@ -445,7 +445,27 @@ async def test_a_slow_consumer_bounds_what_is_read_ahead(tmp_path, monkeypatch):
     assert sum(batch.num_rows for batch in (first, *rest)) <= 10 * (1 + 3 * (2 + 1))
 
 
-@pytest.mark.parametrize("taken", [0, 1, 3, None])
+async def test_a_small_listing_starts_no_thread_of_its_own(tmp_path):
+    with_files(tmp_path, "a", "b/c")
+    async with aclosing(store._walked(Walk(str(tmp_path)))) as batches:
+        assert (await anext(batches)).num_rows == 2
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("walk")]
+        assert await anext(batches, None) is None
+
+
+async def test_nothing_is_listed_of_a_place_that_the_check_refuses(tmp_path):
+    with_files(tmp_path, "a")
+
+    def refuse():
+        raise OutsideRoot(str(tmp_path))
+
+    before = open_files()
+    with pytest.raises(OutsideRoot):
+        await anext(store._walked(Walk(str(tmp_path)), refuse))
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 3, None])
 async def test_a_listing_gives_its_handles_and_threads_back_whenever_it_is_left(tmp_path, monkeypatch, taken):
     monkeypatch.setattr(store, "_MOST_THREADS", 3)
     for part in range(50):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from contextlib import aclosing
 
 import pytest
@@ -11,6 +12,7 @@ from aiohttp import web
 from tests.servers import s3_stub
 
 from lakesweep.model.errors import FailureKind
+from lakesweep.model.files import Went
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import DeleteStatus
 from lakesweep.storage.adaptive_limiter import delete_gate
@@ -316,6 +318,36 @@ async def test_a_result_is_known_however_it_is_spelled(stub, deleter, head):
     stub.fault = spelled
     assert by_fate(await deleter.delete(paths(stub)[:5]))[DeleteStatus.DELETED] == 5
     assert len(stub.requests) == 1
+
+
+def marked(version):
+    """A fault: the bucket puts a delete marker of that version in the place of every key."""
+
+    async def answer(request):
+        if request.operation != "delete_page":
+            return None
+        assert b"<Quiet>true</Quiet>" not in request.body, "a quiet answer names no marker"
+        keys = re.findall(rb"<Key>(.*?)</Key>", request.body)
+        named = "".join(
+            f"<Deleted><Key>{key.decode()}</Key><DeleteMarker>true</DeleteMarker>"
+            f"<DeleteMarkerVersionId>{version}</DeleteMarkerVersionId></Deleted>"
+            for key in keys
+        )
+        return s3_stub.xml(f"<DeleteResult>{named}</DeleteResult>")
+
+    return answer
+
+
+async def test_every_page_of_a_bucket_with_versions_names_its_markers(stub, deleter):
+    stub.fault = marked("v1")
+    answers = await deleter.delete(paths(stub))
+    assert {(one.fate, one.went, one.delete_marker) for one in answers} == {(DeleteStatus.DELETED, Went.VERSIONS, "v1")}
+
+
+async def test_a_marker_without_a_version_of_its_own_is_not_recorded(stub, deleter):
+    stub.fault = marked("null")  # whatever is written there later is called null too: removing it could take that
+    answers = await deleter.delete(paths(stub))
+    assert {(one.went, one.delete_marker) for one in answers} == {(Went.VERSIONS, None)}
 
 
 async def test_a_store_that_is_silent_when_asked_to_be_quiet_is_asked_aloud(stub, deleter):

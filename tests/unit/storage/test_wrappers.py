@@ -9,36 +9,40 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.model.errors import NotFound, StorageError, Unavailable
+from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.formats.registry import IMMUTABLE_LISTS
+from lakesweep.model.errors import NotFound, OutsideRoot, StorageError, TooLarge, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleter
+from lakesweep.ports.mover import Marker, Move
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.retry import Backoff
 from lakesweep.storage import memory, registry
 from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
-from lakesweep.storage.registry import open_deleter, open_storage, open_writer
+from lakesweep.storage.registry import open_deleter, open_storage
 from lakesweep.storage.s3.deleter import S3Deleter
 from lakesweep.storage.s3.store import S3Storage, S3Writer
-from lakesweep.storage.spec import StorageSpec
-from lakesweep.storage.wrappers.deadline import DeadlineStorage
-from lakesweep.storage.wrappers.limit import LimitedStorage
-from lakesweep.storage.wrappers.meter import MeteredDeleter, MeteredStorage, MeteredWriter, Stats
+from lakesweep.storage.spec import Confine, StorageSpec
+from lakesweep.storage.wrappers import read_cache
+from lakesweep.storage.wrappers.read_cache import CachedReads, ReadCache
 from lakesweep.storage.wrappers.retry import RetryingStorage, RetryingWriter
+from lakesweep.storage.wrappers.steps import DeadlineStorage, LimitedStorage
+from lakesweep.telemetry.requests import RequestCount, counting
 
 SIDES = {
     Storage: [
-        *(RetryingStorage, LimitedStorage, DeadlineStorage, MeteredStorage, registry._RoutedStorage),
+        *(RetryingStorage, LimitedStorage, DeadlineStorage, CachedReads, registry._RoutedStorage),
         *(LocalStorage, MemoryStorage, S3Storage),
     ],
-    Deleter: [MeteredDeleter, registry._RoutedDeleter, LocalDeleter, MemoryDeleter, S3Deleter],
-    Writer: [RetryingWriter, MeteredWriter, registry._RoutedWriter, LocalWriter, MemoryWriter, S3Writer],
+    Deleter: [registry._RoutedDeleter, LocalDeleter, MemoryDeleter, S3Deleter],
+    Writer: [RetryingWriter, registry._RoutedWriter, LocalWriter, MemoryWriter, S3Writer],
 }
 
 
 def methods(kind: type) -> set[str]:
-    return {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}
+    return {name for name in dir(kind) if callable(getattr(kind, name)) and not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("port", "kind"), [(port, kind) for port, kinds in SIDES.items() for kind in kinds])
@@ -202,19 +206,18 @@ async def test_a_call_that_hangs_ends_in_time_and_is_not_tried_again(place, oper
     assert not isinstance(raised.value, Unavailable)
 
 
-async def test_everything_is_counted(bucket, place):
-    stats = Stats()
-    spec = StorageSpec()
-    storage, deleter, writer = open_storage(spec, stats), open_deleter(spec, stats), open_writer(spec, stats)
-    await writer.put(Location("memory", bucket.name, "t/b"), b"12345", create_only=True)
-    assert [batch.num_rows async for batch in storage.list(Location("memory", bucket.name, "t"))] == [2]
-    await storage.read(place)
-    await deleter.delete([place.raw, place.raw])
-    bucket.faults = lambda _, address: (_ for _ in ()).throw(StorageError(address, "no"))
+async def test_every_answer_to_a_delete_or_a_move_is_a_sign_of_life(bucket, place, monkeypatch):
+    signs = []
+    monkeypatch.setattr(registry.activity, "touch", lambda: signs.append(1))
+    deleter, mover = open_deleter(StorageSpec()), registry.open_mover(StorageSpec())
+    move = Move(source=place.raw, target=f"memory://{bucket.name}/trash/a")
+    assert [one.fate for one in await mover.to_trash([move])] == ["deleted"]
+    await mover.back([move])
+    await mover.uncover([Marker(path=place.raw, version="1")])
     await deleter.delete([place.raw])
-    assert (stats.objects_listed, stats.bytes_read, stats.bytes_written) == (2, 4, 5)
-    assert (stats.objects_deleted, stats.deletes_failed) == (1, 1)
-    assert stats.calls == {"put": 1, "list": 1, "read": 1, "delete": 2}
+    assert len(signs) == 4
+    await deleter.delete([place.raw, "file:///none/such"])
+    assert len(signs) == 6  # one for each store
 
 
 async def test_the_earliest_clock_of_the_stores_in_use_counts(bucket, place, tmp_path):
@@ -236,3 +239,51 @@ async def test_a_batch_over_several_stores_is_answered_in_the_order_asked(bucket
     assert [(one.path, one.fate) for one in await deleter.delete(asked)] == list(
         zip(asked, ["deleted", "deleted", "already_gone"], strict=True)
     )
+
+
+MARK = b"0123456789abcdef"
+WHOLE = b"Obj\x01header" + MARK + b"rows" + MARK
+ONE = "4afb978d-a557-4078-ac61-c99aa6d9ca7e"
+
+
+def cached_in(cache):
+    return ReadCache(immutable_names=IMMUTABLE_LISTS, open=lambda: cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "times"),
+    [
+        (f"snap-7-1-{ONE}.avro", WHOLE, 1),
+        (f"manifest-list-{ONE}-2", WHOLE, 1),
+        (f"index-manifest-{ONE}-0", WHOLE, 1),
+        (f"snap-7-1-{ONE}.avro", WHOLE[:-3], 2),  # cut short: the next reader may have more luck
+        (f"snap-7-1-{ONE}.avro", WHOLE + bytes(read_cache.MOST_BYTES) + MARK, 2),
+        (f"{ONE}-m0.avro", WHOLE, 2),  # engines have a cache of their own for manifests
+        (f"00001-{ONE}.metadata.json", WHOLE, 2),
+        ("snap-7-1-a.avro", WHOLE, 2),  # a name that may be given again
+        ("manifest-list-0", WHOLE, 2),
+    ],
+)
+async def test_only_a_whole_list_that_never_changes_is_fetched_once(bucket, tmp_path, name, data, times):
+    bucket.objects[name] = memory.Held(data=data, modified_at=datetime.now(UTC))
+    place, sent = Location("memory", bucket.name, name), RequestCount()
+    with counting(sent):
+        for _ in range(2):  # each with a cache of its own on the same disk, as two processes have
+            cache = DigestCache(tmp_path / "cache", limit_bytes=2**30, key=b"k")
+            storage = open_storage(StorageSpec(), cached_in(cache))
+            assert await storage.read(place) == data
+    assert (sent.so_far.get, sent.not_again.get) == (times, 2 - times)
+    another = DigestCache(tmp_path / "cache", limit_bytes=2**30, key=b"another installation's")
+    assert another.load_object(place.raw) is None
+
+
+async def test_what_may_not_be_read_is_not_cached_either(bucket, tmp_path):
+    name = f"snap-7-1-{ONE}.avro"
+    bucket.objects[name] = memory.Held(data=WHOLE, modified_at=datetime.now(UTC))
+    place, cache = Location("memory", bucket.name, name), DigestCache(tmp_path, limit_bytes=2**30, key=b"k")
+    cache.store_object(place.raw, WHOLE)
+    confined = StorageSpec(confine=Confine(places=(Location("memory", bucket.name, "elsewhere"),)))
+    with pytest.raises(OutsideRoot):
+        await open_storage(confined, cached_in(cache)).read(place)
+    with pytest.raises(TooLarge):
+        await open_storage(StorageSpec(max_bytes=3), cached_in(cache)).read(place)

@@ -126,6 +126,17 @@ def test_the_console_is_plain_without_a_terminal(capsys):
     assert "\x1b" not in written
 
 
+def test_what_a_person_ran_is_readable_without_a_terminal_too(capsys):
+    logs.configure(LoggingSettings(), for_person=True)
+    structlog.get_logger("lakesweep").info("run_finished", outcome="done")
+    line = capsys.readouterr().err
+    assert "run_finished" in line
+    assert not line.startswith("{")
+    logs.configure(LoggingSettings(format="json"), for_person=True)
+    structlog.get_logger("lakesweep").info("run_finished", outcome="done")
+    assert json.loads(capsys.readouterr().err)["outcome"] == "done"
+
+
 def test_configuring_again_does_not_double_the_lines(lines):
     logs.configure(LoggingSettings())
     logs.configure(LoggingSettings())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakesweep.model.errors import FailureKind
-from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Verdict
+from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Verdict, Went
 from lakesweep.model.run import CleanupRun, Outcome, Refusal
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.telemetry.metrics import Metrics
@@ -69,6 +69,15 @@ def test_a_real_run_counts_what_it_deleted():
     assert value(metrics, "last_cleanup_timestamp_seconds") == (START + timedelta(seconds=7)).timestamp()
     assert value(metrics, "cleanup_duration_seconds_sum") == 7
     assert value(metrics, "dry_run_files_total") is None
+
+
+def test_bytes_that_are_still_stored_are_not_counted_as_freed():
+    metrics = Metrics()
+    retained = {Went.TRASH: Tally(files=1, bytes=30), Went.VERSIONS: Tally(files=1, bytes=50)}
+    metrics.count_run(finished(deletion=DeletionReport(deleted=Tally(files=3, bytes=90), retained=retained)))
+    assert value(metrics, "bytes_freed_total") == 10
+    assert value(metrics, "bytes_retained_total", where="trash") == 30
+    assert value(metrics, "bytes_retained_total", where="versions") == 50
 
 
 def test_a_dry_run_has_series_of_its_own():
@@ -153,6 +162,7 @@ def _tenant_only() -> Metrics:
         "orphans_identified_total",
         "files_deleted_total",
         "bytes_freed_total",
+        "bytes_retained_total",
         "deletion_failures_total",
         "last_cleanup_timestamp_seconds",
         "cleanup_duration_seconds",

@@ -23,7 +23,7 @@ def demo(
 ) -> None:
     """Plan and clean a small real lake, and read it again.
 
-    Shows what would go and why, cleans it, and shows that every reader still sees the same rows.
+    Shows what would be deleted and why, cleans it, and shows that every reader still sees the same rows.
 
     Needs nothing: the lake, its catalogs and the state are made in a temporary directory and removed at the end.
     Where there is Java, one table is planned on Spark.
@@ -33,7 +33,7 @@ def demo(
 
     startup.finish()
     if keep is not None and keep.exists():
-        screen.complain(f"--keep {keep}: there is something already; name a new directory")
+        screen.complain(f"--keep {keep}: it already exists; name a new directory")
         raise typer.Exit(exit_codes.ExitCode.USAGE)
     if build_only and keep is None:
         screen.complain("--build-only needs --keep DIR: without it the lake would be removed at once")

@@ -59,12 +59,10 @@ _CHECKPOINT = pa.schema(
 
 
 def dataset(tenant: Path) -> dict[str, Any]:
-    """The settings of the dataset that has the table."""
     return {"id": "raw", "format": "delta", "location": f"file://{tenant}/delta"}
 
 
 def build(tenant: Path) -> DemoTable:
-    """Write the table."""
     place = tenant / "delta/clicks"
     writer = _TableWriter(place)
     for number in range(5):

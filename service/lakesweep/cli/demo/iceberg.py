@@ -31,7 +31,6 @@ _DAY = "2026-01-01"
 
 
 def tenants(root: Path) -> list[dict[str, Any]]:
-    """The settings of the tenants that have these tables."""
     return [
         {
             "id": tenant,
@@ -50,7 +49,6 @@ def tenants(root: Path) -> list[dict[str, Any]]:
 
 
 def build(root: Path) -> Iterator[DemoTable]:
-    """Write the tables."""
     acme, globex = _new_catalog(root, "acme"), _new_catalog(root, "globex")
     yield _customers(root, acme)
     yield _orders(root, acme)

@@ -13,6 +13,7 @@ from typing import Any
 
 from lakesweep.cli.demo import delta, iceberg, paimon
 from lakesweep.cli.demo.tables import DemoTable, Rows
+from lakesweep.model.trash import TRASH_NAME
 
 SPARK_ABOVE_FILES = 75
 """Far below the default, so that one of these small tables counts as large."""
@@ -53,8 +54,9 @@ class DemoLake:
         return found
 
     def size(self) -> tuple[int, int]:
-        """Files and bytes in the lake, catalogs not counted."""
-        sizes = [path.stat().st_size for path in self.root.rglob("*") if path.is_file() and path.suffix != ".db"]
+        """Files and bytes in the lake, catalogs and the trash not counted."""
+        found = [path for path in self.root.rglob("*") if path.is_file() and path.suffix != ".db"]
+        sizes = [path.stat().st_size for path in found if TRASH_NAME not in path.parts]
         return len(sizes), sum(sizes)
 
 

@@ -30,7 +30,7 @@ from lakesweep.formats.paimon.merge import Entry, MergeRules
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.schema import parse_schema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
-from lakesweep.formats.unpublished_files import LeaveAll
+from lakesweep.formats.spec import LeaveAll
 from lakesweep.model.location import Location
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
@@ -59,12 +59,10 @@ _SCHEMA = {
 
 
 def dataset(tenant: Path) -> dict[str, Any]:
-    """The settings of the dataset that has the table."""
     return {"id": "web", "format": "paimon", "warehouse": f"file://{tenant}/paimon", "database": "web"}
 
 
 async def build(tenant: Path) -> DemoTable:
-    """Write the table."""
     place = tenant / "paimon/web.db/visits"
     writer = _TableWriter(place, tables.days_ago(15))
     long_ago, first, second, third = (f"{tables.days_ago(days):%Y-%m-%d}" for days in (90, 14, 13, 3))
@@ -133,7 +131,6 @@ class _Then(LocalStorage):
     moment: datetime
 
     async def now(self) -> datetime:
-        """The moment that is being told of."""
         return self.moment
 
 
@@ -158,7 +155,6 @@ class _TableWriter:
         self._latest: PaimonSnapshot | None = None
 
     async def append(self, days: float, day: str, rows: pa.Table) -> PaimonSnapshot:
-        """One new file."""
         return await self._commit("APPEND", [self._data_file(day, rows, tables.days_ago(days))], days)
 
     async def replace(self, days: float, day: str, rows: pa.Table, kind: str) -> PaimonSnapshot:

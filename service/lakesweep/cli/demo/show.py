@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakesweep.cli import render, screen
 from lakesweep.cli.demo.tables import HEAD, DemoTable, Rows
-from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.run import CleanupRun, Outcome, Restored
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ _STEPS = {
     "mark": "then the table's head is read",
     "read": "manifests and checkpoints are decoded",
     "judge": "both are joined: a verdict for each file",
-    "look again": "what seems missing is looked for once more",
+    "look again": "what seems missing is checked once more",
     "write": "the plan is counted and written",
 }
 _PART_OF = {"plan": "read", "count": "write", "look_again": "look again"}
@@ -27,7 +27,6 @@ _START = "start"
 
 
 def title(console: Console, text: str, subtitle: str) -> None:
-    """The head of a section."""
     console.print()
     console.print(screen.text(f"=== {text}", "bold"))
     console.print(screen.text(subtitle, "dim"))
@@ -35,12 +34,10 @@ def title(console: Console, text: str, subtitle: str) -> None:
 
 
 def command(console: Console, text: str) -> None:
-    """What a person would type."""
     console.print(screen.text(f"$ {text}", "bold green"))
 
 
 def lake(console: Console, built: DemoLake) -> None:
-    """The tables there are."""
     shown = screen.table(console, "table", "format", "what happened to it")
     for table in built.tables:
         shown.add_row(table.label, table.format, table.about)
@@ -104,11 +101,25 @@ def cleaned(console: Console, done: list[CleanupRun]) -> None:
             render.show_trouble(console, run)
 
 
+def taken_back(console: Console, built: DemoLake, label: str, result: Restored, before: Rows) -> bool:
+    """True when every file is back and readers see what they saw before the run."""
+    command(console, f"lakesweep restore {result.of[:8]}")
+    files = screen.counted(result.restored.files, "file")
+    console.print(screen.text(f"{files} restored ({screen.size(result.restored.bytes)}); the table is paused"))
+    missing = [path for path in built.planted[label] if not path.exists()]
+    same = built.rows()[label] == before
+    if missing or not same or result.not_restorable:
+        console.print(screen.text(f"Something is wrong: {label} is not what it was before its run", "bold red"))
+        return False
+    console.print(screen.text("Every file is back, and every version reads as before. Then it is cleaned again."))
+    return True
+
+
 def afterwards(
     console: Console, built: DemoLake, before: dict[str, Rows], size: tuple[int, int], done: list[CleanupRun]
 ) -> bool:
     """Before and after. True when every reader sees the rows that it must see and every planted orphan is gone."""
-    title(console, "6. Afterwards", f"{_size(*size)}  ->  {_size(*built.size())}")
+    title(console, "7. Afterwards", f"{_size(*size)}  ->  {_size(*built.size())}")
     after = built.rows()
     shown = screen.table(console, "table", "rows that readers see")
     lost = []

@@ -44,12 +44,10 @@ class DemoTable:
 
 
 def days_ago(days: float) -> datetime:
-    """A moment in the past."""
     return datetime.now(UTC) - timedelta(days=days)
 
 
 def rows(first: int, count: int, day: str) -> pa.Table:
-    """Some rows of one day."""
     ids = list(range(first, first + count))
     return pa.table({"id": ids, "day": [day] * count, "what": [f"item {number}" for number in ids]})
 
@@ -76,5 +74,4 @@ def plant_young(*paths: Path) -> tuple[Path, ...]:
 
 
 def set_time(path: Path, moment: datetime) -> None:
-    """Make a file as old as that."""
     os.utime(path, (moment.timestamp(), moment.timestamp()))

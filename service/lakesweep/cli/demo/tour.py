@@ -1,4 +1,4 @@
-"""The demo's way through the product: build a lake, plan it, explain, clean it, and read every table again.
+"""The demo's way through the product: build a lake, plan it, explain, clean it, take a run back, and read it again.
 
 It does what a person would do with the commands, and fails when a reader has lost a row.
 """
@@ -17,12 +17,13 @@ from typing import Any
 from rich.console import Console
 
 from lakesweep.cli import exit_codes, lists, render, screen
-from lakesweep.cli.demo import lake, show
+from lakesweep.cli.demo import decisions, lake, show
 from lakesweep.cli.demo.lake import DemoLake
-from lakesweep.daemon.app import App
-from lakesweep.engines.spark import startup
-from lakesweep.model.errors import EngineFailed
-from lakesweep.model.run import CleanupRun
+from lakesweep.cli.demo.tables import Rows
+from lakesweep.daemon.app import App, new_run_id
+from lakesweep.daemon.audit_factory import this_user
+from lakesweep.engines import registry
+from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.settings.schema import LoggingSettings, Settings
 from lakesweep.telemetry import logs
 
@@ -30,6 +31,8 @@ _SHOWN_IN_FULL = ("acme/shop/orders", "initech/web/visits", "initech/raw/clicks"
 """One table of each format; what the others would show is much the same."""
 _FILES_SHOWN = 2
 _LARGEST = "initech/raw/clicks"
+_UNDONE = "initech/raw/clicks"
+"""Its files go to the trash, and its run is taken back."""
 _SPARK = {
     "master": "local[2]",
     # A JVM that lives for seconds should not spend them on compiling itself well.
@@ -38,8 +41,11 @@ _SPARK = {
 
 
 def build(directory: Path) -> exit_codes.ExitCode:
-    """The lake alone, with all that there is to clean in it."""
-    _build(screen.output(), directory)
+    """The lake alone, with all that there is to clean in it, a ghost, and weeks of runs to look back on."""
+    built = _build(screen.output(), directory)
+    decisions.leave_a_ghost(directory / "lake")
+    (directory / "state").mkdir(parents=True, exist_ok=True)
+    asyncio.run(decisions.make_up_weeks(directory / "state", built.tables))
     return exit_codes.ExitCode.DONE
 
 
@@ -68,7 +74,7 @@ class _Tour:
         self._console = console
         self._lake = built
         self._directory = directory
-        self._no_spark = _why_no_spark()
+        self._no_spark = registry.why_no_java()
 
     async def go(self) -> bool:
         """True when every check holds."""
@@ -78,11 +84,13 @@ class _Tour:
             engines_agree = await self._compare_engines(planned[_LARGEST])
             await self._explain(app)
             done = await self._clean(app)
-        return show.afterwards(self._console, self._lake, before, size_before, done) and engines_agree
+        taken_back = await self._take_back(done, before[_UNDONE])
+        sound = show.afterwards(self._console, self._lake, before, size_before, done)
+        return sound and engines_agree and taken_back
 
     async def _plan(self, app: App) -> dict[str, CleanupRun]:
         """Plan every table; those that are shown in full come last."""
-        show.title(self._console, "2. lakesweep plan", "What would go, what stays and why. Nothing is changed.")
+        show.title(self._console, "2. lakesweep plan", "What would be deleted, what stays and why. Nothing is changed.")
         works = {work.ref.label: work for work in await app.resolve(None)}
         runs = {}
         for label in (*(label for label in works if label not in _SHOWN_IN_FULL), *_SHOWN_IN_FULL):
@@ -118,8 +126,24 @@ class _Tour:
         show.cleaned(self._console, done)
         return done
 
+    async def _take_back(self, done: list[CleanupRun], before: Rows) -> bool:
+        """The run of one table is undone, every state of it is read again, and it is cleaned once more."""
+        console, (run,) = self._console, [run for run in done if run.table.label == _UNDONE]
+        show.title(console, "6. lakesweep restore RUN", f'{_UNDONE} has deletion = "trash": take its run back.')
+        async with App.open(self._settings("inprocess")) as app:
+            undone = await app.restoring(run.id, (), this_user()).execute(new_run_id())
+            sound = show.taken_back(console, self._lake, _UNDONE, undone.result, before)
+            await app.state.clear_hold(_UNDONE)
+            (work,) = await app.resolve(_UNDONE)
+            again = await app.run(work, execute=True)
+        return sound and again.outcome is Outcome.DONE
+
     def _settings(self, engine: str) -> Settings:
         described: dict[str, Any] = self._lake.settings
+        tenant, dataset, _ = _UNDONE.split("/")
+        for one in (one for owner in described["tenants"] if owner["id"] == tenant for one in owner["datasets"]):
+            if one["id"] == dataset:
+                one["orphan_cleanup"] = {**one.get("orphan_cleanup", {}), "deletion": "trash"}
         return Settings.model_validate(
             {
                 **described,
@@ -127,14 +151,6 @@ class _Tour:
                 "service": {"data_dir": self._directory / "state"},
             }
         )
-
-
-def _why_no_spark() -> str | None:
-    try:
-        startup.check_java()
-    except EngineFailed as exc:
-        return str(exc)
-    return None
 
 
 @contextmanager

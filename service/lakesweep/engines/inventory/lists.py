@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One file of rows, and what is recorded of its bytes."""
+    """One data file, with its recorded length and checksum."""
 
     location: Location
     size_bytes: int | None = None
@@ -51,13 +51,13 @@ class FileList:
     """An inventory without its rows. Picklable."""
 
     address: str
-    """The manifest, the file or the folder, for people."""
+    """The manifest, the file or the folder, for messages."""
     created_at: datetime
-    """When its making began: of what was written later it knows nothing."""
+    """When its creation began: it does not know objects written later."""
     kind: Kind
     files: tuple[DataFile, ...]
     bucket: str | None = None
-    """S3 Inventory: the bucket that its keys are of."""
+    """S3 Inventory: the bucket that its keys belong to."""
     columns: tuple[str, ...] = ()
     """S3 Inventory: in the order of a CSV file."""
 
@@ -72,7 +72,7 @@ async def find(storage: Storage, inventory: Inventory, roots: Sequence[Location]
 
 
 def places(address: Location) -> tuple[Location, ...]:
-    """Where an inventory that is named so may keep its files: S3 puts them beside the dated directory of a manifest."""
+    """Where the inventory at this address may keep its files: S3 puts them beside the dated directory of a manifest."""
     directory = address if address.name != _MANIFEST else _above(address)
     is_dated = bool(_DATED.match(directory.path.rstrip("/").rpartition("/")[2]))
     return (address, _above(directory)) if is_dated or address.name == _MANIFEST else (address,)
@@ -87,7 +87,7 @@ def _check_age(found: FileList, inventory: Inventory) -> None:
     if found.created_at < inventory.not_before:
         raise Refused(
             "inventory_too_old",
-            f"{made}, longer ago than the grace period: have it made more often or set a longer grace_period_hours",
+            f"{made}, longer ago than the grace period: create it more often or set a longer grace_period_hours",
         )
     if found.created_at > inventory.not_after:
         raise Refused("inventory_too_new", f"{made}, which is in the future: its age cannot be determined")
@@ -126,12 +126,12 @@ async def _in_folder(storage: Storage, folder: Location) -> FileList:
 
 
 def _hidden(path: str, folder: Location) -> bool:
-    """Spark and others keep names with a leading `_` or `.` for themselves."""
+    """Spark and others reserve names with a leading `_` or `.`."""
     return any(segment[:1] in ("_", ".") for segment in path[len(folder.as_directory().raw) :].split("/"))
 
 
 def _plain(address: Location, files: tuple[DataFile, ...], oldest: datetime | None) -> FileList:
-    """Nothing says when the list was made but the time of its oldest file."""
+    """The time of its oldest file is the only sign of when the list was made."""
     if oldest is None:
         raise Unreadable(address.raw, "storage does not report when it was written, so its age is unknown")
     return FileList(address=address.raw, created_at=oldest, kind=Kind.PLAIN_PARQUET, files=files)
@@ -147,7 +147,7 @@ def _newest(folder: Location, found: set[str]) -> Location:
     kinds = sorted({manifest.raw.rsplit("/", 2)[0] for manifest in dated})
     if len(kinds) > 1:
         raise Refused(
-            "inventory_ambiguous", f"several inventories are below {folder}, name one of them: {', '.join(kinds)}"
+            "inventory_ambiguous", f"there are several inventories below {folder}, name one of them: {', '.join(kinds)}"
         )
     return max(dated, key=lambda manifest: manifest.path)
 
@@ -172,9 +172,9 @@ async def _check_manifest(storage: Storage, manifest: Location, data: bytes) -> 
     try:
         recorded = await storage.read(Location.parse(_checksum_of(manifest.raw)))
     except NotFound:
-        return  # a manifest that is named by itself may have been copied without it
+        return  # a manifest that is given by its own address may have been copied without its checksum
     if recorded.decode("ascii", "replace").strip().lower() != md5(data):
-        raise Unreadable(manifest.raw, f"it does not have the checksum that {_CHECKSUM} gives")
+        raise Unreadable(manifest.raw, f"it does not match the checksum in {_CHECKSUM}")
 
 
 def _parsed(manifest: Location, document: dict[str, Any]) -> FileList:
@@ -213,10 +213,10 @@ def _key(manifest: Location, key: str) -> str:
 
 
 def without_files(found: FileList) -> FileList:
-    """What every data file must know of the whole."""
+    """The list without its files: what reading each data file needs."""
     return replace(found, files=())
 
 
 def md5(data: bytes) -> str:
-    """As S3 Inventory records it. It guards against damage, not against forgery."""
+    """The checksum that S3 Inventory records. It protects against damage, not against forgery."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()

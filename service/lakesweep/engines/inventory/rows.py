@@ -1,8 +1,8 @@
 """One data file of an inventory: bytes to rows of a listing. Pure; it runs in threads and in Spark workers.
 
 Everything that a listing would not show is left out: what is outside the roots, directory markers, old versions and
-delete markers, and what is newer than the inventory itself. Whatever cannot be read for certain raises Unreadable
-with the file's address: a list with a hole must not look complete.
+delete markers, and what is newer than the inventory itself. Anything that cannot be read for certain raises Unreadable
+with the file's address: an incomplete list must not look complete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMES = {
     Kind.S3_PARQUET: ("key", "size", "last_modified_date", "e_tag", "is_latest", "is_delete_marker"),
     Kind.PLAIN_PARQUET: ("path", "size", "last_modified", "etag", "is_latest", "is_delete_marker"),
 }
-"""Columns by what they say: address, size and time, which must be there; etag and the two of versions, which may."""
+"""Columns by meaning. Address, size and time are required; etag and the two version columns are optional."""
 _REQUIRED = 3
 
 
@@ -58,7 +58,7 @@ def _check_bytes(file: DataFile, data: bytes) -> None:
 
 
 def _raw(source: FileList, file: DataFile, data: bytes) -> Iterator[pa.RecordBatch]:
-    """Batches with the columns that count, under the names of their kind."""
+    """Batches with only the columns that matter, renamed to those of a listing."""
     if source.kind is Kind.S3_CSV:
         yield from _csv(data, source.columns, _wanted(source.kind, source.columns, file))
         return
@@ -75,7 +75,7 @@ def _wanted(kind: Kind, present: Sequence[str], file: DataFile) -> list[str]:
 
 
 def _csv(data: bytes, columns: Sequence[str], wanted: list[str]) -> Iterator[pa.RecordBatch]:
-    # Unpacked by Python's own reader: it notices a stream that ends early.
+    # Decompressed by Python's own reader: it notices a truncated stream.
     with gzip.open(io.BytesIO(data)) as plain:
         if not plain.peek(1):
             return
@@ -89,7 +89,7 @@ def _csv(data: bytes, columns: Sequence[str], wanted: list[str]) -> Iterator[pa.
 
 
 def _listed(source: FileList, batch: pa.RecordBatch, roots: Sequence[Location]) -> pa.RecordBatch:
-    """As a listing of the roots would show it, as far as the inventory knows."""
+    """The rows that a listing of the roots would show, as far as the inventory knows."""
     address, size, modified, etag, latest, marker = _NAMES[source.kind]
     batch = _where(batch, latest, wanted=True)
     batch = _where(batch, marker, wanted=False)
@@ -105,7 +105,7 @@ def _listed(source: FileList, batch: pa.RecordBatch, roots: Sequence[Location]) 
 
 
 def _where(batch: pa.RecordBatch, name: str, *, wanted: bool) -> pa.RecordBatch:
-    """Rows of which a flag, if there is one, does not say the contrary."""
+    """Rows whose flag, if the column exists, does not exclude them."""
     if name not in batch.schema.names:
         return batch
     flag = batch.column(name).cast(pa.bool_())
@@ -123,11 +123,11 @@ def _paths(source: FileList, texts: pa.Array) -> pa.Array:
     texts = texts.cast(pa.string())
     if source.kind is Kind.PLAIN_PARQUET:
         paths = addresses.canonical(texts)
-        local = pc.starts_with(paths, "file:")  # where a run of slashes is one slash
+        local = pc.starts_with(paths, "file:")  # in whose addresses a run of slashes is one slash
         return (
             pc.if_else(local, addresses.match_keys(paths, MatchBy.ADDRESS), paths) if pc.any(local).as_py() else paths
         )
-    # A key that were decoded wrongly would name no object, or another one, whose size and time are compared before
+    # A key that was decoded wrongly would name no object, or another one, whose size and time are compared before
     # anything is deleted.
     keys = decoded_keys(texts) if source.kind is Kind.S3_CSV else texts
     return pc.binary_join_element_wise(pa.scalar(f"s3://{source.bucket}/"), keys, pa.scalar(""))

@@ -1,6 +1,6 @@
 """The engine for tables that outgrow one process: listing, decoding and joining run on Spark.
 
-`session` owns the one Spark session of this process, `pipeline` the DataFrames, `executor` what runs in a Spark
-worker, `faults` how errors come back, `engine` the order of it all. Workers only read storage; their results and
-the plan's intermediate files go to a scratch directory that driver and executors share.
+`session` owns the one Spark session of this process, `pipeline` the DataFrames, `executor` the code that runs in a
+Spark worker, `errors` how errors come back, `engine` the order of the steps. Workers only read the table's storage;
+their results and the plan's intermediate rows go to a scratch place that all of them share (`scratch`, `relations`).
 """

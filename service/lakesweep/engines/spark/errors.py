@@ -1,7 +1,7 @@
-"""Errors between Spark's workers and this process. Pure text work; nothing is ever guessed to be harmless.
+"""Errors between Spark's workers and this process. Pure text processing. No error is assumed to be harmless.
 
-A worker raises its error as a WorkerFault, whose text carries the error through Spark's stack traces whole. Here
-it becomes the same error again; everything else Spark says becomes EngineFailed with one sentence.
+A worker raises its error as a WorkerFault, whose text carries the complete error through Spark's stack traces. Here it
+becomes the same error again. Every other error of Spark becomes EngineFailed with one sentence.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ _CARRIED = re.compile(r"\[lakesweep-fault:([A-Za-z0-9+/=]+)\]")
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _TOO_OLD = re.compile(r"\[?(?:UNSUPPORTED_PACKAGE_VERSION|PACKAGE_NOT_INSTALLED)\]? ([^\n]+)")
 _PYTHONS = re.compile(r"\[?PYTHON_VERSION_MISMATCH\]? ?([^\n]+)")
+_CAUSE = "Caused by: "
+_NOISE = ("An error occurred while calling", "at ", ":", "Suppressed: ")
 _LONGEST = 400
 
 
 class WorkerFault(Exception):
-    """An error on its way from a worker. Its text is for people, with the error itself at the end."""
+    """An error on its way from a worker. Its text is readable and ends with the serialised error."""
 
 
 def carried(error: LakesweepError) -> WorkerFault:
-    """The error as a worker raises it."""
+    """The error in the form that a worker raises."""
     kind = type(error).__name__
     if isinstance(error, Unreadable | StorageError) and kind in _ADDRESSED:
         words = [error.address, error.why]
@@ -48,7 +50,7 @@ def carried(error: LakesweepError) -> WorkerFault:
 
 
 def understood(text: str) -> LakesweepError:
-    """What a Spark error means to us, from all its text."""
+    """The error of ours that a Spark error stands for, by its full text."""
     found = _CARRIED.search(text)
     if found:
         kind, *words = json.loads(base64.b64decode(found.group(1)))
@@ -64,8 +66,9 @@ def understood(text: str) -> LakesweepError:
 
 
 def _first_words(text: str) -> str:
-    """The first line that says something."""
+    """The innermost cause of a Java error, or else the first line with useful text."""
     lines = [line.strip() for line in text.splitlines()]
-    telling = [line for line in lines if line and not line.startswith(("An error occurred while calling", "at ", ":"))]
-    words = telling[0] if telling else text.strip()
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    telling = [line for line in lines if line and not line.startswith(_NOISE)]
+    words = next(iter([*causes[-1:], *telling]), text.strip())
     return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"

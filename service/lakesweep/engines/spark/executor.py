@@ -1,7 +1,8 @@
-"""What runs in a Spark worker: our own storage and decoding code. It reads; it never deletes, writes or decides.
+"""The code that runs in a Spark worker: our own storage and decoding code. It reads the table's storage; it never
+deletes, writes there or decides.
 
-A worker opens storage for one task and closes it again. Credentials come from the AWS chain where it runs. Errors
-leave as faults.WorkerFault, so that the driver knows them again.
+A worker opens storage for one task and closes it again. Credentials come from the AWS chain of its machine. Errors
+leave as errors.WorkerFault, so that the driver can restore them.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ import asyncio
 import json
 import queue
 import threading
+import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 
 import lakesweep
 from lakesweep.cleanup import addresses, classify
-from lakesweep.cleanup.addresses import PLACED_SCHEMA
-from lakesweep.engines import common
+from lakesweep.engines import common, fingerprints
 from lakesweep.engines.listing import Shard
+from lakesweep.engines.manifest_fingerprints import Digests
 from lakesweep.engines.sources import SourceReader
+from lakesweep.engines.spark import worker_rows
 from lakesweep.engines.spark.errors import carried
+from lakesweep.engines.spark.worker_rows import packed, unpacked
 from lakesweep.model.errors import EngineFailed, LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -36,32 +40,33 @@ from lakesweep.ports.table import Layout, MatchBy
 
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
-"""What `mapInArrow` takes. Each row that comes in is the number of a piece of work."""
+"""A function for `mapInArrow`. Each input row is the number of a piece of work."""
 OpenStorage = Callable[[], Storage]
 Decoder = Callable[[FormatName], Decode]
 
-SKIPPED = "skipped"
-"""The role of a row that stands for a source of the expired side that could not be read."""
+PACKED = "packed"
+"""The single column of rows that are packed as bytes."""
 
 _BATCHES_AHEAD = 4
 _CONCURRENCY = 16
 _DECODERS = 2
+_CHUNK_ROWS = 65_536
 
 
 def listing(open_storage: OpenStorage, shards: Sequence[Shard], match_by: MatchBy, *, keys_only: bool) -> Work:
     """Everything in shard number n: rows of what is stored, or the match keys alone."""
-    expected = lakesweep.__version__
+    expected, identity = lakesweep.__version__, fingerprints.shared().identity
 
     async def list_shard(number: int) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with aclosing(open_storage()) as storage, aclosing(shards[number].rows(storage)) as pages:
-            async for page in pages:
+        async with aclosing(open_storage()) as storage, aclosing(_larger(shards[number].rows(storage))) as chunks:
+            async for chunk in chunks:
                 if keys_only:
-                    yield pa.record_batch({"match_key": addresses.match_keys(page.column("path"), match_by)})
+                    yield pa.record_batch({"match_key": addresses.match_keys(chunk.column("path"), match_by)})
                 else:
-                    yield for_spark(addresses.inventory(page, match_by))
+                    yield worker_rows.listed(addresses.inventory(chunk, match_by))
 
     def work(numbers: Batches) -> Batches:
-        check_version(expected)
+        check_version(expected, identity)
         for number in numbers_in(numbers):
             yield from streamed(partial(list_shard, number))
 
@@ -69,7 +74,7 @@ def listing(open_storage: OpenStorage, shards: Sequence[Shard], match_by: MatchB
 
 
 def looking(open_storage: OpenStorage, cutoff: datetime) -> Work:
-    """Of the suspects that come in, what `steps.there_after_all` says of those that storage does have."""
+    """The result of `common.there_after_all` for the incoming suspects."""
     expected = lakesweep.__version__
 
     async def look(suspects: pa.RecordBatch) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -86,27 +91,65 @@ def looking(open_storage: OpenStorage, cutoff: datetime) -> Work:
     return work
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """All that one job reads. It travels with the job: some hundred bytes for a source, a third of that packed."""
+
+    sources: Sequence[bytes]
+    """See `save_piece`."""
+    named: Sequence[bytes] = ()
+    """What metadata names itself, packed; see `worker_rows.in_full`."""
+    released: Sequence[int] = ()
+    """Which of `named` are what the format has released."""
+    firsts: Sequence[int] = ()
+    """The number of each piece's first source among all. Without them every reference is handed on in full."""
+
+    def released_keys(self) -> pa.Array:
+        """The match keys of what the format has released."""
+        found = [batch for number in self.released for batch in unpacked(self.named[number])]
+        return pa.concat_arrays([pa.array([], pa.string()), *map(addresses.placed_keys, found)])
+
+
 def reading(
-    open_storage: OpenStorage, decoder: Decoder, pieces: str, match_by: MatchBy, roots: Sequence[Location]
+    open_storage: OpenStorage, decoder: Decoder, pieces: Pieces, match_by: MatchBy, roots: Sequence[Location]
 ) -> Work:
-    """What the sources of piece number n name, ready for the join."""
-    expected = lakesweep.__version__
+    """What the sources of piece number n name, ready for the join; after the last piece, what metadata names itself.
+    Fingerprints stand in for references wherever the plan would look at nothing else, as in-process."""
+    expected, identity = lakesweep.__version__, fingerprints.shared().identity
 
     async def read_piece(number: int) -> AsyncGenerator[pa.RecordBatch, None]:
+        sources, place = load_piece(pieces.sources[number]), common.placing(match_by, roots)
+        released = pieces.released_keys() if pieces.firsts else pa.array([], pa.string())
+        digests = Digests(None, sources, match_by=match_by, roots=roots, released=released)
+
+        def use(source: ReferenceSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+            placed = place(source, batch)
+            if not pieces.firsts:
+                return worker_rows.in_full(placed)
+            full, stand_ins = digests.add(source, placed)
+            return worker_rows.in_full(full) if full is not None else stood_in(stand_ins)
+
+        def stood_in(rows: pa.RecordBatch) -> pa.RecordBatch:
+            return worker_rows.stood_in(rows, pieces.firsts[number])
+
         with ThreadPoolExecutor(_DECODERS) as threads:
             async with aclosing(open_storage()) as storage:
                 reader = SourceReader(
                     storage=storage, decoder=decoder, cache=None, concurrency=_CONCURRENCY, threads=threads
                 )
-                found = reader.read(load_piece(pieces, number), common.placing(match_by, roots))
-                async with aclosing(found) as placed:
-                    async for _, batch in placed:
-                        yield batch if batch is not None else _skipped()
+                async with aclosing(reader.read(sources, use)) as found:
+                    async for _, batch in found:
+                        yield batch if batch is not None else worker_rows.skipped()
+        if pieces.firsts:
+            yield stood_in(digests.flush())
 
     def work(numbers: Batches) -> Batches:
-        check_version(expected)
+        check_version(expected, identity)
         for number in numbers_in(numbers):
-            yield from streamed(partial(read_piece, number))
+            if number < len(pieces.sources):
+                yield from streamed(partial(read_piece, number))
+            else:
+                yield from unpacked(pieces.named[number - len(pieces.sources)])
 
     return work
 
@@ -118,46 +161,76 @@ def judging(layout: Layout, cutoff: datetime) -> Work:
     def work(rows: Batches) -> Batches:
         check_version(expected)
         for batch in rows:
-            yield for_spark(classify.judge_batch(batch.cast(classify.UNREFERENCED_SCHEMA), layout, cutoff))
+            yield worker_rows.for_spark(classify.judge_batch(batch.cast(classify.UNREFERENCED_SCHEMA), layout, cutoff))
 
     return work
 
 
-def save_piece(directory: Path, number: int, sources: Sequence[ReferenceSource]) -> None:
-    """Write down the sources of one task, and first of all how many there are."""
+def given(pieces: Sequence[bytes]) -> Work:
+    """The rows of piece number n, which the driver made."""
+
+    def work(numbers: Batches) -> Batches:
+        for number in numbers_in(numbers):
+            yield from unpacked(pieces[number])
+
+    return work
+
+
+def packing() -> Work:
+    """Rows packed as bytes, in the same order: streaming those back costs the driver almost nothing."""
+
+    def work(rows: Batches) -> Batches:
+        for batch in rows:
+            yield pa.record_batch({PACKED: pa.array([packed([batch])], pa.binary())})
+
+    return work
+
+
+def save_piece(sources: Sequence[ReferenceSource]) -> bytes:
+    """The sources of one task as text, their number first."""
     lines = (json.dumps(asdict(source) | {"location": source.location.raw}) for source in sources)
-    _piece(str(directory), number).write_text("\n".join([str(len(sources)), *lines]), encoding="utf-8")
+    return zlib.compress("\n".join([str(len(sources)), *lines]).encode())
 
 
-def load_piece(directory: str, number: int) -> list[ReferenceSource]:
-    """The sources of one task. What is missing here would look unreferenced."""
-    count, *lines = _piece(directory, number).read_text(encoding="utf-8").split("\n")
+def load_piece(piece: bytes) -> list[ReferenceSource]:
+    """Read the sources back. The files of a missing source would look unreferenced."""
+    count, *lines = zlib.decompress(piece).decode().split("\n")
     if count != str(len(lines)):
-        raise EngineFailed(f"{_piece(directory, number)} was cut: it holds {len(lines)} sources of {count or 'some'}")
+        raise EngineFailed(f"the sources of a task were truncated: it has {len(lines)} of {count or 'some'}")
     return [_source(json.loads(line)) for line in lines]
 
 
-def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark knows microseconds only."""
-    at = batch.schema.get_field_index("modified_at")
-    return batch.set_column(at, "modified_at", batch.column(at).cast(pa.timestamp("us", tz="UTC")))
-
-
 def numbers_in(batches: Batches) -> Iterator[int]:
-    """The pieces of work that this task was given."""
+    """The numbers of the pieces that this task was given."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
-def check_version(expected: str) -> None:
-    """Another version may decode or judge another way."""
+def check_version(expected: str, identity: str | None = None) -> None:
+    """Another version may decode or judge another way. `identity` is that of the fingerprints, where they are made."""
     if lakesweep.__version__ != expected:
         found = f"lakesweep {lakesweep.__version__}, this service is {expected}"
         raise carried(EngineFailed(f"the Spark executors have {found}: install the same version where they run"))
+    if identity is not None and fingerprints.shared().identity != identity:
+        found = f"a DuckDB ({duckdb.__version__}) with another hash function than this service's"
+        raise carried(EngineFailed(f"the Spark executors have {found}: install the same version where they run"))
+
+
+async def _larger(pages: AsyncGenerator[pa.RecordBatch, None]) -> AsyncGenerator[pa.RecordBatch, None]:
+    """The same rows in fewer batches: a page of S3 has a thousand."""
+    held: list[pa.RecordBatch] = []
+    async with aclosing(pages):
+        async for page in pages:
+            held.append(page)
+            if sum(one.num_rows for one in held) >= _CHUNK_ROWS:
+                yield pa.concat_batches(held)
+                held = []
+    if held:
+        yield pa.concat_batches(held)
 
 
 def streamed(produce: Callable[[], AsyncGenerator[pa.RecordBatch, None]]) -> Batches:
-    """Run an async generator in a thread of its own and hand its batches on, a few ahead of the consumer."""
+    """Run an async generator in its own thread and pass its batches on, a few ahead of the consumer."""
     ready: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_BATCHES_AHEAD)
 
     async def pump() -> None:
@@ -173,7 +246,7 @@ def streamed(produce: Callable[[], AsyncGenerator[pa.RecordBatch, None]]) -> Bat
         else:
             ready.put(None)
 
-    # A consumer that goes away ends with its whole process, so nobody waits for this thread.
+    # A consumer that goes away ends together with its process, so nothing waits for this thread.
     threading.Thread(target=run, name="lakesweep-task", daemon=True).start()
     while (item := ready.get()) is not None:
         if isinstance(item, LakesweepError):
@@ -181,15 +254,6 @@ def streamed(produce: Callable[[], AsyncGenerator[pa.RecordBatch, None]]) -> Bat
         if isinstance(item, BaseException):
             raise item
         yield item
-
-
-def _skipped() -> pa.RecordBatch:
-    row = dict.fromkeys(PLACED_SCHEMA.names) | {"role": SKIPPED, "inside": False, "outside": False}
-    return pa.RecordBatch.from_pylist([row], schema=PLACED_SCHEMA)
-
-
-def _piece(directory: str, number: int) -> Path:
-    return Path(directory) / f"{number}.jsonl"
 
 
 def _source(fields: dict[str, object]) -> ReferenceSource:

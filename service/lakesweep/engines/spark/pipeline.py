@@ -1,126 +1,198 @@
-"""The plan as DataFrames: `plan.sql` through Spark SQL over relations that are Parquet files in a shared directory.
+"""The plan as DataFrames: `plan.sql` through Spark SQL over relations that are kept in a shared place.
 
-What must not be computed twice is written before anything reads it: the listing above all, because a listing that
-Spark repeats after the table was read would no longer be the older of the two. Every file that was written is
-counted when it is read back: references that went to a disk which only one executor sees would free live files.
-Nothing that grows with the table comes into this process, except as a stream. Blocking: it runs in a thread of the
-session.
+What must not be computed twice is written before anything reads it, above all the listing: if Spark repeated it after
+the table was read, it would no longer be older than the references. Rows are counted when they are read back:
+references on a disk that only one executor sees would make live files look unreferenced. Nothing that grows with the
+table comes into this process, except as a stream. Blocking: it runs in a thread of the session.
 """
 
 from __future__ import annotations
 
+import math
 import re
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lakesweep.cleanup import plan_file
-from lakesweep.engines.duckdb_plan import Findings
-from lakesweep.engines.plan_sql import statements
+from lakesweep.engines.common import statements
+from lakesweep.engines.duckdb_plan import CONTRADICTIONS, INCOMPLETE, Findings
 from lakesweep.engines.spark import backends
-from lakesweep.engines.spark.executor import SKIPPED, Work
+from lakesweep.engines.spark.executor import PACKED, Work, packing
+from lakesweep.engines.spark.relations import Relations, Step
+from lakesweep.engines.spark.worker_rows import SKIPPED, STAND_IN, unpacked
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import Reason, Tally, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FINGERPRINT = "xxhash64"
-"""Spark's own 64-bit hash."""
-
 _LISTED = "path STRING, size_bytes BIGINT, modified_at TIMESTAMP, etag STRING"
-INVENTORY = f"{_LISTED}, match_key STRING"
-PLACED = "role STRING, address STRING, match_key STRING, inside BOOLEAN, outside BOOLEAN, guarded_name STRING"
+INVENTORY = f"{_LISTED}, match_key STRING, print BIGINT"
+READ = (
+    "role STRING, address STRING, match_key STRING, inside BOOLEAN, outside BOOLEAN, guarded_name STRING, "
+    "print BIGINT, source INT"
+)
 JUDGED = f"{_LISTED}, verdict STRING, kind STRING, reason STRING, stage INT"
 SEEN = "match_key STRING"
+PROBE = "id BIGINT"
 
-_INVENTORY = "SELECT path, coalesce(match_key, path) AS match_key, size_bytes, modified_at, etag FROM {raw}"
+_INVENTORY = """
+SELECT path, coalesce(match_key, path) AS match_key, print, size_bytes, modified_at, etag
+FROM listing
+"""
 _REFS = """
 SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coalesce(match_key, address) AS match_key,
-       inside, outside, guarded_name
-FROM {raw}
+       inside, outside, guarded_name, print
+FROM {read}
+WHERE role <> '{stand_in}'
 """
-_TAKEN = f"SELECT count(*), count_if(role = '{SKIPPED}') FROM refs"  # noqa: S608  # a constant of ours
+_STAND_INS = "SELECT print, inside, source FROM read WHERE role = '{stand_in}'"
+_TAKEN = f"SELECT count(*), count_if(role = '{SKIPPED}'), count_if(role = 'released') FROM read"  # noqa: S608  # a constant of ours
+_NOTHING_RELEASED = "SELECT CAST(NULL AS STRING) AS address, CAST(NULL AS STRING) AS bare WHERE false"
+"""What Spark proves to be empty costs no join."""
 
+_SIDES = """
+SELECT print, bit_or(marks) AS marks
+FROM (
+    SELECT /*+ REPARTITION({tasks}, print) */ print, marks
+    FROM (
+        SELECT print, CAST(1 AS TINYINT) AS marks FROM inventory
+        UNION ALL
+        SELECT print, CAST(if(inside, 6, 2) AS TINYINT) AS marks FROM held
+        UNION ALL
+        SELECT print, CAST(if(inside, 6, 2) AS TINYINT) AS marks FROM stand_ins
+    )
+)
+GROUP BY print
+"""
+"""Every fingerprint once, and on which sides it is: 1 is listed, 2 is referenced, 4 should be listed. One pass over
+nine bytes of every listed object and every reference takes the place of the joins behind `prints` and `lost`."""
+_COUNTED = """
+SELECT count(*), count_if(marks & 2 = 2), count_if(marks = 1), count_if(marks & 5 = 4)
+FROM sides
+"""
+_PRINTS = "SELECT print, marks & 4 = 4 AS inside FROM sides WHERE marks & 2 = 2"
+_LOST = "SELECT print FROM sides WHERE marks & 5 = 4"
+_UNKEPT = """
+SELECT {hint} i.*
+FROM inventory i
+SEMI JOIN (SELECT print FROM sides WHERE marks = 1) k ON k.print = i.print
+"""
+"""Listed objects that no reference has the fingerprint of: all that `unreferenced` has to look at."""
+_NO_PRINTS = "SELECT print, inside FROM prints WHERE false"
+"""What is left of `prints` for those."""
+_SIDES_ROWS = 1_000_000
+"""Rows of `sides` in one task: some tens of megabytes."""
+_BROADCAST_ROWS = 2_000_000
+"""Fingerprints that every executor can hold: some sixty megabytes."""
+
+_FINGERPRINT = re.compile(r"\bfingerprint\((\w+\.)?match_key\)")
+"""Workers have made it, see `worker_rows`."""
 _RELATION = re.compile(r"\b(FROM|JOIN) ([a-z_]+)\b")
-_ROWS_AT_ONCE = 65_536
-_LISTINGS = ("listing", "seen")
 
 
 class Pipeline:
     """One table's relations. Call in this order: `write_listing`, `read_sources` and `take_references`, `judge`,
-    `find_suspects`, then `write_seen` or `ask_for_suspects`, `confirm`, `write_rows`; and `close` in the end."""
+    `incomplete`, `explain_lost` if that names any, `find_suspects`, then `write_seen` or `ask_for_suspects`, `confirm`,
+    `write_rows`; and `close` in the end."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._prefix = f"lakesweep_{directory.name.replace('-', '_')}_"
-        self._views: list[str] = []
+    def __init__(self, relations: Relations) -> None:
+        self._relations = relations
+        self._prefix = f"lakesweep_{relations.tag}_"
+        self._views: set[str] = set()
         self._rows: dict[str, int] = {}
         """How many each relation had when it was written."""
+        self._orphans = 0
+        self._references = 0
+        self._lost = 0
 
-    def path(self, name: str) -> Path:
-        """Where a relation or a file of this run is."""
-        return self._directory / name
+    def probe(self, spark: SparkSession) -> None:
+        """Can the executors write where the others read? Checked before anything is listed."""
+        tasks = backends.parallelism(spark)
+        self._rows["probe"] = self._relations.write(spark, spark.range(0, tasks, 1, tasks), "probe")
+        self._check_all_there("a probe", self._relations.read(spark, "probe", PROBE).count(), tasks)
 
     def write_listing(self, spark: SparkSession, work: Work, shards: int) -> int:
-        """List every shard, each in a task of its own. Complete and on disk when this returns how many rows it has."""
+        """List every shard, each in its own task. The listing is complete and stored when this returns its number of
+        rows."""
         self._compute(spark, work, INVENTORY, pieces=shards, name="listing")
-        self._read(spark, "listing", INVENTORY).createOrReplaceTempView(self._view("listing"))
-        self._sql(spark, _INVENTORY.format(raw="listing")).createOrReplaceTempView(self._view("inventory"))
+        self._define("listing", self._read(spark, "listing", INVENTORY))
+        self._define("inventory", self._sql(spark, _INVENTORY))
         return self._rows["listing"]
 
     def read_sources(self, spark: SparkSession, work: Work, pieces: int) -> None:
         """Fetch and decode all sources, one piece per task."""
-        if pieces:
-            self._compute(spark, work, PLACED, pieces=pieces, name="read")
+        self._compute(spark, work, READ, pieces=pieces, name="read")
 
     def take_references(self, spark: SparkSession) -> int:
-        """Everything that names files, from `read` and `named`. Returns how many sources were skipped."""
-        written = {"named": pq.read_metadata(self.path("named")).num_rows}
-        if "read" in self._rows:
-            written["read"] = self._rows["read"]
-        self._read(spark, list(written), PLACED).createOrReplaceTempView(self._view("placed"))
-        self._sql(spark, _REFS.format(raw="placed")).createOrReplaceTempView(self._view("refs"))
-        found, skipped = self._sql(spark, _TAKEN).first()
-        self._check_all_there("references", found, sum(written.values()))
+        """Everything that names files. Returns how many sources were skipped."""
+        self._define("read", self._read(spark, "read", READ))
+        self._define("refs", self._sql(spark, _REFS.format(read="read", stand_in=STAND_IN)))
+        self._define("stand_ins", self._sql(spark, _STAND_INS.format(stand_in=STAND_IN)))
+        found, skipped, released = self._sql(spark, _TAKEN).first()
+        self._check_all_there("references", found, self._rows["read"])
+        self._define("released", self._sql(spark, statements()["released"] if released else _NOTHING_RELEASED))
+        self._define("held", self._sql(spark, statements()["held"]))
         return int(skipped)
 
     def judge(self, spark: SparkSession, work: Work) -> None:
         """Join what is stored with what is referenced and judge the rest."""
-        for name in ("released", "held"):
-            self._sql(spark, statements()[name]).createOrReplaceTempView(self._view(name))
-        self._table(spark, "prints")
-        unreferenced = self._sql(spark, statements()["unreferenced"])
-        self._write(unreferenced.mapInArrow(work, JUDGED), "judged")
-        self._read(spark, "judged", JUDGED).createOrReplaceTempView(self._view("judged"))
+        both = self._rows["listing"] + self._rows["read"]
+        tasks = max(backends.parallelism(spark), math.ceil(both / _SIDES_ROWS))
+        sides = self._sql(spark, _SIDES.format(tasks=tasks))
+        self._write(spark, sides, "sides")
+        self._define("sides", self._read(spark, "sides", sides.schema))
+        found, self._references, unkept, self._lost = self._sql(spark, _COUNTED).first()
+        self._check_all_there("fingerprints", found, self._rows["sides"])
+        self._define("prints", self._sql(spark, _PRINTS))
+        hint = "/*+ BROADCAST(k) */" if unkept <= _BROADCAST_ROWS else ""
+        self._define("inventory", self._sql(spark, _UNKEPT.format(hint=hint)))
+        self._define("prints", self._sql(spark, _NO_PRINTS))
+        self._write(spark, self._sql(spark, statements()["unreferenced"]), "judged", Step(work, JUDGED))
+        # From the start again: over Connect, a statement that is kept means whatever its names mean when it runs.
+        self._define("inventory", self._sql(spark, _INVENTORY))
+        self._define("prints", self._sql(spark, _PRINTS))
+        self._define("judged", self._read(spark, "judged", JUDGED))
+
+    def incomplete(self, spark: SparkSession) -> list[int]:
+        """Sources of which something was not listed, and of which only fingerprints are here to say what."""
+        if not self._lost:
+            return []  # the usual case
+        self._define("lost", self._sql(spark, _LOST))
+        return [number for (number,) in self._sql(spark, INCOMPLETE).collect()]
+
+    def explain_lost(self, spark: SparkSession, work: Work, pieces: int) -> bool:
+        """Read these sources in full. Do they spell everything that was lost, and nothing that fingerprints do not
+        know? If not, a source has changed between the two readings, and nothing that they say counts."""
+        self._compute(spark, work, READ, pieces=pieces, name="recalled")
+        recalled = self._read(spark, "recalled", READ)
+        self._check_all_there("references", recalled.count(), self._rows["recalled"])
+        self._define("recalled", recalled)
+        refs = self._sql(spark, "SELECT * FROM refs")
+        self._define("refs", refs.unionByName(self._sql(spark, _REFS.format(read="recalled", stand_in=STAND_IN))))
+        self._define("held", self._sql(spark, statements()["held"]))
+        return not any(self._number(spark, query) for query in CONTRADICTIONS)
 
     def find_suspects(self, spark: SparkSession) -> int:
         """How many references should have been listed and were not."""
-        if not self._table(spark, "lost"):
-            return 0  # the usual case; the next statement would read every reference once more to find nothing
-        return self._table(spark, "suspects")
+        return self._table(spark, "suspects") if self._lost else 0
 
     def suspects(self, spark: SparkSession) -> list[tuple[str, str]]:
-        """Match key and address (or bare name) of every suspect. Ask for few only."""
+        """Match key and address (or bare name) of every suspect. Only for small numbers."""
         return [tuple(row) for row in self._sql(spark, "SELECT match_key, path FROM suspects").collect()]
 
     def ask_for_suspects(self, spark: SparkSession, work: Work, tasks: int) -> bool:
-        """Ask storage for every suspect, spread over the executors. Is it known now of each whether it
-        is missing?"""
+        """Check every suspect in storage, spread over the executors. Returns whether each is now known to be missing or
+        present."""
         suspects = self._sql(spark, "SELECT match_key, path FROM suspects").repartition(tasks)
-        self._write(suspects.mapInArrow(work, SEEN), "seen")
-        return all(batch.column("match_key").null_count == 0 for batch in self._parts("seen"))
+        self._write(spark, suspects, "seen", Step(work, SEEN))
+        return bool(self._read(spark, "seen", SEEN).where("match_key IS NULL").count() == 0)
 
     def bare_suspects(self, spark: SparkSession) -> int:
-        """How many suspects are bare names, which have no address to ask for."""
+        """The number of suspects that are bare names, without an address to check."""
         return self._number(spark, "SELECT count(*) FROM suspects WHERE NOT contains(path, '/')")
 
     def write_seen(self, spark: SparkSession, work: Work, shards: int) -> int:
-        """List once more, for the match keys alone."""
+        """List again for the match keys only, or take those that this process has found."""
         self._compute(spark, work, SEEN, pieces=shards, name="seen")
         return self._rows["seen"]
 
@@ -137,6 +209,9 @@ class Pipeline:
                 by_reason[Reason(reason)] = by_reason.get(Reason(reason), Tally()) + tally
         files, size = self._sql(spark, statements()["totals"]).first()
         judged = sum(verdicts.values(), Tally())
+        self._check_all_there("the listing", files, self._rows["listing"])
+        self._check_all_there("verdicts", judged.files, self._rows["judged"])
+        self._orphans = verdicts[Verdict.ORPHAN].files
         verdicts[Verdict.LIVE] = Tally(files=files - judged.files, bytes=int(size) - judged.bytes)
         missing, count, clash = self._missing(spark) if suspects else ((), 0, ())
         unverified, first = self._sql(spark, statements()["unverified"]).first()
@@ -144,31 +219,36 @@ class Pipeline:
             verdicts=verdicts,
             by_kind=by_kind,
             by_reason=by_reason,
-            references=self._number(spark, statements()["references"]),
+            references=self._references,
             missing=missing,
             missing_count=count,
             missing_clash=clash,
             unverified=int(unverified),
             unverified_first=first,
+            unverified_shown=self._texts(spark, "unverified_shown") if unverified else (),
             unreferenced_metadata=self._texts(spark, "unreferenced_metadata"),
         )
 
     def write_rows(self, spark: SparkSession, rows_path: str) -> str:
-        """Write the plan's rows in order and return their digest. Spark sorts; the sorted parts are read in turn."""
-        self._write(self._sql(spark, statements()["rows"]), "rows")
+        """Write the plan's rows in order and return their digest. Spark sorts them and streams the sorted parts."""
+        rows = self._sql(spark, statements()["rows"]).mapInArrow(packing(), f"{PACKED} BINARY")
+        written = 0
         with plan_file.PlanWriter(rows_path) as plan:
-            for rows in self._parts("rows"):
-                plan.write(rows.cast(plan_file.PLAN_SCHEMA))
+            for piece in rows.toLocalIterator():
+                for batch in unpacked(bytes(piece[0])):
+                    plan.write(batch.cast(plan_file.PLAN_SCHEMA))
+                    written += batch.num_rows
+        self._check_all_there("the plan", written, self._orphans)
         return plan.digest
 
     def close(self, spark: SparkSession) -> None:
-        """Make the session forget this run."""
+        """Remove this run's views and cached relations from the session."""
         for view in self._views:
             spark.catalog.dropTempView(view)
 
     def _missing(self, spark: SparkSession) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-        self._read(spark, "seen", SEEN).createOrReplaceTempView(self._view("seen"))
-        self._sql(spark, statements()["missing"]).createOrReplaceTempView(self._view("missing"))
+        self._define("seen", self._read(spark, "seen", SEEN))
+        self._define("missing", self._sql(spark, statements()["missing"]))
         count = self._number(spark, statements()["missing_count"])
         if not count:
             return (), 0, ()
@@ -176,53 +256,40 @@ class Pipeline:
 
     def _compute(self, spark: SparkSession, work: Work, schema: str, *, pieces: int, name: str) -> None:
         numbers = spark.range(0, pieces, 1, max(pieces, 1))
-        shutil.rmtree(self.path(name), ignore_errors=True)  # what a try before this one may have left
-        self._write(numbers.mapInArrow(work, schema), name)
+        self._write(spark, numbers, name, Step(work, schema))
 
     def _table(self, spark: SparkSession, name: str) -> int:
-        """Materialise one of the shared statements. Returns how many rows it has."""
+        """Materialise the shared statement of that name. Returns how many rows it has."""
         result = self._sql(spark, statements()[name])
-        self._write(result, name)
-        spark.read.schema(result.schema).parquet(self._glob(name)).createOrReplaceTempView(self._view(name))
+        self._write(spark, result, name)
+        self._define(name, self._read(spark, name, result.schema))
         rows = self._rows[name]
         if rows:
             self._check_all_there(name, self._number(spark, f"SELECT count(*) FROM {name}"), rows)  # noqa: S608  # ours
         return rows
 
     def _check_all_there(self, what: str, found: int, written: int) -> None:
-        """Files that have gone since they were written, or that Spark does not see, would free live files."""
+        """If written files have gone, or Spark does not see them, live files would look unreferenced."""
         if found != written:
             raise EngineFailed(
-                f"{written} rows of {what} were written to {self._directory.parent} and Spark finds {found} there"
+                f"{written} rows of {what} were written to {self._relations.where} but Spark finds {found} there"
             )
 
-    def _write(self, relation: DataFrame, name: str) -> None:
-        """To Parquet, and make sure that this process sees every row that the executors wrote."""
-        counted, count = backends.counted(relation)
-        counted.write.parquet(self._address(name))
-        written, found = count(), self._rows_on_disk(name)
-        if written is None:
-            # A listing cannot be repeated, and one that lacks rows only shrinks the work; all else comes out the same.
-            written = found if name in _LISTINGS else relation.count()
-        if written != found:
-            raise EngineFailed(
-                f"the executors wrote {written} rows to {self._directory.parent} and {found} are there: "
-                "set spark.lakesweep.scratch to a directory that this service and all executors share"
-            )
-        self._rows[name] = found
+    def _write(self, spark: SparkSession, relation: DataFrame, name: str, step: Step | None = None) -> None:
+        self._rows[name] = self._relations.write(spark, relation, name, step)
 
-    def _read(self, spark: SparkSession, names: str | list[str], schema: str) -> DataFrame:
-        paths = [self._glob(name) for name in ([names] if isinstance(names, str) else names)]
-        return spark.read.schema(schema).parquet(*paths)
+    def _read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
+        return self._relations.read(spark, name, schema)
 
     def _sql(self, spark: SparkSession, statement: str) -> DataFrame:
-        """One of the shared statements. Several runs share the session, so that relations carry a prefix."""
+        """One of the shared statements. Several runs share the session, so the names of relations have a prefix."""
         own = _RELATION.sub(lambda found: f"{found.group(1)} {self._prefix}{found.group(2)}", statement)
-        return spark.sql(own.replace("fingerprint(", f"{FINGERPRINT}("))
+        return spark.sql(_FINGERPRINT.sub(r"\1print", own))
 
-    def _view(self, name: str) -> str:
-        self._views.append(f"{self._prefix}{name}")
-        return self._views[-1]
+    def _define(self, name: str, relation: DataFrame) -> None:
+        """From now on the statements call this so. What was defined by the old meaning of a name keeps it."""
+        relation.createOrReplaceTempView(f"{self._prefix}{name}")
+        self._views.add(f"{self._prefix}{name}")
 
     def _number(self, spark: SparkSession, statement: str) -> int:
         row: Any = self._sql(spark, statement).first()
@@ -230,22 +297,3 @@ class Pipeline:
 
     def _texts(self, spark: SparkSession, name: str) -> tuple[str, ...]:
         return tuple(text for (text,) in self._sql(spark, statements()[name]).collect())
-
-    def _parts(self, name: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a sorted relation: its parts are numbered in order."""
-        for part in self._part_files(name):
-            with pq.ParquetFile(part) as file:
-                yield from file.iter_batches(_ROWS_AT_ONCE)
-
-    def _rows_on_disk(self, name: str) -> int:
-        return sum(pq.read_metadata(part).num_rows for part in self._part_files(name))
-
-    def _part_files(self, name: str) -> list[Path]:
-        return sorted(self.path(name).glob("part-*.parquet"))
-
-    def _address(self, name: str) -> str:
-        return f"file://{self.path(name)}"  # the cluster's default file system may be another
-
-    def _glob(self, name: str) -> str:
-        """A directory may have any name; no pattern is meant."""
-        return re.sub(r"([*?\[\]{}\\])", r"\\\1", self._address(name))

@@ -1,8 +1,8 @@
-"""The one Spark session of this process: started when it is first needed, kept, watched, and started again if lost.
+"""The only Spark session of this process: started on first use, kept, watched, and started again if lost.
 
-Every call into Spark blocks, so all of them run in threads; the event loop only waits. A cancelled caller cancels
-its jobs. A JVM, cluster or Connect server that is gone ends the call with EngineFailed and one sentence, and the
-next call starts anew. Nothing here knows what the jobs do.
+Every call into Spark blocks, so all of them run in threads; the event loop only waits. A cancelled caller cancels its
+jobs. If the JVM, the cluster or the Connect server is gone, the call ends with EngineFailed and one sentence, and the
+next call starts a new session. Nothing here knows what the jobs do.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 _THREADS = 8
-"""Tables whose jobs may be under way at one time; each thread holds a connection to the JVM."""
+"""Tables whose jobs may run at one time; each thread has a connection to the JVM."""
 _LOOK_SECONDS = 2.0
-"""How often a running job's cluster is looked at."""
+"""How often the cluster of a running job is checked."""
 
 _shared: dict[SparkConfig, SparkRuntime] = {}
 _shared_lock = threading.Lock()
@@ -41,14 +41,14 @@ _shared_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLabel:
-    """How one table's run is called in the Spark UI."""
+    """The name of one table's run in the Spark UI."""
 
     group: str
     description: str
 
 
 def shared_runtime(config: SparkConfig) -> SparkRuntime:
-    """The runtime of these settings; whoever asks for it closes it, and the last one stops Spark."""
+    """The runtime for these settings. The caller closes it, and the last one to close it stops Spark."""
     with _shared_lock:
         runtime = _shared.setdefault(config, SparkRuntime(config))
         runtime.users += 1
@@ -64,14 +64,20 @@ class SparkRuntime:
         self._backend = backends.choose(config)
         self._starting = threading.Lock()
         self._session: SparkSession | None = None
+        self._reached: list[tuple[SparkSession, str]] = []
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="spark")
 
+    @property
+    def cold(self) -> bool:
+        """Would `session` have to start a session?"""
+        return self._session is None
+
     async def session(self) -> SparkSession:
-        """The living session, started if need be."""
+        """The live session, started if necessary."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._living)
 
     async def run(self, session: SparkSession, label: JobLabel, work: Callable[[SparkSession], T]) -> T:
-        """Some work with the session, under the label. It is over when this returns or raises."""
+        """Run some work with the session under the label. It has ended when this returns or raises."""
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._threads, self._labelled, session, label, work)
         try:
@@ -82,7 +88,13 @@ class SparkRuntime:
             if isinstance(exc, asyncio.CancelledError):
                 raise
             await asyncio.to_thread(self._discard, session)
-            raise EngineFailed(f"{exc}; a new Spark session starts with the next table") from exc
+            raise SessionLost(f"{exc}; a new Spark session starts with the next table") from exc
+
+    def reaches(self, session: SparkSession, place: str, *, now: bool = False) -> bool:
+        """Is it known that the session's executors reach a place? With `now` record that they do."""
+        if now:
+            self._reached = [*(one for one in self._reached if one[0] is session), (session, place)]
+        return any(one is session and known == place for one, known in self._reached)
 
     async def aclose(self) -> None:
         """Stop Spark if nobody else in this process uses it."""
@@ -105,14 +117,15 @@ class SparkRuntime:
             return self._session
 
     def _start(self) -> SparkSession:
-        if self.config.remote is None:
-            startup.check_java()
-        startup.check_reachable(self.config.where)
+        if self.config.remote is not None or backends.running_here() is None:
+            if self.config.remote is None:
+                startup.check_java()
+            startup.check_reachable(self.config.where)
         try:
             return self._backend.start()
         except LakesweepError:
             raise
-        except Exception as exc:  # whatever a vendor raises, the sentence is ours
+        except Exception as exc:  # any error of any vendor becomes one of ours
             raise EngineFailed(f"no Spark session at {self.config.where}: {understood(str(exc))}") from exc
 
     def _labelled(self, session: SparkSession, label: JobLabel, work: Callable[[SparkSession], T]) -> T:
@@ -125,11 +138,11 @@ class SparkRuntime:
             if not self._backend.alive(session):
                 raise _Lost(self._backend.lost()) from exc
             if isinstance(exc, OSError | pa.ArrowException):
-                raise  # this machine's own disk
+                raise  # this machine's own disk is enough
             raise understood(str(exc)) from exc
 
     async def _watch(self, session: SparkSession, running: asyncio.Future[T]) -> None:
-        """Return when the work is done; raise _Lost when it never will be."""
+        """Return when the work is done; raise _Lost if it never will be."""
         alone_since: float | None = None
         while not (await asyncio.wait([running], timeout=_LOOK_SECONDS))[0]:
             if await asyncio.to_thread(self._backend.working, session):
@@ -140,7 +153,7 @@ class SparkRuntime:
                 raise _Lost(self._backend.lost())
 
     async def _cancel(self, session: SparkSession, label: JobLabel, running: asyncio.Future[T]) -> None:
-        """Again and again: between two jobs of the work there is nothing to cancel."""
+        """Repeat the cancellation: between two jobs there is nothing to cancel."""
         for _ in range(_CANCEL_TRIES):
             if running.done():
                 break
@@ -168,5 +181,9 @@ _CANCEL_TRIES = 20
 _CANCEL_SECONDS = 0.5
 
 
+class SessionLost(EngineFailed):
+    """The session is gone."""
+
+
 class _Lost(Exception):
-    """What ran the jobs is gone."""
+    """The JVM, cluster or server that ran the jobs is gone."""

@@ -1,6 +1,6 @@
-"""What must hold before a Spark session can start, asked first because Spark's own answers come late and long.
+"""Preconditions of a Spark session, checked first because Spark's own errors come late and are long.
 
-Each question that is answered with no raises EngineFailed with one sentence. Nothing is started here.
+Each failed check raises EngineFailed with one sentence. Nothing is started here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ OLDEST_JAVA = 17
 _CONNECT_PORT = 15002
 _ANSWER_SECONDS = 5.0
 _JAVA_SECONDS = 60.0
+_REMEDY = (
+    "Install one (`apt install openjdk-17-jre-headless`, `brew install openjdk@17`, https://adoptium.net), or let "
+    'tables be planned without Spark: engine.kind = "inprocess"'
+)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 
 
@@ -33,7 +37,7 @@ def check_java() -> None:
     if program is None:
         home = os.environ.get("JAVA_HOME")
         where = f"none in JAVA_HOME={home}" if home else "none found, set JAVA_HOME or put java on the PATH"
-        raise EngineFailed(f"Spark needs Java {OLDEST_JAVA} or newer: {where}")
+        raise EngineFailed(f"Spark needs Java {OLDEST_JAVA} or newer: {where}. {_REMEDY}")
     try:
         answer = subprocess.run(  # noqa: S603  # the operator's own Java, found where Spark looks for it
             [program, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
@@ -42,13 +46,15 @@ def check_java() -> None:
         raise EngineFailed(f"Spark needs Java {OLDEST_JAVA} or newer: {program} does not run: {exc}") from exc
     found = _VERSION.search(answer.stderr + answer.stdout)
     if found is None:
-        raise EngineFailed(f"Spark needs Java {OLDEST_JAVA} or newer: {program} does not say its version")
+        raise EngineFailed(f"Spark needs Java {OLDEST_JAVA} or newer: {program} does not report its version")
     if int(found.group(1)) < OLDEST_JAVA:
-        raise EngineFailed(f"Spark needs Java {OLDEST_JAVA} or newer: {program} is {found.group(1)}{found.group(2)}")
+        raise EngineFailed(
+            f"Spark needs Java {OLDEST_JAVA} or newer: {program} is {found.group(1)}{found.group(2)}. {_REMEDY}"
+        )
 
 
 def check_reachable(address: str) -> None:
-    """Does something listen at this master or Connect server? Addresses without a host are not asked."""
+    """Does something listen at this master or Connect server? Addresses without a host are not checked."""
     places = _places(address)
     trouble: OSError | None = None
     for place in places:
@@ -67,7 +73,7 @@ def _places(address: str) -> list[tuple[str, int]]:
     if not found or scheme not in ("spark", "sc", "k8s"):
         return []
     default = {"sc": _CONNECT_PORT, "k8s": 443, "spark": 7077}[scheme]
-    hosts = rest.rpartition("://")[2].partition("/")[0].split(",")  # k8s:// holds a whole URL
+    hosts = rest.rpartition("://")[2].partition("/")[0].split(",")  # k8s:// contains a whole URL
     return [_place(host, default) for host in hosts if host]
 
 

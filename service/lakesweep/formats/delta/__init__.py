@@ -6,14 +6,14 @@ Read in this order:
     paths, files      what commits and checkpoints name, as raw addresses: one by one, and by the column
     actions           commits and JSON checkpoints, bytes to values
     retention, expire the walk: which log versions go, and why not (pure)
-    checkpoint, tail  what is referenced: the checkpoint, and the commits behind it replayed
+    checkpoint, log_replay  what is referenced: the checkpoint, and the commits behind it replayed
     decode            the checkpoint again, as engines read it
     layout            what an unreferenced object is, by name and place (pure)
-    removed           what commits below the checkpoint have removed lately: it stays
+    recent_removes    what commits below the checkpoint have removed lately: it stays
     lite              a vacuum by the log alone
-    unpublished       commits that may still be added to the log: what they name stays
-    iceberg           Iceberg metadata beside the log: what it names stays
-    load, table       the reading, and the port
+    unpublished_commits  commits that may still be added to the log: what they name stays
+    uniform           Iceberg metadata beside the log: what it names stays
+    load, view, table the reading, and the ports
     format            which tables a location holds
 
 Where we differ from Delta's own VACUUM and log cleanup, always on the safe side or against a leak:

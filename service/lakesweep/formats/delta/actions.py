@@ -2,9 +2,9 @@
 unreadable, since it may name a live file.
 
 There are two readers. The exact one takes each line as Python's JSON does. The fast one takes all adds and removes as
-columns, and leaves lines of other actions to the exact one; it answers only where both would say the same, and
-anything it has doubts about is read by the exact one. Where they differ nothing hangs on it: fields that cleanup does
-not need may hold numbers, and be nested, beyond what Python takes.
+columns and leaves lines of other actions to the exact one. It answers only where both would give the same result; in
+doubt the exact one reads. Where they differ it does not matter: fields that cleanup does not need may have numbers, or
+be nested, beyond what Python accepts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.json as pj
 from lakesweep.formats import streams
 from lakesweep.formats.delta import files, paths
 from lakesweep.formats.delta.files import FileAction
-from lakesweep.formats.delta.malformed import Malformed
+from lakesweep.formats.delta.paths import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Unreadable
@@ -105,7 +105,6 @@ class _Collected:
                 pass
 
     def done(self, named: pa.Table) -> Actions:
-        """With all adds and removes as a table."""
         return Actions(
             protocol=self.protocol,
             metadata=self.metadata,
@@ -124,7 +123,6 @@ def parse(data: bytes, root: Location, address: str) -> Actions:
 
 
 def parse_exactly(data: bytes, root: Location, address: str) -> Actions:
-    """The same, line by line."""
     found = _Collected(root)
     try:
         if not data:
@@ -136,7 +134,7 @@ def parse_exactly(data: bytes, root: Location, address: str) -> Actions:
 
 
 def parse_fast(data: bytes, root: Location) -> Actions | None:
-    """The same by columns; None on any doubt. What it stumbles over the exact reader puts into words."""
+    """The same by columns; None on any doubt. The exact reader then reports what is wrong."""
     found = _Collected(root)
     try:
         columns = _as_columns(data)
@@ -160,7 +158,7 @@ def _actions(lines: Iterable[bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             continue
         document = parse_json(line)
         if not isinstance(document, dict):
-            raise Malformed("a line that is not an object")
+            raise Malformed("a line is not a JSON object")
         for name, action in document.items():
             if action is not None:
                 yield name, action
@@ -245,5 +243,5 @@ def sidecar(action: Mapping[str, Any]) -> tuple[str, int | None]:
 def _text(action: Mapping[str, Any], name: str) -> str:
     value = action.get(name)
     if not isinstance(value, str):
-        raise Malformed(f"an action without its {name}")
+        raise Malformed(f"an action has no {name}")
     return value

@@ -1,7 +1,7 @@
 """Checkpoint files: bytes to values. Pure. Reads only the columns that cleanup needs.
 
-A Parquet file carries its own row counts and ends with its footer, so a file that was cut does not open. A JSON
-checkpoint has one action per line, like a commit.
+A Parquet file carries its own row counts and ends with its footer, so a truncated file does not open. A JSON checkpoint
+has one action per line, like a commit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakesweep.formats import columnar, streams
 from lakesweep.formats.delta import actions, files
 from lakesweep.formats.delta.actions import Actions
-from lakesweep.formats.delta.malformed import Malformed
+from lakesweep.formats.delta.paths import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
@@ -89,7 +89,7 @@ def structs(table: pa.Table, name: str) -> pa.StructArray:
     rows = table.column(name).combine_chunks()
     rows = rows.filter(rows.is_valid()) if rows.null_count else rows
     if pc.struct_field(rows, "path").null_count:
-        raise Malformed(f"a {name} without its path")
+        raise Malformed(f"a {name} has no path")
     return rows
 
 
@@ -106,7 +106,7 @@ def verify(data: bytes, root: Location, address: str) -> None:
 
 @contextmanager
 def reading(address: str) -> Iterator[None]:
-    """Whatever stands in the way of reading a checkpoint file makes it unreadable."""
+    """Any error while reading a checkpoint file makes it unreadable."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, TypeError) as exc:
@@ -142,8 +142,8 @@ def _levels(name: str) -> list[str]:
 
 
 def _check_spelling(there: set[str], columns: tuple[str, ...]) -> None:
-    """A column that is not found must not be there by another name: other readers do not care about upper and lower
-    case. And actions on files have paths."""
+    """A missing column must not exist under another case of its name, because other readers ignore case. And actions on
+    files have paths."""
     wanted = {level.lower(): level for name in columns for level in _levels(name)}
     for name in sorted(there):
         if wanted.get(name.lower(), name) != name:

@@ -58,12 +58,10 @@ def boundary_of(state: DeltaState, expiring: ExpiryPlan) -> Boundary | None:
 
 
 def released(state: DeltaState, boundary: Boundary | None) -> list[LogFile]:
-    """The log files that leave with this boundary."""
     return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of)) if boundary else []
 
 
 def snapshots(state: DeltaState) -> tuple[Snapshot, ...]:
-    """Every version that the log has a commit of."""
     return tuple(_snapshot(version, file) for version, file in sorted(state.listing.commits.items()))
 
 

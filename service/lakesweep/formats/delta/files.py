@@ -1,8 +1,8 @@
 """Adds and removes by the column, a row each. Pure.
 
 A table may have millions of them. Paths below the root, nearly all there are, never become Python objects: what is
-encoded in them is decoded once for each directory, and deletion vectors once for each file of them. Whatever leads
-elsewhere, or is spelled oddly, is looked at by itself in `paths`.
+encoded in them is decoded once for each directory, and deletion vectors once for each file of them. Paths that lead
+elsewhere, or have an unusual spelling, are handled one by one in `paths`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakesweep.cleanup.addresses import match_keys
 from lakesweep.formats.delta import paths
-from lakesweep.formats.delta.malformed import Malformed
+from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.location import Location
 from lakesweep.ports.table import MatchBy
 
@@ -65,7 +65,7 @@ def remove(action: Mapping[str, Any], root: Location) -> FileAction:
 def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int | None) -> FileAction:
     spelled = action.get("path")
     if not isinstance(spelled, str):
-        raise Malformed("an action without its path")
+        raise Malformed("an action has no path")
     data = paths.resolve(spelled, root)
     descriptor = action.get("deletionVector")
     vector = paths.deletion_vector(descriptor, root) if descriptor else None
@@ -80,8 +80,8 @@ def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int |
 
 
 def _key(spelled: str, vector: str) -> str:
-    """A path as the log spells it, and its vector: no path has a NUL. To readers of the log two spellings are two
-    files, and a remove that spells a path otherwise than the add did removes nothing: writers have done so."""
+    """A path as the log spells it, and its vector: no path has a NUL. For readers of the log two spellings are two
+    files, and a remove that spells a path differently from the add removes nothing: some writers have done so."""
     return f"{spelled}\0{vector}" if vector else spelled
 
 
@@ -99,7 +99,6 @@ def none() -> pa.Table:
 
 
 def from_actions(actions: Iterable[FileAction]) -> pa.Table:
-    """Single actions as a table, in their order."""
     columns = list(zip(*actions, strict=True)) or [()] * len(FILES)
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, FILES, strict=True)], schema=FILES
@@ -139,7 +138,7 @@ def _spelled(rows: pa.StructArray) -> pa.Array:
     """The paths as the log has them, one per row."""
     spelled = pc.struct_field(rows, "path").cast(pa.string())
     if spelled.null_count:
-        raise Malformed("an action without its path")
+        raise Malformed("an action has no path")
     return spelled
 
 
@@ -177,7 +176,6 @@ def _by_columns(vectors: pa.StructArray) -> pa.Array:
 
 
 def _plain(rows: pa.StructArray, text: pa.Array, root: Location, *, removes: bool) -> pa.Table:
-    """Actions on files right below the root."""
     prefix = root.as_directory().raw
     vectors = _vectors(rows)
     columns = [

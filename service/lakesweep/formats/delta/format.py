@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from lakesweep.aio import gather_bounded
-from lakesweep.formats.delta import names
+from lakesweep.formats.delta import decode, names
 from lakesweep.formats.delta.names import LogKind
-from lakesweep.formats.delta.options import DeltaOptions
-from lakesweep.formats.delta.table import DeltaTable
-from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.unpublished_files import LeaveAll, Tidy
+from lakesweep.formats.delta.table import DeltaOptions, DeltaTable, VacuumMode
+from lakesweep.formats.spec import DatasetSpec, LeaveAll, Tidy, Tools
 from lakesweep.model.errors import SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 from lakesweep.ports.clock import Clock
+from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import Table
 
@@ -49,8 +48,8 @@ class DeltaFormat:
         self._tidy = tidy or LeaveAll()
 
     async def tables(self) -> Sequence[TableRef]:
-        """Every place with a log, at any depth but not in hidden directories. A table is called by its path below
-        the location. What lies inside a table is its own: nobody looks for further tables there."""
+        """Every place with a log, at any depth but not in hidden directories. A table is called by its path below the
+        location. Everything inside a table belongs to it: no further tables are looked for there."""
         found: list[str] = []
         level = [""]
         while level:
@@ -77,7 +76,6 @@ class DeltaFormat:
         return False
 
     async def open(self, ref: TableRef) -> Table:
-        """A handle for one cycle."""
         if ref.format is not self.name or (ref.tenant, ref.dataset) != (self._spec.tenant, self._spec.dataset):
             raise UnknownTable(f"{ref} is not a table of {self._spec.tenant}/{self._spec.dataset}")
         return DeltaTable(ref, self._root(ref), self._storage, self._clock, self._options, tidy=self._tidy)
@@ -91,3 +89,17 @@ class DeltaFormat:
 
     def _ref(self, name: str) -> TableRef:
         return TableRef(tenant=self._spec.tenant, dataset=self._spec.dataset, name=name, format=self.name)
+
+
+def open_dataset(spec: DatasetSpec, tools: Tools) -> DeltaFormat:
+    options = DeltaOptions(vacuum_mode=VacuumMode(spec.vacuum_mode), has_shallow_clones=spec.has_shallow_clones)
+    return DeltaFormat(spec, tools.storage, tools.clock, options, tidy=tools.tidy)
+
+
+def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> DeltaTable:  # noqa: ARG001
+    """A table owns nothing outside of its directory, whatever its root."""
+    return DeltaTable(ref, place, tools.storage, tools.clock, tidy=tools.tidy)
+
+
+def decoder() -> Decode:
+    return decode.decode

@@ -1,5 +1,5 @@
-"""Interval properties, read as Spark reads them. Pure. Text that is not understood stops the table: a default
-taken in its place would delete what its owner meant to keep."""
+"""Interval properties, read as Spark reads them. Pure. Text that cannot be parsed stops the table: a default in its
+place would delete what its owner meant to keep."""
 
 from __future__ import annotations
 

@@ -82,9 +82,9 @@ class DeltaLayout:
         """Does the name tell of an Iceberg, Hudi or Paimon table in this place? UniForm keeps Hudi's at the root, and
         what Iceberg's `metadata/` right at the root means is the business of `iceberg`."""
         relative = path[len(self.prefix) :]
-        if not any(mark in relative for mark in markers.BESIDE_DELTA_PARTS):
+        if not any(mark in relative for mark in markers.SIGNS.beside_delta_parts):
             return False
-        return markers.BESIDE_DELTA.search(relative) is not None and not (
+        return markers.SIGNS.beside_delta.search(relative) is not None and not (
             self.hudi_metadata and relative.startswith(_HUDI)
         )
 

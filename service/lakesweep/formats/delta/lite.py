@@ -1,18 +1,17 @@
 """A lite vacuum: candidates come from the log alone, and the table is never listed.
 
 What may go are the files that commits still in the log have removed, once their tombstones have expired, with their
-deletion vectors, and the change data that old commits wrote. Each is looked at by itself: one that an earlier run
-deleted is no candidate again. Files that no commit ever named, and what commits have removed that are gone from
-the log, stay until a full vacuum; a commit that cannot be read frees nothing. In the directories of the candidates
-the logs of other tables are looked for: a file that this table has removed may have become one of theirs.
+deletion vectors, and the change data that old commits wrote. Each is checked individually: one that an earlier run
+deleted is not a candidate again. Files that no commit ever named, and what commits have removed that are gone from the
+log, stay until a full vacuum; a commit that cannot be read frees nothing. In the directories of the candidates the logs
+of other tables are looked for: a file that this table has removed may have become one of theirs.
 
-Delta's own LITE refuses a log whose first commits are gone, unless `_last_vacuum_info` covers them. Since cleaning the
-log is what this service does, ours says so and goes on: what it cannot see it cannot delete.
+Delta's own LITE refuses a log whose first commits are gone, unless `_last_vacuum_info` covers them. This service cleans
+the log itself, so ours logs a warning and continues: what it cannot see it cannot delete.
 """
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from datetime import timedelta
 
 import pyarrow.compute as pc
@@ -36,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def shortlist(reader: LogReader, storage: Storage, native: DeltaState) -> Shortlist:
-    """The log itself, and the files that it has let go of since the last vacuum on record."""
+    """The log itself, and the files that it has removed since the last recorded vacuum."""
     vacuumed = await _vacuumed_up_to(storage, native)
     first = min(native.listing.commits)
     if first > vacuumed + 1:
@@ -44,7 +43,7 @@ async def shortlist(reader: LogReader, storage: Storage, native: DeltaState) -> 
             "lite_vacuum_sees_a_part",
             table=native.root.raw,
             first_commit=first,
-            hint="what earlier commits removed is found by vacuum_mode = full only",
+            hint="only vacuum_mode = full finds what earlier commits removed",
         )
     commits = [file for version, file in sorted(native.listing.commits.items()) if version > vacuumed]
     # By the table's own retention: what must wait longer is kept by the references.
@@ -58,21 +57,8 @@ async def shortlist(reader: LogReader, storage: Storage, native: DeltaState) -> 
 async def _other_logs(storage: Storage, native: DeltaState, objects: tuple[str, ...]) -> list[Location]:
     """Where other tables' metadata lies beside or above an object: it is listed, and the table is refused for it. What
     Iceberg's at the root names is kept instead."""
-    prefix = native.root.as_directory().raw
-    directories = {""}
-    for path in objects:
-        *levels, _ = path.removeprefix(prefix).split("/") if path.startswith(prefix) else [""]
-        directories.update("/".join(levels[:depth]) for depth in range(1, len(levels) + 1))
-    signs = {f"{directory}/{sign}".lstrip("/") for directory in directories for sign in markers.DIRECTORIES}
-    signs -= {names.LOG_DIRECTORY, uniform.DIRECTORY, markers.HUDI if native.properties.hudi_metadata else ""}
-    places = [native.root.join(sign).as_directory() for sign in sorted(signs)]
-
-    async def holds_anything(place: Location) -> bool:
-        async with aclosing(storage.list(place)) as pages:
-            return await anext(pages, None) is not None
-
-    there = await gather_bounded(places, holds_anything)
-    return [place for place, found in zip(places, there, strict=True) if found]
+    own = {names.LOG_DIRECTORY, uniform.DIRECTORY, markers.HUDI if native.properties.hudi_metadata else ""}
+    return await markers.beside(storage, native.root, objects, without=own)
 
 
 async def _freed_by(reader: LogReader, file: LogFile, delete_before_ms: int) -> frozenset[str]:

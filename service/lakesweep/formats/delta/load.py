@@ -1,8 +1,8 @@
 """Read a Delta table: list its log once, open the newest checkpoint that can be opened, replay what came after.
 
-The commits are the truth and a checkpoint only shortens the way: one that is damaged is passed over while an
-older one, or version 0, still leads to the newest version without a gap. Where nothing does, the table is
-unreadable and left alone. Never deletes, never writes.
+The commits are the source of truth and a checkpoint is only a shortcut: a damaged one is skipped as long as an older
+one, or version 0, leads to the newest version without a gap. If nothing does, the table is unreadable and left alone.
+Never deletes, never writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakesweep.formats.delta import actions, checkpoint, files, log, names, prot
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
 from lakesweep.formats.delta.log_replay import Tail
-from lakesweep.formats.delta.protocol import Protocol
+from lakesweep.formats.delta.protocol import Properties, Protocol
 from lakesweep.formats.delta.recent_removes import RemovedBelow
 from lakesweep.formats.delta.retention import Inspected
 from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
@@ -48,6 +48,8 @@ class LogReader:
     """Reads one table's log. Files of a log never change, so what was read once is not read again."""
 
     def __init__(self, storage: Storage, root: Location) -> None:
+        self.reads_anyway = False
+        """Also what may not be cleaned?"""
         self._storage = storage
         self._root = root
         self._log = root.join(names.LOG_DIRECTORY)
@@ -60,7 +62,7 @@ class LogReader:
         """Lengths of checkpoint files, as `_last_checkpoint` has them."""
 
     async def load(self, moment: Callable[[], Awaitable[datetime]]) -> DeltaState:
-        """The newest state. `moment` is asked once the store has been spoken to. Raises Refused or Unreadable."""
+        """The newest state. `moment` is called after the first answer of the store. Raises Refused or Unreadable."""
         for attempt in range(_ATTEMPTS):
             try:
                 listing = await self.listing()
@@ -75,17 +77,18 @@ class LogReader:
         found = await self._listed()
         await special_files.refuse(self._storage, self._log)
         following = self._log.join(names.commit_name(found.latest_version + 1))
-        if await self._is_there(following):
-            # Committed since, or hidden from listings: then nobody can tell how many more there are.
+        if await self.is_there(following):
+            # Committed since, or hidden from listings: then it is unknown how many more there are.
             found = await self._listed()
             if following.raw not in (file.path for file in found.commits.values()):
                 raise Indeterminate(
-                    f"{following} can be read but is not listed, so the newest commits are not known: look why the "
+                    f"{following} can be read but is not listed, so the newest commits are unknown: find out why the "
                     "store does not list it (a link, a case-insensitive or cached file system)"
                 )
         return found
 
-    async def _is_there(self, place: Location) -> bool:
+    async def is_there(self, place: Location) -> bool:
+        """Is there such an object, listed or not?"""
         try:
             await self._storage.stat(place)
         except NotFound:
@@ -111,10 +114,9 @@ class LogReader:
         last_checkpoint = await self._last_checkpoint(listing)
         segment = await self._segment(listing)
         if last_checkpoint is not None and last_checkpoint > listing.latest_version:
-            # Commits since the listing, or a log that was set back: files of acknowledged commits look unreferenced.
+            # Commits since the listing, or a log that was rolled back: files of acknowledged commits look unreferenced.
             raise _HeadCommitMissing(self._log, last_checkpoint)
-        protocol.check(segment.protocol)
-        properties = protocol.properties(segment.metadata)
+        properties = self._checked(segment)
         if last_checkpoint is not None and properties.log_cleanup_enabled:
             cutoff_ms = retention.cutoff_ms(as_of, properties.log_retention)
             await self._inspect(listing, segment.protocol, cutoff_ms, last_checkpoint - 1)
@@ -134,11 +136,21 @@ class LogReader:
         freed = await self._removed.oddly_named(listing, segment.tail.last, state.delete_before_ms(timedelta(0)))
         return replace(state, removed_below=removed, freed=freed)
 
+    def _checked(self, segment: Segment) -> Properties:
+        """What the properties of a table that may be cleaned say; of another that is read anyway, the defaults."""
+        try:
+            protocol.check(segment.protocol)
+            return protocol.properties(segment.metadata)
+        except Refused:
+            if not self.reads_anyway:
+                raise
+            return protocol.properties(replace(segment.metadata, configuration={}))
+
     async def _segment(self, listing: LogListing) -> Segment:
         latest = listing.latest_version
         complete = [one for one in listing.checkpoints if one.complete]
         if latest < 0 and not complete:
-            raise Refused("not_a_table", f"{self._log} holds no commit: this is not a Delta table")
+            raise Refused("not_a_table", f"{self._log} contains no commit: this is not a Delta table")
         if complete and complete[-1].version > latest:
             raise _HeadCommitMissing(self._log, complete[-1].version)
         damage: Unreadable | None = None
@@ -193,7 +205,6 @@ class LogReader:
         return found
 
     async def head(self, file: LogFile) -> Actions:
-        """Protocol, metadata and sidecars of one checkpoint file."""
         recorded = self._recorded.get(file.relative, file.size_bytes)
         if recorded != file.size_bytes:
             raise Unreadable(file.path, f"{file.size_bytes} bytes instead of {recorded}")
@@ -242,7 +253,7 @@ class LogReader:
         return OpenedCheckpoint(checkpoint=one, head=found, sidecars=_sidecars(one, found, listing))
 
     async def _last_checkpoint(self, listing: LogListing) -> int | None:
-        """A hint, not a truth: it only limits cleanup. A damaged one is replaced by what the listing shows."""
+        """Only a hint: it just limits cleanup. A damaged one is replaced by what the listing shows."""
         if listing.hint is None:
             return None
         try:
@@ -306,8 +317,12 @@ class LogReader:
                 "it was deleted while the log was read: another tool cleans it; the next run tries again",
             ) from exc
         if len(data) != file.size_bytes:
-            raise Unreadable(file.path, f"{len(data)} bytes instead of {file.size_bytes}")
+            raise CutShort(file.path, f"{len(data)} bytes instead of {file.size_bytes}")
         return data
+
+
+class CutShort(Unreadable):
+    """The store gave another length than it listed: what was read says nothing about the file."""
 
 
 class _HeadCommitMissing(Refused):
@@ -324,8 +339,8 @@ class _HeadCommitMissing(Refused):
 
 
 def _recorded_length(named: Any) -> dict[str, int]:
-    """Of a checkpoint with a name of its own, which nobody writes twice: a JSON file that was cut behind a line reads
-    like a whole one with fewer files."""
+    """Of a checkpoint with a name of its own, which nobody writes twice: a JSON file that was truncated after a line
+    reads like a complete one with fewer files."""
     match named:
         case {"path": str(name), "sizeInBytes": int(size)} if names.parse(name).unique:
             return {name: size}

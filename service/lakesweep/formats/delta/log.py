@@ -61,10 +61,6 @@ class LogListing:
     hint: LogFile | None
     """`_last_checkpoint`."""
 
-    def of_kind(self, kind: LogKind) -> list[LogFile]:
-        """All files of one kind, in the order of names."""
-        return [file for file in self.files if file.name.kind is kind]
-
     @property
     def latest_version(self) -> int:
         """The newest commit, -1 when there is none."""
@@ -72,7 +68,6 @@ class LogListing:
 
 
 def arrange(files: Iterable[LogFile]) -> LogListing:
-    """Sort a listing into what it holds."""
     ordered = tuple(sorted(files, key=lambda file: file.relative))
     groups: dict[tuple[int, int, str], list[LogFile]] = {}
     for file in ordered:

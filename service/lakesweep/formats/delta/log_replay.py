@@ -18,7 +18,7 @@ from lakesweep.formats.delta.actions import Actions
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tail:
-    """The outcome of a replay: what was last said about each file."""
+    """The outcome of a replay: the last action on each file."""
 
     last: pa.Table = field(default_factory=files.none)
     """Of the schema FILES, each key once."""
@@ -42,7 +42,7 @@ class Tail:
         return list(dict.fromkeys(files.addresses(self._last(removed=False)).to_pylist()))
 
     def elsewhere(self) -> list[str]:
-        """Where live files outside the root are by their own word, each once."""
+        """The addresses of live files outside the root as the log gives them, each once."""
         return list(dict.fromkeys(files.elsewhere(self._last(removed=False)).to_pylist()))
 
     def tolerated(self, delete_before_ms: int) -> list[str]:

@@ -93,5 +93,4 @@ def beside(name: str) -> str:
 
 
 def commit_name(version: int) -> str:
-    """The name of a commit file."""
     return f"{version:020d}.json"

@@ -1,4 +1,4 @@
-"""From what a Delta log spells to raw addresses. Pure.
+"""Turn paths as a Delta log spells them into raw addresses. Pure.
 
 Paths in the log are URIs and are percent-decoded exactly once: a directory that is called `k=e%3Af` on disk is
 spelled `k=e%253Af`. Deletion vectors are named by an encoded UUID.
@@ -16,8 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from lakesweep.formats.delta.malformed import Malformed
 from lakesweep.model.location import Location
+
+
+class Malformed(ValueError):
+    """An action or a path that Delta would not write. The caller that knows the file's address turns it into
+    Unreadable."""
+
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _DOTS = re.compile(r"(^|/)\.\.?(/|$)")
@@ -37,14 +42,14 @@ class Place:
     aliases: tuple[str, ...] = ()
     """Addresses below the root that an outside path may mean."""
     elsewhere: str | None = None
-    """Where an outside path leads by its own word, to count it by. Nothing is listed or deleted there."""
+    """The address of an outside path as it is spelled, only to count it. Nothing is listed or deleted there."""
 
 
 def resolve(spelled: str, root: Location) -> Place:
     """Raises Malformed when the path cannot be understood."""
     text = unquote(spelled, errors="strict")
     if _ABSOLUTE.match(spelled):
-        return _place(_parse(text), text, root)
+        return _place(Location.parse_or_none(text), text, root)
     if text.startswith("/"):
         return _place(Location(root.scheme, root.authority, _key(text, root)), text, root)
     if not text:
@@ -66,14 +71,7 @@ def _with_dots(text: str, root: Location) -> Place:
 
 def place(spelled: str, root: Location) -> Place:
     """The same for an absolute address that is not encoded, as Iceberg spells them."""
-    return _place(_parse(spelled), spelled, root)
-
-
-def _parse(text: str) -> Location | None:
-    try:
-        return Location.parse(text)
-    except ValueError:
-        return None
+    return _place(Location.parse_or_none(spelled), spelled, root)
 
 
 def _key(path: str, root: Location) -> str:
@@ -99,7 +97,7 @@ def _elsewhere(location: Location | None, text: str, root: Location) -> str | No
     address to us (`dbfs:/a/b`) is given the form of one: it is counted, never opened."""
     if location is None:
         scheme, _, rest = text.partition(":")
-        location = _parse(f"{scheme}://{'/' if scheme.lower() == 'file' else ''}{rest.lstrip('/')}")
+        location = Location.parse_or_none(f"{scheme}://{'/' if scheme.lower() == 'file' else ''}{rest.lstrip('/')}")
     if location is None or location.authority in (".", ".."):
         return None
     path = posixpath.normpath("/" + location.path.lstrip("/"))
@@ -117,7 +115,7 @@ def bare_name(spelled: str) -> str:
     """The last segment, decoded: sidecars live in one directory and are known by their names."""
     name = unquote(spelled, errors="strict").rpartition("/")[2]
     if not name:
-        raise Malformed(f"{spelled!r} names no file")
+        raise Malformed(f"{spelled!r} does not name a file")
     return name
 
 
@@ -125,7 +123,7 @@ def deletion_vector(descriptor: dict[str, Any], root: Location) -> Place | None:
     """Where a deletion vector is stored; None when it is inline. Raises Malformed on an unknown kind."""
     storage, text = descriptor.get("storageType"), descriptor.get("pathOrInlineDv")
     if not isinstance(text, str):
-        raise Malformed("a deletion vector without a place")
+        raise Malformed("a deletion vector has no path")
     match storage:
         case "i":
             return None

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from lakesweep.formats.delta import intervals
-from lakesweep.formats.delta.malformed import Malformed
+from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.errors import Refused
 
 MAX_READER_VERSION = 3
@@ -140,7 +140,7 @@ def check(protocol: Protocol) -> None:
     unknown = sorted(protocol.features - _NO_EFFECT_ON_FILES - _UNDERSTOOD)
     if unknown:
         feature = next((name for name in unknown if name in _WHY_REFUSED), unknown[0])
-        why = _WHY_REFUSED.get(feature, "this version does not know which files it keeps")
+        why = _WHY_REFUSED.get(feature, "this version of Lakesweep does not know which files it keeps")
         raise Refused("unsupported_feature", f"the table has the feature {feature}: {why}")
 
 

@@ -1,8 +1,8 @@
-"""What commits at or below the newest checkpoint have removed lately: their files stay for the retention as well.
+"""Files that commits at or below the newest checkpoint removed recently: they stay for the retention as well.
 
-A checkpoint leaves out the removes that its writer takes for expired. That writer may have read the retention in
-another way (deltalake takes `30 days` and `INTERVAL 4 WEEKS` for a week), or the retention was raised since. The
-commits have them all; only those are read that are young enough to matter. Reads only.
+A checkpoint leaves out removes that its writer considers expired. That writer may have read the retention differently
+(deltalake reads `30 days` and `INTERVAL 4 WEEKS` as a week), or the retention was raised since. The commits have them
+all; only those are read that are young enough to matter. Reads only.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class RemovedBelow:
         """Of each commit that was read: its actions on files with none of Delta's endings."""
 
     async def since(self, listing: LogListing, version: int, since_ms: int) -> pa.Table:
-        """Removes of this time and later in commits up to this version. Raises Unreadable if one cannot be read: nobody
-        knows what it removed."""
+        """Removes of this time and later in commits up to this version. Raises Unreadable if one cannot be read: it is
+        unknown what it removed."""
         wanted = [
             file
             for number, file in sorted(listing.commits.items())

@@ -1,19 +1,22 @@
-"""One Delta table behind the Table port. Decisions are in `expire` and `tail`; this joins them to what was read."""
+"""One Delta table behind the Table port. Decisions are in `expire` and `log_replay`; this connects them to what was
+read."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
+from lakesweep.cleanup import without_listing
 from lakesweep.formats.delta import expire, lite, log, names, retention
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.log import Checkpoint
-from lakesweep.formats.delta.options import DeltaOptions, VacuumMode
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.formats.delta.uniform import IcebergNeighbour
 from lakesweep.formats.delta.view import DeltaView
-from lakesweep.formats.unpublished_files import LeaveAll, Tidy
+from lakesweep.formats.spec import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, NotFound
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
@@ -24,14 +27,32 @@ from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import Shortlist, TableView, own_view
 
+
+class VacuumMode(StrEnum):
+    """Where candidates for deletion come from."""
+
+    FULL = "full"
+    """Everything stored below the table: also finds what no commit ever named."""
+    LITE = "lite"
+    """Only what commits still in the log have removed, as VACUUM LITE does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaOptions:
+    """The choices for one dataset's tables."""
+
+    vacuum_mode: VacuumMode = VacuumMode.FULL
+    has_shallow_clones: bool = False
+    """Shallow clones read this table's files, and nothing in its log says so: with this flag its data files stay
+    and only its log is cleaned."""
+
+
 _SAME_TIME_MS = 2000
 """A listing may tell times more finely than a look at one object does."""
 
 
 class DeltaTable:
     """A handle for one cycle: everything is judged at the moment of its first load."""
-
-    executable = True
 
     def __init__(
         self,
@@ -44,6 +65,7 @@ class DeltaTable:
         tidy: Tidy | None = None,
     ) -> None:
         self.ref = ref
+        self.executable = True
         self._root = root
         self._storage = storage
         self._clock = clock
@@ -64,13 +86,16 @@ class DeltaTable:
         """A few looks at single objects while nothing is committed."""
         await self._check_ground()
         known = self._loaded
-        # The log comes last: a commit of this table's own writers is what is most likely to come in between.
+        # The log comes last: a commit of this table's own writers is the most likely thing to come in between.
         if known and await self._head_of(known.native) == known.head and await self._stands_still(known.native):
             return known.head
         return (await self.load()).head
 
+    def read_anyway(self) -> None:
+        """Also with features and properties that are not known here. What to delete does not matter then."""
+        self.reader.reads_anyway, self.executable, self.lite = True, False, False
+
     def place(self) -> Location:
-        """As it was given or discovered."""
         return self._root
 
     async def load(self) -> DeltaView:
@@ -103,6 +128,16 @@ class DeltaTable:
             table=self,
         )
         return self._loaded
+
+    async def become_lite(self, native: DeltaState) -> Shortlist:
+        """Do as `vacuum_mode = "lite"` says for the rest of this cycle, unless the names are so many that the table is
+        listed: a listing has to show that live files are there."""
+        if self._shortlist is not None:
+            return self._shortlist
+        found = await lite.shortlist(self.reader, self._storage, native)
+        if not without_listing.too_many(found, (self._root.as_directory(),)):
+            self.lite, self._shortlist = True, found
+        return found
 
     async def load_at(self, head: str, now_view: TableView) -> DeltaView | None:  # noqa: ARG002  # the port's
         """Expiry commits nothing, so no earlier state is ever needed."""
@@ -146,13 +181,28 @@ class DeltaTable:
         return self._as_of
 
     async def _head_of(self, native: DeltaState) -> str:
-        """The version of the table, and where Iceberg metadata lies beside the log which of it is the newest: what is
-        committed to it counts as well."""
-        head = f"{native.version}@{native.segment.metadata.table_id}"
+        """The version of the table and the commit that made it: after a restored backup another one may have the same
+        number. And where Iceberg metadata lies beside the log, which of it is the newest: what is committed to it
+        counts as well."""
+        newest = native.listing.commits[native.version]
         beside = [] if native.properties.iceberg_metadata else await self.iceberg.newest()
-        if not beside:
-            return head
-        return f"{head}+{hashlib.sha256(repr(beside).encode()).hexdigest()[:16]}"
+        digest = _digest(newest.size_bytes, newest.modified_ms, beside)
+        return f"{native.version}@{native.segment.metadata.table_id}+{digest}"
+
+    async def is_still_at(self, trace: str) -> bool:
+        """Is the newest commit the same, and the next one not there? And the same Iceberg metadata beside the log."""
+        version, digest = trace.partition("@")[0], trace.rpartition("+")[2]
+        if not version.isdecimal():
+            return False  # the table had another format then
+        log_directory = self._root.join(names.LOG_DIRECTORY)
+        numbers = int(version), int(version) + 1
+        newest, following = [log_directory.join(names.commit_name(number)) for number in numbers]
+        found, after = await self._storage.stat_together(newest, following)
+        if found is None or found.modified_at is None or after is not None:
+            return False
+        beside, written = await self.iceberg.newest(), retention.millis(found.modified_at)
+        # A listing of a disk rounds times up.
+        return digest in {_digest(found.size_bytes, one, beside) for one in (written, written + 1)}
 
     async def _check_ground(self) -> None:
         for file in self.stands_on.files if self.stands_on else ():
@@ -165,20 +215,20 @@ class DeltaTable:
                 ) from exc
 
     async def _stands_still(self, native: DeltaState) -> bool:
-        """Is the newest commit still the same, and the next one not there?"""
+        """Is the newest commit still the same, and the next one not there? Both in one step, after everything else: if
+        asked one after the other, a table that is dropped and created again in between would show neither."""
         newest = native.listing.commits[native.version]
-        try:
-            found = await self._storage.stat(Location.parse(newest.path))
-        except NotFound:
-            return False
-        if found.size_bytes != newest.size_bytes or not _same_time(found.modified_at, newest.modified_ms):
-            return False
         following = self._root.join(names.LOG_DIRECTORY, names.commit_name(native.version + 1))
-        try:
-            await self._storage.stat(following)
-        except NotFound:
-            return True
-        return False
+        if await self.reader.is_there(following):  # by its name, for a store that does not list it
+            return False
+        found, after = await self._storage.stat_together(Location.parse(newest.path), following)
+        if found is None or after is not None:
+            return False
+        return found.size_bytes == newest.size_bytes and _same_time(found.modified_at, newest.modified_ms)
+
+
+def _digest(size_bytes: int, modified_ms: int | None, beside: object) -> str:
+    return hashlib.sha256(repr((size_bytes, modified_ms, beside)).encode()).hexdigest()[:16]
 
 
 def _same_time(found: datetime | None, listed_ms: int | None) -> bool:

@@ -1,11 +1,11 @@
 """Iceberg metadata right at the root of a Delta table: the files that it names stay. Reads only.
 
 UniForm keeps such metadata while it is switched on and leaves it behind when it is switched off; an Iceberg table of
-its own may share the place as well. Nothing tells the two apart for certain, so neither is taken for rubbish: what
-the newest Iceberg metadata names, in any of its snapshots, is kept as if the Delta log named it. Metadata that
-cannot be read may name anything, so it stops the table. What it names and is gone, under every name that the root
-may have elsewhere, protects nothing: no Iceberg reader can get past it either. But a commit may have taken it away
-while we were reading, and then the metadata of that commit counts.
+its own may share the place as well. Nothing distinguishes the two reliably, so neither is treated as garbage: what the
+newest Iceberg metadata names, in any of its snapshots, is kept as if the Delta log named it. Metadata that cannot be
+read may name anything, so it stops the table. A file that it names and that does not exist, under any name that the
+root may have, protects nothing: no Iceberg reader could read it either. But a commit may have deleted it while we were
+reading, and then the metadata of that commit counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIRECTORY = markers.ICEBERG_METADATA
 _NUMBER = re.compile(r"v(\d+)\.|(\d+)-[0-9a-f]{8}-")
 """How file systems and how catalogs count. A bare uuid, which may begin with digits as well, counts nothing."""
 _NEWEST = 2
-"""The newest file may be of a commit that never came to pass: then the one before it is the current one."""
+"""The newest file may be of a commit that never happened: then the one before it is the current one."""
 _ATTEMPTS = 3
 _STATISTICS = ("statistics", "partition-statistics")
 _FORMAT_VERSIONS = (1, 2, 3)
@@ -139,7 +139,6 @@ class IcebergNeighbour:
         return self._addresses(files.column("path").to_pylist())
 
     def _addresses(self, spelled: Iterable[str]) -> frozenset[str]:
-        """Where these may be below the root."""
         places = [paths.place(path, self._root) for path in spelled]
         return frozenset(address for place in places for address in (*place_addresses(place), *place.aliases))
 

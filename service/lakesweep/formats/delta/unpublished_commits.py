@@ -1,10 +1,11 @@
-"""Commits that may count although the log does not have them yet: what they name stays. Reads only.
+"""Commits that may be valid although the log does not have them yet: what they name stays. Reads only.
 
 Where a store could not create a file only if it is absent, writers agree through a database: a commit is written under
 a temporary name, announced in the database, and only then copied into the log. From the announcement on it counts, and
-its writer was told so. If the copy fails, whoever opens the table next through that database makes up for it, which may
-be long after. We do not ask the database: every temporary file that the log has not left behind may be such a commit.
-It was whole before it was announced, so one that cannot be read is none; one that is gone is in the log by now.
+its writer was told so. If the copy fails, the next client that opens the table through that database makes the copy,
+perhaps much later. We do not ask the database: every temporary file that the log has not left behind may be such a
+commit. It was complete before it was announced, so one that cannot be read does not count; one that is gone is in the
+log by now.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 
 from lakesweep.aio import gather_bounded
 from lakesweep.formats.delta import files
-from lakesweep.formats.delta.load import LogReader
+from lakesweep.formats.delta.load import CutShort, LogReader
 from lakesweep.formats.delta.log import LogFile, LogListing
 from lakesweep.model.errors import Unreadable
 
@@ -43,6 +44,8 @@ def _may_count(file: LogFile, listing: LogListing) -> bool:
 async def _named_by(reader: LogReader, file: LogFile) -> frozenset[str]:
     try:
         commit = await reader.commit(file, keep=False)
+    except CutShort:
+        raise  # the file itself may be whole, and count
     except Unreadable:
         return frozenset()
     return frozenset(files.addresses(commit.files).to_pylist() + files.aliases(commit.files).to_pylist())

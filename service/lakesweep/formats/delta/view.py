@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
-from lakesweep.formats.delta import decode, expire, names, retention, unpublished_commits
+from lakesweep.cleanup import grace
+from lakesweep.formats.delta import decode, expire, names, next_expiry, retention, unpublished_commits
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.log import LogFile
 from lakesweep.formats.delta.log_replay import Tail
@@ -20,7 +21,7 @@ from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import References, ReferenceSource
-from lakesweep.ports.table import TableView
+from lakesweep.ports.table import ExpiringFiles, ReadSources, TableView
 
 if TYPE_CHECKING:
     from lakesweep.formats.delta.table import DeltaTable
@@ -38,6 +39,11 @@ class DeltaView(TableView):
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
         self.table.floor = min(GRACE_FLOOR, policy.grace_period)
         return expire.plan(self.native, self.head, policy, now)
+
+    def next_expiry(self, policy: CleanupPolicy, after: datetime) -> datetime | None:  # noqa: ARG002  # the port's
+        """By the moment that this cycle judges at: a store's clock may be behind ours."""
+        self.table.floor = min(GRACE_FLOOR, policy.grace_period)
+        return next_expiry.next_expiry(self.native, self.table.floor, grace.span(policy, self))
 
     async def references(
         self,
@@ -69,6 +75,19 @@ class DeltaView(TableView):
             ),
             elsewhere=elsewhere,
         )
+
+    async def expiring_files(
+        self,
+        expiring: ExpiryPlan,  # noqa: ARG002  # a vacuum goes by what commits have removed
+        found: References,  # noqa: ARG002
+        read: ReadSources,  # noqa: ARG002
+    ) -> ExpiringFiles:
+        """From here on this cycle is a lite vacuum, unless they are too many."""
+        return ExpiringFiles(shortlist=await self.table.become_lite(self.native))
+
+    async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:  # noqa: ARG002  # the port's
+        """A lite vacuum lists them itself."""
+        return ()
 
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
         """A log below the root is another table's: its files look like orphans of this one."""
@@ -141,7 +160,7 @@ class DeltaView(TableView):
             try:
                 head = await self.table.reader.head(one.files[0])
             except Unreadable:
-                # Nobody knows what this checkpoint names, so every sidecar may be one of its.
+                # It is unknown what this checkpoint names, so any sidecar may be one of its.
                 return []
             for name, _ in head.sidecars:
                 old.pop(name, None)

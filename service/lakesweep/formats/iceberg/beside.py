@@ -1,4 +1,4 @@
-"""What another format may ask of Iceberg metadata that lies beside its own: the only module here that one imports.
+"""What another format may use of Iceberg metadata next to its own: the only module here that another format imports.
 
 Delta needs it: UniForm keeps Iceberg metadata in a Delta table's directory, and what it names stays.
 """

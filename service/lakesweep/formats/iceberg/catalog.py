@@ -2,15 +2,17 @@
 
 Only the pointer is taken from the catalog. The metadata file itself is read by us, whole: a REST catalog may answer
 with a view that holds ref heads only, and pyiceberg's parser knows neither version 4 nor inline manifests. All calls
-are blocking and run in a few threads of their own, each with a time limit. Secrets never get into messages, and which
-code runs is the operator's word alone, never a server's or a table's.
+are blocking and run in a few threads of their own, each with a time limit. Secrets never get into messages, and only
+the operator decides which code runs, never a server or a table.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import importlib
+import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +28,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config, merge_config
 
-from lakesweep.formats.iceberg import conditional_commit, hive
+from lakesweep.formats.iceberg import conditional_commit, hive, metastore_entries
 from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
@@ -45,7 +47,7 @@ _TIMEOUT_SECONDS = 60.0
 MOST_NAMESPACES = 100_000
 """A server that invents them without end must not keep us listing."""
 _WITHOUT_NAME = frozenset({"rest", "hive", "glue", "dynamodb", "bigquery"})
-"""Types of catalogs to which their own name means nothing; a SQL catalog looks its tables up by it."""
+"""Types of catalogs that ignore their own name; a SQL catalog looks its tables up by it."""
 _ABSENT = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 
 
@@ -91,7 +93,7 @@ class IcebergCatalog:
         whole = {**_looked_up(self._name), **self._properties}
         self._describer = Describer(self._name, whole)
         self.identity = ("" if whole.get("type") in _WITHOUT_NAME else self._name, _in_order(whole))
-        """Equal only if two certainly ask one and the same catalog. May hold secrets."""
+        """Equal only if two certainly use the same catalog. May contain secrets."""
         self._timeout_seconds = timeout_seconds
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=f"catalog {self._name}")
         self._connecting = asyncio.Lock()
@@ -116,6 +118,17 @@ class IcebergCatalog:
             found += [tuple(table) for table in tables]
             waiting += [child for child in await self._children(catalog, current) if len(child) > len(current)]
         return sorted(set(found))
+
+    async def other_places(self) -> list[Location]:
+        """The locations of all entries of a metastore, Iceberg or not; none if it has Iceberg tables only."""
+        catalog = await self._catalog()
+        if not metastore_entries.has_others(catalog):
+            return []
+        found: list[Location] = []
+        for namespace in await self._call("list namespaces", catalog.list_namespaces):
+            what = f"list all entries of {'.'.join(namespace)}"
+            found += await self._call(what, metastore_entries.places, catalog, tuple(namespace))
+        return found
 
     async def pointer(self, identifier: Identifier) -> Pointer:
         """Which metadata file is current, without reading it."""
@@ -165,7 +178,6 @@ class IcebergCatalog:
         return self._describer.sentence(exc)
 
     async def aclose(self) -> None:
-        """Give back connections and threads."""
         if self._connected is not None:
             await self._in_thread(self._connected.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -207,10 +219,10 @@ class IcebergCatalog:
         return catalog
 
     def _load(self, properties: dict[str, Any]) -> Catalog:
-        """As `load_catalog` does it, but for a REST server, which would have a say in what is loaded."""
+        """Like `load_catalog`, except that a REST server must not influence what is loaded."""
         whole = merge_config(cast("Any", _looked_up(self._name)), properties)
         if not _is_rest_configured(self._name, whole):
-            return load_catalog(self._name, **properties)
+            return load_catalog(self._name, **_with_driver(whole, properties))
         from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
 
         return rest.GuardedRestCatalog(self._name, self._timeout_seconds, **cast("dict[str, Any]", whole))
@@ -234,7 +246,7 @@ class IcebergCatalog:
                 catalog.load_table(identifier)
             except PointerFound as found:
                 return Pointer(metadata_location=found.location)
-        raise CatalogUnavailable(f"{self} gave a table without naming its metadata file")
+        raise CatalogUnavailable(f"{self} returned a table without naming its metadata file")
 
     async def _call(self, what: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
         try:
@@ -250,7 +262,9 @@ class IcebergCatalog:
 
     async def _in_thread(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
         loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._threads, functools.partial(self._limited, function, *arguments))
+        # With the context copied: what the thread reads and writes counts for the run that called it.
+        limited = functools.partial(contextvars.copy_context().run, self._limited, function, *arguments)
+        call = loop.run_in_executor(self._threads, limited)
         # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the answer.
         async with asyncio.timeout(self._timeout_seconds):
             return await call
@@ -260,6 +274,14 @@ class IcebergCatalog:
         guard = getattr(self._connected, "guard", None)
         with guard.one_call() if guard is not None else nullcontext():
             return function(*arguments)
+
+
+def _with_driver(whole: Mapping[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
+    """`postgresql://` with the driver that is installed with us; SQLAlchemy would look for another."""
+    scheme, separator, rest = str(whole.get("uri", "")).partition("://")
+    if not separator or scheme not in ("postgresql", "postgres") or importlib.util.find_spec("psycopg") is not None:
+        return properties
+    return {**properties, "uri": f"postgresql+psycopg2://{rest}"}
 
 
 def _looked_up(name: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What to say of a catalog and its errors: one sentence, no secrets. Pure text work."""
+"""Describe a catalog and its errors: one sentence, no secrets. Pure text work."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, SettingsError
+from lakesweep.settings import catalogs
 
 _SECRET_NAME = re.compile(r"secret|token|password|credential|key|auth|header\.", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=//)[^/@\s]*@")
@@ -20,7 +21,7 @@ _BAD_URL_NAMES = ("ArgumentError", "NoSuchModuleError", "MissingSchema", "Invali
 """Errors of client libraries that say the address itself is wrong; matched by name, those libraries live elsewhere."""
 
 _QUOTING = re.compile(r"hive_metastore\.|thrift\.Thrift\.")
-"""Errors of a metastore carry its own words, which are not ours to pass on."""
+"""Errors of a metastore contain its own text, which is not passed on."""
 
 
 class AnswerRefused(Exception):
@@ -33,6 +34,7 @@ class Describer:
     def __init__(self, name: str, properties: Mapping[str, Any]) -> None:
         uri = _QUERY.sub("", _USER_INFO.sub("", str(properties.get("uri", ""))))
         kind = properties.get("type") or properties.get("py-catalog-impl") or ""
+        self._kind = str(kind)
         place = " at ".join(part for part in (str(kind), uri) if part)
         self._label = f"catalog {name} ({place})" if place else f"catalog {name}"
         self._secrets = sorted(set(_secrets(properties)), key=len, reverse=True)
@@ -57,11 +59,13 @@ class Describer:
         return CatalogUnavailable(f"{self} cannot be used ({what}): {self.sentence(exc)}")
 
     def connect_error(self, exc: BaseException) -> LakesweepError:
-        """Wrong properties are the operator's to mend; anything else may pass by itself."""
+        """Wrong properties must be fixed by the operator; anything else may pass by itself."""
         if isinstance(exc, _BAD_PROPERTIES) and not isinstance(exc, OSError | UnicodeError):
             bad = True
         else:
             bad = type(exc).__name__ in _BAD_URL_NAMES
+        if isinstance(exc, NotInstalledError) and (remedy := catalogs.remedy_for(self._kind)):
+            return SettingsError(f"{self} needs a client that is not installed: {remedy}")
         if bad:
             return SettingsError(f"the properties of {self} are invalid: {self.sentence(exc)}")
         return self.unavailable("connect", exc)

@@ -1,4 +1,4 @@
-"""The metadata that a client-side commit writes: pyiceberg's, with what it gets wrong for a cleaner put right.
+"""The metadata that a client-side commit writes: pyiceberg's, with corrections that a cleaner needs.
 
 It takes the place of pyiceberg's own step between "load what is current" and "write and swap", in every catalog where
 the client writes (SQL, Hive, Glue). Nothing is created here, no code that a table names is loaded, and the snapshot log

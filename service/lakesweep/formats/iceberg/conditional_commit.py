@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog import Catalog
 
 CHECKS_VERSION_ID = "glue.checks-version-id"
-"""Catalog property, ours: the operator's word that a service which speaks Glue's protocol compares `VersionId`."""
+"""Our own catalog property: the operator asserts that a service with Glue's protocol compares `VersionId`."""
 
 _CONDITIONAL = frozenset(
     {

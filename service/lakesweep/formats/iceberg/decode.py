@@ -1,10 +1,10 @@
 """Bytes of manifests and manifest lists to what they name. Pure, picklable, the same in threads, processes and Spark.
 
-A row that is not seen is a live file that gets deleted, so nothing is taken on trust. Of a container every block must
-be consumed to its last byte by the rows that it claims, and the sync markers must lead to the very end. A cut right
-behind a block is left: so a manifest must have the length or the number of entries that its manifest list records
-(some writers record one of the two wrongly, but a cut changes both), and a manifest list, whose own length nothing
-records, must not fall short of what the snapshot's summary counts. Anything else is Unreadable.
+A row that is not seen is a live file that gets deleted, so nothing is assumed. Of a container every block must be
+consumed to its last byte by the rows that it claims, and the sync markers must lead to the very end. That does not show
+a cut right behind a block. So a manifest must have the length or the number of entries that its manifest list records:
+some writers record one of the two wrongly, but a cut changes both. Nothing records the length of a manifest list, so it
+must not fall short of what the snapshot's summary counts. Anything else is Unreadable.
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ MANIFEST = "manifest"
 _MAY_BE_ABSENT = ("absent", "tolerated")
 """In the context of a source."""
 
+_SIZES = ("sizes", "recorded")
+"""The same: what a manifest records of its files' lengths is wanted too."""
+SIZE_BYTES = pa.field("size_bytes", pa.int64())
+
 _STATUS = pa.field("status", pa.int32(), nullable=False)
 _PATH = pa.field("path", pa.string(), nullable=False)
 _ENTRY_FIELDS = {0: _STATUS, 100: _PATH}
+_SIZED_FIELDS = {**_ENTRY_FIELDS, 104: SIZE_BYTES}
 _DELETED = 2
 _STATUSES = frozenset((0, 1, _DELETED))
 
@@ -75,20 +80,20 @@ class ManifestRow(NamedTuple):
 
     @property
     def entries(self) -> int | None:
-        """How many entries the manifest must have."""
         if self.added is None or self.existing is None or self.deleted is None:
             return None
         return self.added + self.existing + self.deleted
 
     @property
     def live(self) -> int | None:
-        """How many of its entries are references."""
         return None if self.added is None or self.existing is None else self.added + self.existing
 
 
 def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
     """The distinct files that a manifest's live entries name: data, deletes, and Puffin files of deletion vectors."""
-    paths = _live(source, data).unique()
+    if _SIZES in source.context:
+        return _sized(source, data)
+    paths = _live(source, data).column("path").unique()
     if _MAY_BE_ABSENT not in source.context:
         return pa.RecordBatch.from_arrays([paths], schema=REFERENCE_SCHEMA)
     flags = pa.repeat(pa.scalar(value=True), len(paths))
@@ -100,16 +105,33 @@ def may_be_absent(source: ReferenceSource) -> ReferenceSource:
     return replace(source, context=(*source.context, _MAY_BE_ABSENT))
 
 
+def with_sizes(source: ReferenceSource) -> ReferenceSource:
+    """The same source, whose rows also tell `size_bytes`."""
+    return replace(source, context=(*source.context, _SIZES))
+
+
+def _sized(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
+    """Each file once. Deletion vectors of one Puffin file agree on its length; where entries do not, nobody knows."""
+    live = _live(source, data, _SIZED_FIELDS).select(["path", "size_bytes"])
+    found = live.group_by("path").aggregate([("size_bytes", "min"), ("size_bytes", "max")])
+    least, most = found.column("size_bytes_min"), found.column("size_bytes_max")
+    sizes = pc.if_else(pc.equal(least, most), least, pa.scalar(None, pa.int64()))
+    schema = REFERENCE_SCHEMA.append(SIZE_BYTES)
+    table = pa.table([found.column("path"), sizes], schema=schema).combine_chunks()
+    return next(iter(table.to_batches()), pa.RecordBatch.from_pylist([], schema=schema))
+
+
 def count_live(source: ReferenceSource, data: bytes) -> int:
     """How many references a manifest has, by its own entries."""
-    return len(_live(source, data))
+    found: int = _live(source, data).num_rows
+    return found
 
 
-def _live(source: ReferenceSource, data: bytes) -> pa.ChunkedArray:
+def _live(source: ReferenceSource, data: bytes, fields: Mapping[int, pa.Field] = _ENTRY_FIELDS) -> pa.Table:
     address = source.location.raw
-    entries = _read(address, data, _ENTRY_FIELDS)
-    _check_whole(source, len(data), entries.num_rows)
-    status, live = entries.column("status"), entries.column("path")
+    live = _read(address, data, fields)
+    _check_whole(source, len(data), live.num_rows)
+    status = live.column("status")
     statuses = set(status.unique().to_pylist())
     if not statuses <= _STATUSES:
         raise Unreadable(address, "an entry has a status other than existing, added or deleted")
@@ -138,7 +160,6 @@ class Shortfall(NamedTuple):
     promised: int
 
     def why(self) -> str:
-        """The sentence."""
         return f"it counts {self.found} {self.content.noun} files, its snapshot's summary counts {self.promised}"
 
 
@@ -172,7 +193,7 @@ def _read(address: str, data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table
 
 
 def _shortfalls(address: str, rows: tuple[ManifestRow, ...], summary: Mapping[str, str]) -> Iterator[Shortfall]:
-    """A list cut behind a block looks whole, so it is held against its snapshot's summary.
+    """A list that is truncated after a block looks complete, so it is checked against its snapshot's summary.
 
     Fewer manifests than the summary counts: cut off. Fewer files: cut off, or a writer that miscounts; the list alone
     cannot tell. More: no damage adds rows, while writers do undercount (pyiceberg and iceberg-rust have started totals

@@ -1,7 +1,7 @@
 """Commit an expiry so that no ref is ever lost, and know afterwards what really happened.
 
-Each attempt is planned from freshly loaded metadata (the cycle's own plan may be hours old, and the owner may have said
-something since) and demands that every ref known to the plan still points where it did. A client-side catalog also
+Each attempt is planned from freshly loaded metadata: the cycle's own plan may be hours old, and the owner may have
+changed a ref since. It demands that every ref known to the plan still points where it did. A client-side catalog also
 validates our own requirement against the very metadata that it swaps out, so a ref created or prolonged meanwhile stops
 the commit. A REST server cannot be asked for that; there the commit is looked at afterwards. No file is deleted here,
 and an expiry without effect is never committed.
@@ -56,7 +56,7 @@ RETRIES = 4
 """As Iceberg's own `commit.retry.num-retries`."""
 
 _FINAL = (BadRequestError, ForbiddenError, UnauthorizedError, TooManyRequestsError)
-"""The catalog heard us and said no: nothing was committed."""
+"""The catalog refused: nothing was committed."""
 
 
 _Ages = tuple[int | None, int | None, int | None]
@@ -214,7 +214,7 @@ def updates(metadata: TableMetadata, plan: ExpiryPlan) -> tuple[TableUpdate, ...
 
 
 def lost_ref(lost: ref_history.LostRef) -> Refused:
-    """The loudest refusal we have: something that a person made is gone from the table."""
+    """The most serious refusal: something that a person made is gone from the table."""
     return Refused(
         "ref_lost",
         f"{lost.ref} was created on snapshot {lost.ref.snapshot_id} while that snapshot was being expired, and the "
@@ -223,10 +223,10 @@ def lost_ref(lost: ref_history.LostRef) -> Refused:
 
 
 def overtaken(found: ref_history.Overtaken) -> Refused:
-    """Heard too late, but before any file went."""
+    """Noticed too late, but before any file was deleted."""
     return Refused(
         "ref_unverified",
-        f"a branch, tag or retention that keeps snapshot {found.snapshot_id} was made in the moment in which it was "
+        f"a branch, tag or retention that keeps snapshot {found.snapshot_id} was created while that snapshot was "
         f"being expired. No file was deleted: restore the snapshot from {found.last_seen}",
     )
 

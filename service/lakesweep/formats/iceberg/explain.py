@@ -41,7 +41,7 @@ def _named_directly(metadata: TableMetadata, key: str) -> Iterable[str]:
 
 
 async def _lists_manifest(lists: ManifestLists, entry: SnapshotEntry, key: str) -> bool:
-    """A list that cannot be read names nothing here; whether it may be passed over is not for us to decide."""
+    """A list that cannot be read names nothing here; whether it may be skipped is decided elsewhere."""
     try:
         return any(_is(row.path, key) for row in await lists.manifests_of(entry))
     except (StorageError, Unreadable):
@@ -55,7 +55,5 @@ def _snapshot(metadata: TableMetadata, entry: SnapshotEntry) -> str:
 
 
 def _is(text: str, key: str) -> bool:
-    try:
-        return text == key or Location.parse(text).match_key == key
-    except ValueError:
-        return False
+    place = Location.parse_or_none(text)
+    return text == key or (place is not None and place.match_key == key)

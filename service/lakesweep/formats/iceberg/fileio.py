@@ -1,4 +1,4 @@
-"""pyiceberg's way to files, led through our own stores: one set of credentials, keys never parsed as URLs.
+"""pyiceberg's file access, through our own stores: one set of credentials, keys never parsed as URLs.
 
 pyiceberg calls this from worker threads; the work is handed to the event loop that owns the stores. Nothing can be
 deleted through it, and written only inside the roots of the table that is being committed to. While `pointer_only` is
@@ -75,14 +75,12 @@ class Bridge:
             raise PointerFound(location)
 
     def read(self, location: str) -> bytes:
-        """The whole file."""
         try:
             return self._await(self._storage.read(Location.parse(location)))
         except NotFound as exc:
             raise FileNotFoundError(location) from exc
 
     def exists(self, location: str) -> bool:
-        """Is there such a file?"""
         try:
             self._await(self._storage.stat(Location.parse(location)))
         except NotFound:
@@ -115,12 +113,10 @@ class BridgedFileIO(FileIO):
         self._bridge: Bridge = properties[BRIDGE_PROPERTY]
 
     def new_input(self, location: str) -> InputFile:
-        """A file to read."""
         self._bridge.announce(location)
         return _Input(location, self._bridge)
 
     def new_output(self, location: str) -> OutputFile:
-        """A file to write."""
         return _Output(location, self._bridge)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:

@@ -1,19 +1,20 @@
 """Signs that another table lives in the same place, found among listed files that nothing refers to.
 
-Two tables on one location, a table inside another's directory, a table dropped and created anew, a Delta log over
-the same data files, a table that went on under another catalog: in each case files that look unreferenced to us
-are live to somebody else. Every metadata file is read that the logs of our own past do not name: what was not looked
-at proves nothing. Decides nothing about single files.
+Two tables on one location, a table inside another's directory, a table dropped and created anew, a Delta log over the
+same data files, a table that went on under another catalog: in each case files that look unreferenced to us are live
+for somebody else. Every metadata file is read that the logs of our own past do not name: a file that was not read
+proves nothing. Decides nothing about single files.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from lakesweep import aio
 from lakesweep.aio import gather_bounded
+from lakesweep.formats import markers
 from lakesweep.formats.iceberg import identity, layout, lineage, metadata
 from lakesweep.formats.iceberg.identity import Identity
 from lakesweep.formats.iceberg.lineage import Line, Link
@@ -117,9 +118,9 @@ class _Search:
             if link is None:
                 continue
             self._line.follow(name, link.log)
-            told = unknown & {earlier for earlier, _ in link.log}
-            unknown -= told
-            if len(told) <= _CONCURRENCY and len(unknown) < METADATA_SHOWN:
+            settled = unknown & {earlier for earlier, _ in link.log}
+            unknown -= settled
+            if len(settled) <= _CONCURRENCY and len(unknown) < METADATA_SHOWN:
                 break
         return unknown
 
@@ -161,8 +162,9 @@ class _Search:
             return None
         if not self._is_in_roots(location) and not lineage.reaches(other, self._roots):
             return None
+        what = "a view" if other.is_view else "another table"
         return (
-            f"{location} is the metadata of another table (uuid {other.uuid}, at {other.location}); "
+            f"{location} is the metadata of {what} (uuid {other.uuid}, at {other.location}); "
             f"this one has uuid {self._own.uuid}"
         )
 
@@ -173,13 +175,13 @@ class _Search:
                 continue
             if why is lineage.FOLLOWS:
                 return (
-                    f"{link.location} follows from what the catalog says is current: a commit ended half-way, or the "
-                    "table goes on under another catalog; the table's next commit soon after settles it, or "
+                    f"{link.location} continues from what the catalog says is current: a commit was interrupted, or "
+                    "the table is written through another catalog as well; the table's next commit settles it, or "
                     f"{_SETTLE}"
                 )
             return (
                 f"{link.location} may be the table's current metadata under another catalog, or of commits from "
-                f"before the catalog was set back: {why}; {_SETTLE}"
+                f"before the catalog was rolled back: {why}; {_SETTLE}"
             )
         return None
 
@@ -193,6 +195,8 @@ class _Search:
 
     def _is_ours(self, location: Location, other: Identity) -> bool:
         """Two tables without a uuid (version 1) on one location cannot be told apart except by their place."""
+        if other.is_view:
+            return False
         if other.uuid is not None and self._own.uuid is not None:
             return other.uuid == self._own.uuid
         return self._is_home(location) and (other.location is None or _same_place(other.location, self._own.location))
@@ -208,7 +212,6 @@ class _Search:
 
 
 async def _listed(storage: Storage, places: Iterable[Location]) -> list[str]:
-    """All metadata files in these places."""
     found: list[str] = []
     for place in places:
         try:
@@ -223,13 +226,11 @@ async def _listed(storage: Storage, places: Iterable[Location]) -> list[str]:
 
 def _parsed(paths: Iterable[str]) -> Iterable[Location]:
     """Those that are addresses. A log may hold anything, and what no address names is not there."""
-    for path in paths:
-        with suppress(ValueError):
-            yield Location.parse(path)
+    return filter(None, map(Location.parse_or_none, paths))
 
 
 def _is_other_log(path: str) -> bool:
-    return layout.is_paimon_log(path) or any(f"/{name}/" in path for name in layout.OTHER_LOGS)
+    return layout.is_visible_log(path) or any(f"/{name}/" in path for name in markers.SIGNS.hidden_logs)
 
 
 def _is_half(address: str, data: bytes) -> bool:
@@ -242,8 +243,5 @@ def _is_half(address: str, data: bytes) -> bool:
 
 
 def _same_place(left: str, right: str) -> bool:
-    try:
-        places = [Location.parse(text).match_key.rstrip("/") for text in (left, right)]
-    except ValueError:
-        return False
-    return places[0] == places[1]
+    one, other = Location.parse_or_none(left), Location.parse_or_none(right)
+    return bool(one and other and one.match_key.rstrip("/") == other.match_key.rstrip("/"))

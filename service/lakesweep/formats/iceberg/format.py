@@ -6,10 +6,11 @@ import re
 from collections.abc import Hashable, Sequence
 
 from lakesweep import aio
+from lakesweep.formats.iceberg import decode
 from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
-from lakesweep.formats.iceberg.metadata_source import CatalogSource
+from lakesweep.formats.iceberg.metadata_source import BareSource, CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
-from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -22,6 +23,7 @@ from lakesweep.model.errors import (
 )
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
+from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
 
 _CONCURRENCY = 8
@@ -49,6 +51,8 @@ class IcebergFormat:
         self._namespace = split_name(spec.namespace) if spec.namespace else ()
         self._catalog = IcebergCatalog(spec.dataset, spec.catalog, storage, writer)
         self._places: dict[TableRef, tuple[str | None, tuple[Location, ...]]] = {}
+        self._not_found: tuple[Identifier, ...] = ()
+        """Tables that the catalog listed and then did not have, when it was last asked for all."""
 
     async def tables(self) -> Sequence[TableRef]:
         identifiers = await self._catalog.tables(self._namespace or None)
@@ -63,27 +67,42 @@ class IcebergFormat:
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """Where all tables of the catalog keep files, of other namespaces too: a place knows no namespaces."""
 
+        not_found: list[Identifier] = []
+
         async def places(identifier: Identifier) -> tuple[TableRef, tuple[Location, ...]] | None:
             ref = self._ref(identifier)
             try:
                 return ref, await self._places_of(self._table(ref, identifier, self._survey))
             except UnknownTable:
+                not_found.append(identifier)
                 return None
 
         found = await aio.gather_bounded(await self._catalog.tables(None), places, limit=_CONCURRENCY)
+        self._not_found = tuple(not_found)
         return dict(pair for pair in found if pair is not None)
+
+    async def claimed(self) -> Sequence[Location]:
+        """What else a metastore has. A table that was dropped meanwhile is not listed again; one that is may be
+        anywhere."""
+        if self._not_found:
+            listed = set(await self._catalog.tables(None))
+            for identifier in filter(listed.__contains__, self._not_found):
+                raise CatalogUnavailable(
+                    f"{self._catalog} lists {join_name(identifier)} and then says that there is no such "
+                    "table: repair or drop it there"
+                )
+        return await self._catalog.other_places()
 
     @property
     def catalog_identity(self) -> Hashable:
         return self._catalog.identity
 
     async def aclose(self) -> None:
-        """Close the catalog."""
         await self._catalog.aclose()
 
     async def _places_of(self, table: IcebergTable) -> tuple[Location, ...]:
-        """Of a table whose metadata is damaged or gone, or another tenant's to read, the place of that metadata is all
-        there is to go by: raising would let that table stop all others. What a later answer may tell is raised."""
+        """For a table whose metadata is damaged or gone, or readable only by another tenant, only the location of that
+        metadata is known: raising would let that table stop all others. Errors that may pass later are raised."""
         known = self._places.get(table.ref)
         try:
             if known is None or known[0] != await table.head():
@@ -129,3 +148,16 @@ def join_name(parts: Sequence[str]) -> str:
 def split_name(name: str) -> Identifier:
     """The reverse of `join_name`."""
     return tuple(quoted or plain for quoted, plain in _PART.findall(name))
+
+
+def open_dataset(spec: DatasetSpec, tools: Tools) -> IcebergFormat:
+    return IcebergFormat(spec, tools.storage, tools.writer, tools.survey)
+
+
+def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> IcebergTable:
+    """A table without a catalog: it can be planned, not cleaned."""
+    return IcebergTable(ref, BareSource(location=place, storage=tools.storage), tools.storage, root)
+
+
+def decoder() -> Decode:
+    return decode.decode

@@ -18,7 +18,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 
 CHECKS_EXPECTED = "hive.checks-expected-parameter"
-"""Catalog property, ours: the operator's word that the metastore has HIVE-26882. Versions before 4 do not tell."""
+"""Our own catalog property: the operator asserts that the metastore has HIVE-26882. Versions before 4 do not report
+it."""
 
 _POINTER = "metadata_location"
 _PREVIOUS = "previous_metadata_location"
@@ -66,10 +67,11 @@ class _Metastore:
     def __getattr__(self, name: str) -> Any:
         if name in _LOCKING or name.startswith("get"):
             return getattr(self._client, name)
-        raise PermissionError(f"{name}: the metastore is only read and its pointer swapped")
+        raise PermissionError(
+            f"{name}: not allowed; only reads and the swap of the metadata pointer reach the metastore"
+        )
 
     def get_table(self, dbname: str, tbl_name: str) -> Any:
-        """The entry, and a copy to swap against."""
         found = self._client.get_table(dbname=dbname, tbl_name=tbl_name)
         self._before = copy.deepcopy(found)
         return found
@@ -95,8 +97,8 @@ def why_unconditional(catalog: Catalog) -> str | None:
     if str(catalog.properties.get(CHECKS_EXPECTED, "")).lower() == "true":
         return None
     with catalog._client as metastore:  # type: ignore[attr-defined]  # noqa: SLF001 - a Hive catalog has one
-        told = str(metastore.getVersion())
-    found = _VERSION.fullmatch(told)
+        version = str(metastore.getVersion())
+    found = _VERSION.fullmatch(version)
     if found and int(found[1]) >= _FIRST_CHECKING and "alpha" not in found[2]:
         return None
     return (

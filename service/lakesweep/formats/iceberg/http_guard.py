@@ -1,6 +1,6 @@
 """HTTP to a catalog's server that may be hostile: where requests go, and how much of an answer is taken.
 
-Every request goes to an address that the operator wrote down; redirects are not followed. An answer has a size and a
+Every request goes to an address that the operator configured; redirects are not followed. An answer has a size and a
 time limit, inflated and in all. Of an answer that is an error only the status is kept: its body may be something that
 the server fetched from a place we may not look at, and messages are read by others than the operator.
 """
@@ -117,7 +117,7 @@ class HttpGuard:
                 raise AnswerRefused(f"its answer is larger than {limit >> 20} MiB")
             parts.append(part)
         if unzip is not None and not unzip.eof:
-            raise AnswerRefused("its answer ends in the middle")
+            raise AnswerRefused("its answer is truncated")
         if hasattr(self._call, "bytes_left"):
             self._call.bytes_left -= size
         return b"".join(parts)
@@ -134,19 +134,19 @@ def _without_answer(exc: BaseException) -> Exception:
     cause: Any = exc
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
-            return AnswerRefused(f"no safe connection: {cause.reason or 'SSLError'}")
+            return AnswerRefused(f"no TLS connection: {cause.reason or 'SSLError'}")
         if isinstance(cause, OSError) and not isinstance(cause, RequestException) and cause.errno:
             return AnswerRefused(f"no connection: {os.strerror(abs(cause.errno))}")
         nested = [one for one in (getattr(cause, "reason", None), *cause.args) if isinstance(one, BaseException)]
         cause = nested[0] if nested else cause.__cause__ or cause.__context__
-    return AnswerRefused(f"no answer that can be understood ({type(exc).__name__})")
+    return AnswerRefused(f"no valid answer ({type(exc).__name__})")
 
 
 def _unzip(encoding: str) -> zlib._Decompress | None:
     if encoding in ("", "identity"):
         return None
     if encoding not in ("gzip", "x-gzip"):
-        raise AnswerRefused("its answer is compressed in a way that was not asked for")
+        raise AnswerRefused("its answer has a compression that was not requested")
     return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
 
@@ -154,7 +154,7 @@ def _inflated(unzip: zlib._Decompress, chunk: bytes, at_most: int) -> bytes:
     try:
         return unzip.decompress(chunk, at_most)
     except zlib.error:
-        raise AnswerRefused("its answer is not the gzip stream that it says it is") from None
+        raise AnswerRefused("its answer claims to be gzip and is not") from None
 
 
 def _error_body(request: PreparedRequest, status: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Whose metadata file is this? Read from any, also from one that is otherwise not understood. Pure."""
+"""Which table does a metadata file belong to? Works for any file, even one that is otherwise not supported. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakesweep.formats.iceberg.json_fields import JsonFields
-from lakesweep.formats.iceberg.metadata import document, table_uuid
+from lakesweep.formats.iceberg.metadata import document, is_view, table_uuid
 from lakesweep.model.errors import Unreadable
 
 
@@ -15,6 +15,8 @@ class Identity:
     """What any metadata file says of itself, also one that is otherwise not understood."""
 
     uuid: str | None
+    is_view: bool
+    """Then it is nobody's history: a catalog may have it whatever tables there are."""
     location: str | None
     properties: Mapping[str, str]
     updated_ms: int | None
@@ -29,11 +31,11 @@ class Identity:
 
 
 def read(address: str, data: bytes) -> Identity:
-    """Whose metadata file this is, of whatever format version."""
     top = JsonFields(address, document(address, data))
     contents, named = _contents(top)
     return Identity(
-        uuid=table_uuid(top),
+        uuid=table_uuid(top) or top.optional_text("view-uuid"),
+        is_view=is_view(top),
         location=top.optional_text("location"),
         properties=top.strings("properties"),
         updated_ms=top.optional_integer("last-updated-ms"),

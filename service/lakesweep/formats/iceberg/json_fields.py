@@ -33,7 +33,6 @@ class JsonFields:
         return value
 
     def integer(self, name: str) -> int:
-        """A required whole number."""
         value = self.optional_integer(name)
         if value is None:
             raise self.fault(name, "is missing")
@@ -55,7 +54,7 @@ class JsonFields:
         """The strings of a list; an absent list is empty."""
         values = self.items(name)
         if not all(isinstance(value, str) and value for value in values):
-            raise self.fault(name, "holds something that is not a string")
+            raise self.fault(name, "contains something that is not a string")
         return tuple(values)
 
     def items(self, name: str) -> list[Any]:

@@ -23,7 +23,7 @@ VERSION_HINT = "version-hint.text"
 _DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 _METADATA_PATH = "write.metadata.path"
 
-# Data goes first and metadata last: a sweep that stops half-way leaves evidence, not mysteries.
+# Data is deleted first and metadata last, so that a sweep that stops half-way leaves files that can be explained.
 _DATA = FileKind(kind="data", stage=0)
 _DELETES = FileKind(kind="deletes", stage=0)
 _MANIFEST = FileKind(kind="manifest", stage=1)
@@ -35,8 +35,6 @@ _HIDDEN = FileKind(kind="hidden", reserved=True)
 _FOREIGN = FileKind(kind="other", foreign=True)
 _OTHER_LOG = FileKind(kind="metadata", reserved=True)
 """Another table's log. Its data files lie beside it under plain names, so it must reach the foreign-owner check."""
-
-OTHER_LOGS = markers.HIDDEN_LOGS
 
 _MANIFEST_NAME = re.compile(r"-m\d+\.avro$")
 _BITS = re.compile(r"[01]{4}/[01]{4}/[01]{4}(/[01]{8})?")
@@ -79,18 +77,20 @@ class IcebergLayout:
             # Metadata says itself whose it is.
             certain = kind is _METADATA or kind.reserved or self._tells_ours(outpost, directories)
             return kind if certain else _FOREIGN
-        if self._is_ours(directories[:-1]) and (directories[-1] in OTHER_LOGS or name.endswith(METADATA_SUFFIXES)):
+        if self._is_ours(directories[:-1]) and (
+            directories[-1] in markers.SIGNS.hidden_logs or name.endswith(METADATA_SUFFIXES)
+        ):
             return _OTHER_LOG
         return _FOREIGN
 
     def _kind(self, segments: list[str]) -> FileKind:
         for segment in segments:
             if segment.startswith(("_", ".")) and not segment.startswith(self.plain_prefixes):
-                return _OTHER_LOG if segment in OTHER_LOGS else _HIDDEN
+                return _OTHER_LOG if segment in markers.SIGNS.hidden_logs else _HIDDEN
         if (
             len(segments) > 1
-            and segments[-2].endswith(markers.PAIMON_DIRECTORIES)
-            and is_paimon_log("/".join(segments))
+            and segments[-2].endswith(markers.SIGNS.beside_iceberg_directories)
+            and is_visible_log("/".join(segments))
         ):
             return _OTHER_LOG
         return _kind_of_name(segments[-1])
@@ -111,10 +111,10 @@ class IcebergLayout:
         return not hashed or bool(_BITS.fullmatch(hashed) or (with_context and _HEX.fullmatch(hashed)))
 
 
-def is_paimon_log(path: str) -> bool:
-    """Is this the name of a Paimon snapshot, schema or hint? A Paimon table that also shows itself as Iceberg keeps its
-    data files under plain names in the same place."""
-    return markers.PAIMON_LOG.search(path) is not None
+def is_visible_log(path: str) -> bool:
+    """Is this the name of another format's metadata, such as a Paimon snapshot, schema or hint? A Paimon table that
+    also shows itself as Iceberg keeps its data files under plain names in the same place."""
+    return markers.SIGNS.beside_iceberg.search(path) is not None
 
 
 def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayout:
@@ -178,7 +178,7 @@ def written_elsewhere(metadata: TableMetadata) -> str | None:
     places = places_of(metadata.location, metadata.properties)
     lists = (snapshot.manifest_list for snapshot in metadata.snapshots)
     for path in (metadata.address, *metadata.metadata_log, *lists):
-        place = _parse_file(path) if path else None
+        place = Location.parse_or_none(path) if path else None
         if place is not None and not any(_around(own, place) for own in places):
             return path
     return None
@@ -191,7 +191,9 @@ def _around(own: Location, place: Location) -> bool:
 def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
     """Directories (match keys, with a trailing slash) that hold this table's own metadata files."""
     known = [metadata.address, *metadata.metadata_log]
-    directories = {location.match_key.rpartition("/")[0] + "/" for location in map(_parse_file, known) if location}
+    directories = {
+        location.match_key.rpartition("/")[0] + "/" for location in map(Location.parse_or_none, known) if location
+    }
     directories.add(metadata_directory(metadata).match_key)
     own = metadata.properties.get(_METADATA_PATH)
     root = _parse(own) if own else None
@@ -237,15 +239,8 @@ def _is_inside(place: Location, roots: Iterable[Location]) -> bool:
 
 
 def _parse(text: str) -> Location | None:
-    location = _parse_file(text)
+    location = Location.parse_or_none(text)
     return location.as_directory() if location else None
-
-
-def _parse_file(text: str) -> Location | None:
-    try:
-        return Location.parse(text)
-    except ValueError:
-        return None
 
 
 def _is_plain_data(relative: str) -> bool:

@@ -1,4 +1,4 @@
-"""Our own line of metadata files, and whether a file beside it is litter or the tip of another line. Pure.
+"""Our own chain of metadata files, and whether a file outside it is a leftover or the tip of another chain. Pure.
 
 Each metadata file names the ones it was made from, so a line can be followed back as long as one of them is left:
 also over files that are gone, and for as many commits as the logs reach. Age tells nothing: another history of the
@@ -38,7 +38,6 @@ class Link:
 
     @property
     def parent(self) -> str | None:
-        """What it was made from."""
         return self.log[-1][0] if self.log else None
 
 
@@ -61,7 +60,6 @@ class Line:
         return name in self._times
 
     def follow(self, member: str, log: Log) -> None:
-        """Take in the log of a member."""
         self._tail, self.reaches_start = log, not log
         after = member
         for name, at in reversed(log):
@@ -182,19 +180,14 @@ def reaches(known: Identity, roots: Iterable[Location]) -> bool:
 
 
 def _is_here(path: str, roots: Iterable[Location]) -> bool:
-    try:
-        place = Location.parse(path)
-    except ValueError:
-        return True
-    return any(root.overlaps(place) for root in roots)
+    place = Location.parse_or_none(path)
+    return place is None or any(root.overlaps(place) for root in roots)
 
 
 def key(address: str) -> str:
     """How one file is known, however it is spelled."""
-    try:
-        return Location.parse(address).match_key
-    except ValueError:
-        return address
+    place = Location.parse_or_none(address)
+    return place.match_key if place else address
 
 
 def _remembered(address: str, names: dict[str, str]) -> str:

@@ -32,6 +32,8 @@ class ManifestLists:
         self._short: dict[str, tuple[Shortfall, ...]] = {}
         """Lists that hold fewer live files than their snapshots' summaries count, whatever was read."""
         self._believed: set[str | None] = set()
+        self.lengths: dict[str, int] = {}
+        """Of the lists that were read, by address."""
 
     async def manifests_of(self, snapshot: SnapshotEntry) -> tuple[ManifestRow, ...]:
         """The manifests of one snapshot. Raises NotFound when the list is not there, Unreadable for all else."""
@@ -49,6 +51,7 @@ class ManifestLists:
                 raise
             except StorageError as exc:
                 raise Unreadable(location.raw, exc.why) from exc
+            self.lengths[location.raw] = len(data)
             rows, short = await asyncio.to_thread(decode.decode_counted, location.raw, data, snapshot.summary)
         if short:
             self._short[location.raw] = await self._recounted(snapshot, rows, short)
@@ -65,7 +68,6 @@ class ManifestLists:
         self._believed.add(snapshot.manifest_list)
 
     def is_believed(self, snapshot: SnapshotEntry) -> bool:
-        """Was that found out before?"""
         return snapshot.manifest_list in self._believed
 
     async def _recounted(
@@ -105,7 +107,6 @@ class ManifestLists:
 
 
 def source_of(row: ManifestRow, *, retained: bool) -> ReferenceSource:
-    """A manifest as a source of references."""
     return ReferenceSource(
         location=address(row.path),
         format=FormatName.ICEBERG,

@@ -1,9 +1,9 @@
 """The names that our own expiry commits give to metadata files, where the client writes them. Pure.
 
 What an expiry leaves that ended before its commit is a file that follows from the current one and takes snapshots away.
-So is the one commit of a second catalog that has expired snapshots itself, and that one is live. Their contents do not
-tell them apart. So the uuid in our names is half chance, half a digest of that and of the file it was made from: nobody
-else writes such a name, and it says nothing of a table to anybody else.
+So is the one commit of a second catalog that has expired snapshots itself, and that one is live. Their contents are no
+different. So half of the uuid in our names is random, and half is a digest of that half and of the file it was made
+from: nobody else writes such a name, and it reveals nothing about a table.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ NEWEST_VERSION = 3
 MAIN = "main"
 GC_ENABLED = "gc.enabled"
 HISTORY_PROPERTIES = "history.expire."
-"""How the names of properties begin that say which snapshots go."""
+"""Prefix of properties that decide which snapshots expire."""
 RETENTION_PROPERTIES = (HISTORY_PROPERTIES, GC_ENABLED)
-"""How the names of properties begin that say what may go."""
+"""Prefix of properties that decide what may be deleted."""
 METADATA_SUFFIXES = markers.ICEBERG_SUFFIXES
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,7 +52,6 @@ class SnapshotEntry:
 
     @property
     def committed_at(self) -> datetime:
-        """Commit time, aware."""
         return EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
 
@@ -127,6 +126,8 @@ class TableMetadata:
 def parse(address: str, data: bytes) -> TableMetadata:
     """The whole file or an error. `address` is where it was read."""
     top = JsonFields(address, document(address, data))
+    if is_view(top):
+        raise Unreadable(address, "it is the metadata of a view, not of a table")
     version = top.integer("format-version")
     if version > NEWEST_VERSION:
         raise Refused("unsupported", f"{address} has format version {version}; 1 to {NEWEST_VERSION} are understood")
@@ -135,7 +136,7 @@ def parse(address: str, data: bytes) -> TableMetadata:
     properties = top.strings("properties")
     snapshots = tuple(_snapshot(entry) for entry in top.objects("snapshots"))
     if len({entry.id for entry in snapshots}) != len(snapshots):
-        raise top.fault("snapshots", "holds one snapshot id twice")
+        raise top.fault("snapshots", "contains a duplicate snapshot id")
     current = _current(top)
     metadata = TableMetadata(
         address=address,
@@ -165,7 +166,7 @@ def document(address: str, data: bytes) -> object:
     try:
         return parse_json(plain_text(data))
     except Damaged as exc:
-        raise Unreadable(address, f"not a whole gzip file ({exc})") from exc
+        raise Unreadable(address, f"not a complete gzip file ({exc})") from exc
     except ValueError as exc:
         raise Unreadable(address, f"not a JSON document ({exc})") from exc
 
@@ -173,6 +174,11 @@ def document(address: str, data: bytes) -> object:
 def plain_text(data: bytes) -> bytes:
     """The text of a metadata file that may be compressed. ValueError if it becomes too large or is damaged."""
     return gunzip(data, bounds.allowance(len(data))) if data.startswith(_GZIP_MAGIC) else data
+
+
+def is_view(top: JsonFields) -> bool:
+    """Views lie where tables do and name their metadata alike. Read as a table's, one would be an empty table."""
+    return top.has("view-uuid") or top.has("versions")
 
 
 def table_uuid(top: JsonFields) -> str | None:

@@ -28,9 +28,7 @@ class Source(Protocol):
         """Is the pointer a proof?"""
         ...
 
-    async def pointer(self) -> Pointer:
-        """The current metadata file."""
-        ...
+    async def pointer(self) -> Pointer: ...
 
     async def no_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
         """Why no snapshot of this table can be expired through here; None when they can."""
@@ -48,7 +46,6 @@ class CatalogSource:
     executable: bool = True
 
     async def pointer(self) -> Pointer:
-        """Ask the catalog."""
         return await self.catalog.pointer(self.identifier)
 
     async def no_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
@@ -78,7 +75,8 @@ class CatalogSource:
 
 @dataclass(frozen=True, kw_only=True)
 class BareSource:
-    """A location without a catalog. Its newest metadata file is a guess, good enough to plan by, never to delete by."""
+    """A location without a catalog. Its newest metadata file is a guess: good enough for planning, never for
+    deleting."""
 
     location: Location
     storage: Storage
@@ -91,7 +89,7 @@ class BareSource:
         files = await self._metadata_files()
         if not files:
             raise Refused(
-                "not_a_table", f"{self.location} holds no metadata/*.metadata.json: it is not an Iceberg table"
+                "not_a_table", f"{self.location} contains no metadata/*.metadata.json: it is not an Iceberg table"
             )
         hinted = await self._hinted(files)
         newest = hinted or max(files.values(), key=_rank)

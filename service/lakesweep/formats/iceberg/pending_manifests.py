@@ -51,7 +51,6 @@ class PendingManifests:
         return tuple(dict.fromkeys(path for paths in self._listed.values() for path in paths))
 
     async def explain(self, target: Location) -> tuple[str, ...]:
-        """Which of them list a file."""
         await self.named()
         key = target.match_key
         return tuple(
@@ -79,7 +78,5 @@ def _stream(path: str) -> str | None:
 
 
 def _key(path: str) -> str | None:
-    try:
-        return Location.parse(path).match_key
-    except ValueError:
-        return None
+    place = Location.parse_or_none(path)
+    return place.match_key if place else None

@@ -1,9 +1,9 @@
-"""What would be lost if pyiceberg wrote a table's metadata anew. Pure.
+"""What would be lost if pyiceberg rewrote a table's metadata. Pure.
 
-A client-side catalog (SQL, Hive, Glue, …) commits by parsing the whole metadata file into pyiceberg's model and
-writing that model out. Fields that the model does not know vanish, a transform that it does not know loses its name,
-and version 3 cannot be written at all. So the trip is made here first, in memory: only a table that comes back whole
-may have its snapshots expired that way.
+A client-side catalog (SQL, Hive, Glue, …) commits by parsing the whole metadata file into pyiceberg's model and writing
+that model out. Fields that the model does not know vanish, a transform that it does not know loses its name, and
+version 3 cannot be written at all. So the round trip is made here first, in memory: only a table that survives it
+unchanged may have its snapshots expired that way.
 """
 
 from __future__ import annotations

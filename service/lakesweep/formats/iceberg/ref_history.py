@@ -81,8 +81,9 @@ PlanOf = Callable[[TableMetadata, int | None], Collection[int]]
 async def overtaken(
     current: TableMetadata, earlier: TableMetadata, expires: PlanOf, read: ReadMetadata
 ) -> Overtaken | None:
-    """An expiry that was planned at `earlier` and applied to a later state whose rules keep what went: by a new branch
-    with a retention of its own, or another property. Removals that `earlier` does not plan are another tool's."""
+    """An expiry that was planned at `earlier` and applied to a later state whose rules keep what it removed: by a new
+    branch with a retention of its own, or another property. Removals that `earlier` does not plan are another
+    tool's."""
     after = current
     for _ in range(MAX_STEPS):
         before = None if after.address == earlier.address else await _previous(after, earlier, read)
@@ -104,10 +105,7 @@ def _was_due(ref: Ref, entry: SnapshotEntry, before: TableMetadata, after: Table
 
 
 async def _previous(after: TableMetadata, earlier: TableMetadata, read: ReadMetadata) -> TableMetadata | None:
-    if not after.metadata_log:
+    before = Location.parse_or_none(after.metadata_log[-1]) if after.metadata_log else None
+    if before is None:
         return None
-    try:
-        address = Location.parse(after.metadata_log[-1]).raw
-    except ValueError:
-        return None
-    return earlier if address == earlier.address else await read(address)
+    return earlier if before.raw == earlier.address else await read(before.raw)

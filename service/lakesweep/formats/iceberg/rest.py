@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from pyiceberg.catalog import WAREHOUSE_LOCATION
@@ -47,7 +47,7 @@ _OUTSIDE_A_PATH = frozenset("?#\\")
 
 
 class GuardedRestCatalog(RestCatalog):
-    """pyiceberg's client with the server's say taken away."""
+    """pyiceberg's client, without the server's influence on it."""
 
     def __init__(self, name: str, timeout_seconds: float, **properties: Any) -> None:
         self.guard = HttpGuard(_configured(properties), timeout_seconds)
@@ -182,7 +182,7 @@ def _endpoints(given: object) -> set[Endpoint]:
     if not given:
         return set(DEFAULT_ENDPOINTS)
     try:
-        return {Endpoint.from_string(one) for one in given}  # type: ignore[attr-defined]  # told by the exception
+        return {Endpoint.from_string(one) for one in cast("list[str]", given)}
     except (ValueError, TypeError, AttributeError):
         raise AnswerRefused("its list of endpoints cannot be understood") from None
 

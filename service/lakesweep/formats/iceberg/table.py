@@ -19,9 +19,10 @@ from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import EPOCH, TableMetadata
 from lakesweep.formats.iceberg.metadata_source import CatalogSource, Source
+from lakesweep.formats.iceberg.other_histories import OtherHistories
 from lakesweep.formats.iceberg.pending_manifests import PendingManifests
-from lakesweep.formats.iceberg.rivals import Rivals
 from lakesweep.formats.iceberg.view import IcebergState, IcebergView, build, ids
+from lakesweep.formats.unique_names import is_unique
 from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -40,23 +41,30 @@ class IcebergTable:
     def __init__(self, ref: TableRef, source: Source, storage: Storage, tenant_root: Location) -> None:
         self.ref = ref
         self.executable = source.executable
+        self._read_anyway = False
         self._source = source
         self.storage = storage
         self._tenant_root = tenant_root
         self._place: Location | None = None
         self.lists = ManifestLists(storage)
-        self.rivals = Rivals(storage, self.lists)
+        self.histories = OtherHistories(storage, self.lists)
         self.pending = PendingManifests(storage)
         self._no_expiry: tuple[int | None, str | None] = (None, None)
         """The answer, and the hash of the metadata file that it holds for: finding out means parsing all of it."""
         self.committed_away: frozenset[int] = frozenset()
         """Snapshots that this handle has expired. One that is in the table again was put back, and is live."""
+        self._last_read: tuple[str, bytes] = ("", b"")
+        """The metadata file that was read last, by its address, if its name is given only once."""
         self.planned_by: CleanupPolicy | None = None
         """The policy that was planned with last."""
 
     async def head(self) -> str:
         """The address of the current metadata file; costs one question to the catalog and no file."""
         return _address((await self._source.pointer()).metadata_location)
+
+    def read_anyway(self) -> None:
+        """Also with `gc.enabled=false`, as tables over the files of others have it."""
+        self._read_anyway, self.executable = True, False
 
     def place(self) -> Location | None:
         """As its metadata says; if that cannot be read, the directory above the `metadata/` that the catalog names."""
@@ -69,7 +77,8 @@ class IcebergTable:
             raise Unreadable(exc.address, exc.why) from exc
         parsed = await asyncio.to_thread(metadata.parse, address, data)
         self._place = Location.parse(parsed.location)
-        unsupported.refuse_uncleanable(parsed, pointer.properties)
+        if not self._read_anyway:
+            unsupported.refuse_uncleanable(parsed, pointer.properties)
         unsupported.refuse_outdated(parsed, pointer)
         if self._no_expiry[0] != hash(data):
             self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
@@ -116,7 +125,7 @@ class IcebergTable:
 
     async def has_newcomers(self) -> bool:
         """Has a metadata file come that nobody has looked at? Also one that no catalog of ours knows."""
-        return await self.rivals.have_come()
+        return await self.histories.have_come()
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Nothing: the metadata was complete before the first file went."""
@@ -129,7 +138,7 @@ class IcebergTable:
             above, found, _ = address.rpartition("/metadata/")
             self._place = Location.parse(above) if found else None
             try:
-                return pointer, address, await self.storage.read(Location.parse(address))
+                return pointer, address, await self._contents(address)
             except NotFound as exc:
                 if await self.head() == address:
                     raise Unreadable(address, "the catalog points at it, but storage has no such object") from exc
@@ -151,9 +160,18 @@ class IcebergTable:
             return frozenset()
         return ids(retention.plan(metadata, self.planned_by, EPOCH + timedelta(milliseconds=at_ms)))
 
+    async def _contents(self, address: str) -> bytes:
+        """Of a metadata file. One whose name is given only once is not fetched twice."""
+        if self._last_read[0] != address:
+            data = await self.storage.read(Location.parse(address))
+            if not is_unique(address.rpartition("/")[2]):
+                return data
+            self._last_read = (address, data)
+        return self._last_read[1]
+
     async def _read(self, address: str) -> TableMetadata | None:
         try:
-            data = await self.storage.read(Location.parse(address))
+            data = await self._contents(address)
             return await asyncio.to_thread(metadata.parse, address, data)
         except LakesweepError:
             return None

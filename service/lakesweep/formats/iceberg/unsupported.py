@@ -9,23 +9,23 @@ from lakesweep.formats.iceberg.metadata import GC_ENABLED, HISTORY_PROPERTIES, T
 from lakesweep.model.errors import Refused, Unreadable
 
 
-def refuse_uncleanable(metadata: TableMetadata, told: Mapping[str, str] | None = None) -> None:
+def refuse_uncleanable(metadata: TableMetadata, shown: Mapping[str, str] | None = None) -> None:
     """Raise Refused for tables whose metadata does not tell the whole truth about their files.
 
-    `told` are the properties in the catalog's answer: that is where Nessie gives itself away, and clients of a server
+    `shown` are the properties in the catalog's answer: that is where Nessie gives itself away, and clients of a server
     see no others.
     """
-    if any(name.startswith("nessie.") for name in (*metadata.properties, *(told or {}))):
+    if any(name.startswith("nessie.") for name in (*metadata.properties, *(shown or {}))):
         raise Refused(
             "gc_disabled",
-            "the table is kept by Nessie: its metadata shows only the current snapshot, older ones live in "
+            "the table is managed by Nessie: its metadata shows only the current snapshot, older ones live in "
             "Nessie's own history. Use Nessie GC (nessie-gc) to clean it",
         )
     # As Iceberg reads it: any value but "true" switches garbage collection off.
-    if any(properties.get(GC_ENABLED, "true").lower() != "true" for properties in (metadata.properties, told or {})):
+    if any(properties.get(GC_ENABLED, "true").lower() != "true" for properties in (metadata.properties, shown or {})):
         raise Refused(
             "gc_disabled",
-            "the table says gc.enabled=false: other tables may share its files, so nothing of it may be deleted",
+            "the table has gc.enabled=false: other tables may share its files, so none of them may be deleted",
         )
     _refuse_negative(metadata)
     if metadata.encrypted:

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from lakesweep.formats import special_files, streams
-from lakesweep.formats.iceberg import explain, foreign_tables, layout, references, retention, stream_snapshots
+from lakesweep.formats import markers, special_files, streams
+from lakesweep.formats.iceberg import (
+    expiring_files,
+    explain,
+    foreign_tables,
+    layout,
+    references,
+    retention,
+    stream_snapshots,
+)
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.model.errors import CommitConflict, NotFound, Refused, Unreadable
@@ -19,7 +27,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
 from lakesweep.ports.references import References
-from lakesweep.ports.table import TableView
+from lakesweep.ports.table import ExpiringFiles, ReadSources, TableView
 
 if TYPE_CHECKING:
     from lakesweep.formats.iceberg.table import IcebergTable
@@ -64,22 +72,34 @@ class IcebergView(TableView):
         try:
             found = await references.collect(table.lists, current, going, earlier)
             found = replace(found, tolerated=(*found.tolerated, *await table.pending.named()))
-            return await table.rivals.keep(found, current, self.roots)
+            return await table.histories.keep(found, current, self.roots)
         except NotFound as exc:
             if await table.head() != self.head:
                 raise CommitConflict(f"{self.ref} received a commit while its manifest lists were read") from exc
             raise Unreadable(exc.address, "a retained snapshot names it, but storage has no such object") from exc
 
+    async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
+        """Manifests say what they name and how long it is, so that nothing is asked of storage for it."""
+        return await expiring_files.collect(self.table.lists, found, read)
+
+    async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:
+        own = layout.metadata_directory(self.native.metadata).as_directory()
+        storage, found = self.table.storage, []
+        for root in self.roots:
+            known = {own.raw.removeprefix(root.as_directory().raw).rstrip("/")}
+            found += await markers.beside(storage, root, paths, without=known)
+        return found
+
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
         """Another table's metadata among the unreferenced files. A link would not be among them."""
         table, beside_head = self.table, Location.parse(self.head.rpartition("/")[0])
         await special_files.refuse(table.storage, *{beside_head, self.location.join("metadata")})
-        own, rivals = self.native.metadata, table.rivals
-        # What rivals keep is referenced by now; it is judged all the same.
-        unreferenced = [*unreferenced, *(path for path in rivals.found if path not in set(unreferenced))]
-        whole = await rivals.listed(own) if len(unreferenced) >= METADATA_SHOWN else unreferenced
+        own, histories = self.native.metadata, table.histories
+        # What other histories keep counts as referenced by now; it is checked nevertheless.
+        unreferenced = [*unreferenced, *(path for path in histories.found if path not in set(unreferenced))]
+        whole = await histories.listed(own) if len(unreferenced) >= METADATA_SHOWN else unreferenced
         evidence = await foreign_tables.find(table.storage, own, unreferenced, self.roots)
-        rivals.leave_to_check(whole, own)
+        histories.leave_to_check(whole, own)
         if evidence and await table.head() != self.head:
             # It may be a commit that was under way when the table was read.
             now = await table.load()
@@ -120,7 +140,6 @@ def build(table: IcebergTable, native: IcebergState, tenant_root: Location) -> I
 
 
 def ids(plan: ExpiryPlan) -> frozenset[int]:
-    """The snapshots that a plan expires."""
     return frozenset(int(snapshot.id) for snapshot in plan.expire)
 
 

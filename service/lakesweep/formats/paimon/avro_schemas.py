@@ -58,7 +58,6 @@ def joined(shapes: Sequence[Shape]) -> Shape:
 
 
 def write(shape: Shape, records: Iterable[Mapping[str, Any]], *, compression: str = "zstd") -> bytes:
-    """A file of these records."""
     if shape.is_avro:
         rows = [_fitted(record, shape.schema) for record in records]
         return avro.write(shape.schema, rows, codec=_AVRO_CODECS.get(compression, "zstandard"))
@@ -69,7 +68,6 @@ def write(shape: Shape, records: Iterable[Mapping[str, Any]], *, compression: st
 
 
 def field_names(shape: Shape) -> tuple[str, ...]:
-    """The top-level fields."""
     if shape.is_avro:
         return tuple(field["name"] for field in shape.schema["fields"])
     return tuple(shape.schema.names)

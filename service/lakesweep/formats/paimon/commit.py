@@ -27,7 +27,7 @@ from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, parse_snapshot
-from lakesweep.formats.unpublished_files import Tidy
+from lakesweep.formats.spec import Tidy
 from lakesweep.model.errors import (
     AlreadyThere,
     CommitConflict,
@@ -70,7 +70,6 @@ class CommitOptions:
 
     @property
     def types(self) -> list[FieldType]:
-        """The types of the partition keys."""
         return [field.type for field in self.schema.partition_keys]
 
 
@@ -158,7 +157,6 @@ class Committer:
         return document
 
     async def _merge(self, draft: Draft, group: Sequence[ManifestRecord], rules: MergeRules) -> list[dict[str, Any]]:
-        """The list records that stand for one group afterwards."""
         if len(group) == 1:
             return [dict(group[0].document)]
         standing, found = Standing(), []
@@ -214,14 +212,14 @@ class Committer:
         try:
             stored = await self._files.read(location)
         except NotFound as exc:
-            raise CommitUnknown(f"{location} is not there after it was written: {trouble or exc}") from exc
+            raise CommitUnknown(f"{location} is missing right after it was written: {trouble or exc}") from exc
         except StorageError as exc:
-            raise CommitUnknown(f"whether {location} was committed cannot be seen: {exc}") from exc
+            raise CommitUnknown(f"it is unknown whether {location} was committed: {exc}") from exc
         if stored == data:
             return parse_snapshot(data, location)
         if trouble is None or isinstance(trouble, AlreadyThere):
             raise CommitConflict(f"{location} was committed by somebody else")
-        raise CommitUnknown(f"{location} is another one than ours, and our write failed: {trouble}") from trouble
+        raise CommitUnknown(f"{location} is not ours, and our write failed: {trouble}") from trouble
 
     async def _write_hint(self, snapshot_id: int) -> None:
         """For other readers. A hint that cannot be written is no failed commit."""

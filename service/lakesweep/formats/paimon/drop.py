@@ -28,7 +28,6 @@ _FIRST_WAIT_SECONDS = 0.01
 
 
 def commit_options(state: PaimonState) -> CommitOptions:
-    """As the table's options say."""
     manifest = state.options.manifest
     rules = MergeRules(
         target_size=manifest.target_size, full_threshold=manifest.full_threshold, min_count=manifest.merge_min_count
@@ -127,7 +126,6 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
 
 
 def _entries_of(data: bytes, partitions: frozenset[bytes], expected: int) -> list[Entry]:
-    """Full entries of some partitions."""
     return [entry for entry in manifests.read_entries(data, expected=expected) if entry["_PARTITION"] in partitions]
 
 

@@ -13,6 +13,8 @@ from lakesweep.model.errors import StorageError, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage
 
+_LISTED = ("path", "size_bytes", "modified_at", "etag")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
@@ -37,7 +39,6 @@ class TableFiles:
     location: Location
 
     def at(self, *parts: str) -> Location:
-        """A place below the table's directory."""
         return self.location.join(*filter(None, parts))
 
     def manifest(self, name: str) -> Location:
@@ -47,17 +48,14 @@ class TableFiles:
     async def names(self, directory: str) -> list[Listed]:
         """Everything below one of the table's directories, sorted; empty when there is no such directory."""
         root = self.at(directory).as_directory()
-        found = []
+        cut = len(root.raw)
+        found: list[Listed] = []
         async with aclosing(self.storage.list(root)) as pages:
             async for page in pages:
+                rows = zip(*(page.column(name).to_pylist() for name in _LISTED), strict=True)
                 found += [
-                    Listed(
-                        name=row["path"][len(root.raw) :],
-                        size_bytes=row["size_bytes"],
-                        modified_at=row["modified_at"],
-                        etag=row["etag"],
-                    )
-                    for row in page.to_pylist()
+                    Listed(name=path[cut:], size_bytes=size, modified_at=time, etag=etag)
+                    for path, size, time, etag in rows
                 ]
         return sorted(found, key=lambda listed: listed.name)
 

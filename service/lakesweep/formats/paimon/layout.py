@@ -89,7 +89,6 @@ class PaimonLayout:
         return self._in_data(inside, index_at_top=False)
 
     def is_data_directory(self, path: str) -> bool:
-        """Is this a partition or a bucket directory?"""
         beginnings = [f"{root}{self.data_directory}" for root in (*self.external_roots, self.root)]
         for root in (*beginnings, *self.external_roots):
             if path.startswith(root):

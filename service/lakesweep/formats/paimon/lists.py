@@ -86,7 +86,6 @@ class ListReader:
         return tuple(meta for meta, is_there in zip(metas, found, strict=True) if is_there)
 
     async def table(self, meta: ManifestMeta, columns: Sequence[str]) -> pa.Table:
-        """Some columns of a manifest that must be readable."""
         data = await self.read_manifest(meta)
         try:
             return await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)

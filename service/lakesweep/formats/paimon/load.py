@@ -61,7 +61,6 @@ async def with_partitions(native: PaimonState, lists: ListReader, files: TableFi
 
 
 async def table_view(table: PaimonTable, native: PaimonState) -> PaimonView:
-    """What the algorithm sees of a table."""
     place = table.location
     schemas = (*native.log.schemas, *native.log.other_schemas)
     outside = external_places(schemas, place, table.tenant_root)

@@ -93,7 +93,6 @@ class ManifestMeta:
 
     @property
     def entries(self) -> int:
-        """How many entries the manifest must have."""
         return self.added + self.deleted
 
 
@@ -159,7 +158,6 @@ def read_list_records(data: bytes) -> list[ManifestRecord]:
 
 
 def read_index(data: bytes) -> list[IndexEntry]:
-    """The live index files of one index manifest."""
     entries = []
     for record in read_records(data):
         check_version(record.get("_VERSION"), INDEX_VERSION)

@@ -139,7 +139,6 @@ class Standing:
         return [meta for meta in metas if left[meta.name] == meta.added and meta.name not in again]
 
     def keeps(self, manifest: str, index: int, entry: Entry) -> bool:
-        """Is the entry at this place left?"""
         known = self._added if entry["_KIND"] == manifests.ADD else self._deleted
         return known.get(identity(entry)) == (manifest, index)
 

@@ -12,7 +12,7 @@ from datetime import date, time
 from decimal import Decimal
 
 from lakesweep.formats.paimon.binaryrow import Timestamp, Value
-from lakesweep.formats.paimon.schema import Field, Kind
+from lakesweep.formats.paimon.schema import Field
 
 _ESCAPED = frozenset([*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{}[]^"])
 _NUMBERED = re.compile(r"^(snapshot|changelog|schema)-(\d+)$")
@@ -105,7 +105,3 @@ def _java_timestamp(value: Timestamp) -> str:
 
 def _millis_of_day(value: time) -> int:
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
-
-
-TIMED = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
-"""Partition keys that are points in time by their type."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from lakesweep.formats.paimon.files import TableFiles, unreadable
+from datetime import timedelta
+
+from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
+from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
+
+_SAME_TIME = timedelta(seconds=2)
+"""A listing may tell times more finely than a look at one object does."""
 
 
 def below(branch: str | None) -> str:
-    """Where a branch keeps its directories."""
     return f"branch/branch-{branch}" if branch else ""
 
 
@@ -20,6 +25,27 @@ async def is_there(files: TableFiles, branch: str | None, number: int) -> bool:
     except NotFound:
         return False
     return True
+
+
+async def stands_still(files: TableFiles, branch: str | None, latest: Listed) -> bool:
+    """Is the latest snapshot as it was listed, and the next one not there? Both in one look: asked one after the other,
+    a table that is dropped and created anew in between has neither."""
+    number = int(latest.name.rpartition("-")[2])
+    if await is_there(files, branch, number + 1):  # by its name, for a store that does not list it
+        return False
+    places = _place(files, branch, number), _place(files, branch, number + 1)
+    found, following = await files.storage.stat_together(*places)
+    return found is not None and following is None and _is_same(found, latest)
+
+
+def _is_same(found: StoredObject, listed: Listed) -> bool:
+    if found.size_bytes != listed.size_bytes:
+        return False
+    if found.etag and listed.etag:
+        return found.etag == listed.etag
+    if found.modified_at is None or listed.modified_at is None:
+        return found.modified_at is listed.modified_at
+    return abs(found.modified_at - listed.modified_at) < _SAME_TIME
 
 
 def _place(files: TableFiles, branch: str | None, number: int) -> Location:

@@ -39,7 +39,7 @@ def time_parser(pattern: str) -> ParseTime:
     expression = re.compile(_regex(pattern))
     named = set(expression.groupindex)
     if not {"M", "d"} <= named or not {"y", "u"} & named:
-        raise ValueError(f"the pattern {pattern!r} names no whole date")
+        raise ValueError(f"the pattern {pattern!r} does not give a complete date")
 
     def parse(text: str) -> datetime | None:
         found = expression.fullmatch(text)

@@ -59,6 +59,8 @@ class Log:
     consumers: Mapping[str, int]
     """The next snapshot each consumer of the main table will read."""
     table_id: str
+    trace: str = ""
+    """Of the newest snapshot, the consumers and the schemas: what lets snapshots expire."""
 
 
 async def list_log(files: TableFiles) -> Listing:
@@ -128,16 +130,18 @@ async def head_of(files: TableFiles, listing: Listing, *, without: frozenset[str
 
 
 async def has_gone_on(files: TableFiles, listing: Listing) -> bool:
-    """Is there a snapshot behind the latest one that was listed, of the main table or of a branch? A look at one object
-    of each, behind everything else."""
+    """Is there a snapshot behind the latest one that was listed, of the main table or of a branch, or is that one no
+    longer there as it was listed? One look at each, behind everything else."""
     lines: list[tuple[str | None, Listing]] = [(None, listing), *_branches(listing["branch"]).items()]
 
-    async def has_next(line: tuple[str | None, Listing]) -> bool:
+    async def goes_on(line: tuple[str | None, Listing]) -> bool:
         branch, below = line
-        latest = max(numbers(below["snapshot"], "snapshot"), default=None)
-        return latest is not None and await newest.is_there(files, branch, latest + 1)
+        snapshots = _numbered(below["snapshot"], "snapshot")
+        if not snapshots:
+            return branch is None and await newest.is_there(files, None, 1)
+        return not await newest.stands_still(files, branch, snapshots[-1])
 
-    return any(await gather_bounded(lines, has_next))
+    return any(await gather_bounded(lines, goes_on))
 
 
 async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[str], known: Known) -> Log:
@@ -170,7 +174,38 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         branched=tuple(branched),
         consumers=await _consumers(files, listing["consumer"]),
         table_id=await table_id(files, schemas[0].id),
+        trace=_trace(listing),
     )
+
+
+def _trace(listing: Listing) -> str:
+    """What is looked at by `is_still_at`, as it was listed. Empty without a snapshot."""
+    latest = max(numbers(listing["snapshot"], "snapshot"), default=None)
+    if latest is None:
+        return ""
+    digest = hashlib.sha256()
+    for directory in ("snapshot", "consumer", "schema"):
+        for listed in listing[directory]:
+            if directory != "snapshot" or listed.name == f"snapshot-{latest}":
+                digest.update(f"{directory}/{listed.fingerprint}\n".encode())
+    return f"{latest}-{digest.hexdigest()[:24]}"
+
+
+async def is_still_at(files: TableFiles, trace: str) -> bool:
+    """Is the newest snapshot the same and the next one not there, and are consumers and schemas the same?"""
+    newest = trace.partition("-")[0]
+    if not newest.isdecimal():
+        return False  # the table had another format then
+    number = int(newest)
+    places = [files.at("snapshot", f"snapshot-{one}") for one in (number, number + 1)]
+    found, following = await files.storage.stat_together(*places)
+    if found is None or following is not None:
+        return False
+    newest_now = Listed(
+        name=f"snapshot-{number}", size_bytes=found.size_bytes, modified_at=found.modified_at, etag=found.etag
+    )
+    others = {directory: await files.names(directory) for directory in ("consumer", "schema")}
+    return trace == _trace({"snapshot": [newest_now], **others})
 
 
 async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapshot]) -> None:
@@ -195,7 +230,8 @@ def _check_not_lost(place: Location, listing: Listing, found: list[PaimonSnapsho
         raise Unreadable(place.raw, f"there is a hint ({', '.join(hints)}), yet no snapshot file is listed")
     if found:
         raise Refused(
-            "no_snapshots", f"{place} holds no snapshot, yet there is {found[0].label}: were they lost or moved away?"
+            "no_snapshots",
+            f"{place} contains no snapshot, yet there is {found[0].label}: were they lost or moved away?",
         )
 
 
@@ -216,7 +252,7 @@ async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, kn
             )
         found = known[key]
         if role is not Role.TAG and found.id != names.numbered(listed.name, role):
-            raise Unreadable(location.raw, f"it says that it is number {found.id}")
+            raise Unreadable(location.raw, f"its own id is {found.id}")
         return found
 
     found = await gather_bounded(wanted, read)

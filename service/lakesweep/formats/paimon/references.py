@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import structlog
@@ -20,7 +20,7 @@ from lakesweep.formats.paimon.manifests import ManifestMeta
 from lakesweep.formats.paimon.requirements import Presence, Root, retained_roots
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
-from lakesweep.model.errors import LakesweepError
+from lakesweep.model.errors import LakesweepError, NotFound
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import References, ReferenceSource
@@ -80,6 +80,7 @@ class ReferenceReader:
             self._add_retained(gathered, parts)
         for parts in going:
             self._add_expired(gathered, parts)
+        await self._measure_indexes(gathered)
         released = await self._released(kept)
         # Dead to readers of snapshots, and others may have taken it; but streams read it as long as it is there.
         streamed = liveness.mentioned_names((meta.name for parts in kept for meta in parts.diff), self._changes)
@@ -93,6 +94,20 @@ class ReferenceReader:
             released=tuple(sorted(released)),
             tolerated=tuple(gathered.tolerated),
         )
+
+    async def _measure_indexes(self, gathered: _Gathered) -> None:
+        """Nothing records how long an index manifest is, so the store is asked. One that is cut off at the end of a
+        block looks complete, and names fewer files."""
+        indexes = {key: one for key, one in gathered.sources.items() if one.kind == decode.INDEX and one.retained}
+        for key, measured in zip(indexes, await gather_bounded(indexes.values(), self._measured), strict=True):
+            gathered.sources[key] = measured
+
+    async def _measured(self, source: ReferenceSource) -> ReferenceSource:
+        try:
+            stored = await self._files.storage.stat(source.location)
+        except NotFound:
+            return source  # whoever reads it says so
+        return replace(source, size_bytes=stored.size_bytes)
 
     async def leads(self, root: Root, source: Location) -> bool:
         """Does this root need a manifest, a list or another file that it names directly?"""

@@ -16,10 +16,11 @@ class GivenUp:
     def __init__(self) -> None:
         self._by_key: dict[str, PaimonSnapshot] = {}
         self._back: set[str] = set()
+        self._history: dict[int, str] = {}
+        """The key of every snapshot that stood when some were let go."""
 
     @property
     def keys(self) -> frozenset[str]:
-        """Of all of them."""
         return frozenset(self._by_key)
 
     @property
@@ -32,9 +33,17 @@ class GivenUp:
         """Whether there are snapshots, changelogs or both."""
         return sorted({one.role for one in self._by_key.values()})
 
-    def add(self, snapshots: Iterable[PaimonSnapshot]) -> None:
-        """Let these go."""
+    def add(self, snapshots: Iterable[PaimonSnapshot], log: Log) -> None:
         self._by_key |= {snapshot.key: snapshot for snapshot in snapshots}
+        self._history |= {one.id: one.key for one in log.snapshots}
+
+    def keep_if_rolled_back(self, log: Log) -> None:
+        """An id that is another snapshot's now tells of a rollback. One of those that were to go was the newest for a
+        while, however short: who reads it then began to read it a moment ago. So all that stand are kept."""
+        if any(self._history.get(one.id, one.key) != one.key for one in log.snapshots):
+            for key in [one.key for one in (*log.snapshots, *log.changelogs) if one.key in self._by_key]:
+                del self._by_key[key]
+                self._back.add(key)
 
     def take_back(self, stored: Iterable[tuple[Role, str]]) -> list[PaimonSnapshot]:
         """Those whose files are still stored: who opens one must find all of it."""
@@ -65,10 +74,9 @@ class GivenUp:
             if readers:
                 raise Indeterminate(
                     f"{one.label} was expired by this run, and since then consumer {readers[0]} wants to read it: "
-                    "nothing more was deleted; let the consumer start from a snapshot that is there"
+                    "nothing more was deleted; let the consumer start from a snapshot that exists"
                 )
 
     def snapshot(self, snapshot_id: int | None) -> PaimonSnapshot | None:
-        """The snapshot with this id."""
         found = (one for one in self._by_key.values() if one.role is Role.SNAPSHOT and one.id == snapshot_id)
         return next(found, None)

@@ -111,12 +111,12 @@ def _protected(snapshot_id: int, latest_id: int, rules: Rules, consumers: Mappin
         return f"it is one of the last {rules.num_min}"
     for name, following in sorted(consumers.items()):
         if following <= snapshot_id:
-            return f"consumer {name} has still to read it"
+            return f"consumer {name} still has to read it"
     return None
 
 
 def _out_of_turn(expired: int, rules: Rules) -> str | None:
-    return f"at most {rules.limit} go at one time" if expired >= rules.limit else None
+    return f"at most {rules.limit} expire at one time" if expired >= rules.limit else None
 
 
 def _young(

@@ -119,7 +119,7 @@ def check_ours(options: Mapping[str, str]) -> None:
     """Refuse tables whose files follow rules we do not know, or that another program cleans."""
     kind = options.get("type", "").strip().lower()
     if kind not in _OURS:
-        raise Refused("unsupported_table_type", f"a table of type {kind} keeps no snapshots of its own to clean by")
+        raise Refused("unsupported_table_type", f"a table of type {kind} has no snapshots of its own")
     if options.get("metastore", "").strip().lower() == "rest":
         raise Refused("rest_managed", "a REST catalog manages this table: its server expires and cleans it")
     if _is_true(options.get("chain-table.enabled")):
@@ -128,7 +128,7 @@ def check_ours(options: Mapping[str, str]) -> None:
     if storage != "disabled" or _is_true(options.get("metadata.iceberg-compatible")):  # the name of 0.9
         raise Refused(
             "iceberg_compatible",
-            "it has Iceberg metadata as well: Iceberg readers hold files that Paimon's own metadata lets go",
+            "it has Iceberg metadata as well: Iceberg readers use files that Paimon's own metadata no longer names",
         )
 
 

@@ -68,7 +68,6 @@ class PaimonSnapshot:
 
     @property
     def committed_at(self) -> datetime:
-        """When it was committed, by its writer's clock."""
         return datetime.fromtimestamp(self.time_millis / 1000, UTC)
 
     @property
@@ -78,7 +77,6 @@ class PaimonSnapshot:
 
     @property
     def label(self) -> str:
-        """What people call it."""
         what = f"tag {self.name}" if self.role is Role.TAG else f"{self.role} {self.id}"
         return f"{what} of branch {self.branch}" if self.branch else what
 
@@ -89,7 +87,7 @@ def parse_snapshot(
     """Decode. Raises ValueError for damage, Refused for a version or a shape we do not know."""
     document = parse_json(data)
     if not isinstance(document, dict):
-        raise ValueError("not a snapshot: the JSON is no object")  # noqa: TRY004 - damage is a ValueError here
+        raise ValueError("not a snapshot: the JSON is not an object")  # noqa: TRY004 - damage is a ValueError here
     version = document.get("version", 1)
     if not isinstance(version, int) or not 1 <= version <= NEWEST_VERSION:
         raise Refused(
@@ -118,7 +116,7 @@ def parse_snapshot(
             document=document,
         )
     except (KeyError, TypeError) as exc:
-        raise ValueError(f"not a whole snapshot: {exc!r} is missing or of a wrong kind") from exc
+        raise ValueError(f"not a complete snapshot: {exc!r} is missing or of a wrong kind") from exc
 
 
 def identity_of(data: bytes) -> str:

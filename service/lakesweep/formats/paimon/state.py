@@ -28,7 +28,6 @@ class PaimonState:
 
     @property
     def latest(self) -> PaimonSnapshot | None:
-        """The newest snapshot of the main table."""
         return self.log.snapshots[-1] if self.log.snapshots else None
 
     @property

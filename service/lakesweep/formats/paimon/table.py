@@ -28,7 +28,7 @@ from lakesweep.formats.paimon.released_snapshots import GivenUp
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.formats.paimon.view import LOOKS, PaimonView
-from lakesweep.formats.unpublished_files import LeaveAll, Tidy
+from lakesweep.formats.spec import LeaveAll, Tidy
 from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
@@ -67,6 +67,7 @@ class PaimonTable:
         """What the last references let go of files for: nothing else may be given up."""
         self.emptied: tuple[str, ...] = ()
         self._known: dict[str, PaimonSnapshot] = {}
+        self._table_id: str | None = None
 
     async def head(self) -> str:
         """Identity of everything that protects files, from listings and the latest snapshot."""
@@ -83,8 +84,12 @@ class PaimonTable:
         raise Indeterminate(f"{why}, {LOOKS} times in a row: the table changes too fast")
 
     def place(self) -> Location:
-        """As it was given or discovered."""
         return self.location
+
+    async def is_still_at(self, trace: str) -> bool:
+        """By the newest snapshot, the consumers and the schemas. Tags, branches and changelogs are not asked for: what
+        becomes free with them is found by a listing only."""
+        return await reader.is_still_at(self.files, trace)
 
     async def load(self) -> PaimonView:
         looks = 0
@@ -116,7 +121,7 @@ class PaimonTable:
         if fresh.native.options.decoupled:
             await self._leave_changelogs(fresh.native.log, [one for one in going if one.role is Role.SNAPSHOT])
         expired = tuple(expiry.as_model(snapshot, fresh.native) for snapshot in going)
-        self.given_up.add(going)
+        self.given_up.add(going, fresh.native.log)
         committed = replace(
             planned,
             expire=expired,
@@ -134,6 +139,10 @@ class PaimonTable:
         if back:
             _log.warning("expired_snapshots_still_there", snapshots=[one.label for one in back])
         await self._tell_where_history_begins(roles)
+
+    async def reopened(self) -> None:
+        """Readers refuse a snapshot below the EARLIEST hint, and Paimon's own expiry never looks there."""
+        await self._tell_where_history_begins((Role.SNAPSHOT, Role.CHANGELOG))
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Tell other readers where history begins now, and remove directories that nobody uses any more."""
@@ -173,8 +182,10 @@ class PaimonTable:
         except (Refused, Unreadable) as exc:
             await self._put_back(exc)
             raise
+        self.given_up.keep_if_rolled_back(log)
         native = load.native_state(log, checked_at=self.checked.get(self.location.raw), given_up=self.given_up.keys)
         self.given_up.check_not_needed(native)
+        self._table_id = log.table_id
         return native
 
     async def _put_back(self, trouble: LakesweepError) -> None:
@@ -183,7 +194,7 @@ class PaimonTable:
         if not self.given_up.keys or reader.numbers(await self.files.names(Role.SNAPSHOT), Role.SNAPSHOT):
             return
         wanted = self.given_up.snapshot(await newest.latest_hint(self.files))
-        if wanted is None:
+        if wanted is None or not await self._is(self._table_id):
             return
         await self._writing().put(wanted.location, json.dumps(wanted.document, indent=2).encode(), create_only=True)
         raise Indeterminate(
@@ -224,11 +235,15 @@ class PaimonTable:
 
     async def _check_not_replaced(self, log: Log, written: Iterable[Location]) -> None:
         """What was written for a table must not stay for another one that is or will be created in its place."""
-        schemas = reader.numbers(await self.files.names("schema"), "schema")
-        if schemas and await reader.table_id(self.files, schemas[0]) == log.table_id:
+        if await self._is(log.table_id):
             return
         await self.tidy.within((self.location,)).discard([place.raw for place in written])
         raise Refused("table_changed", "the table was dropped while its snapshots were to expire")
+
+    async def _is(self, table_id: str | None) -> bool:
+        """Is it still that table, and not another one in its place?"""
+        schemas = reader.numbers(await self.files.names("schema"), "schema")
+        return bool(schemas) and await reader.table_id(self.files, schemas[0]) == table_id
 
     async def _write_hint(self, directory: str, hint: str, number: int) -> None:
         """For other readers: a hint that cannot be written does no harm."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
-from lakesweep.formats.paimon import directories, expiry
+from lakesweep.formats import markers
+from lakesweep.formats.paimon import directories, expiring_files, expiry
 from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import Vanished
 from lakesweep.formats.paimon.requirements import retained_roots
@@ -17,7 +18,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.references import References
-from lakesweep.ports.table import TableView
+from lakesweep.ports.table import ExpiringFiles, ReadSources, TableView
 
 if TYPE_CHECKING:
     from lakesweep.formats.paimon.table import PaimonTable
@@ -34,6 +35,10 @@ class PaimonView(TableView):
     native: PaimonState
     table: PaimonTable = field(repr=False, compare=False)
     """Reads for the view, and remembers for one cycle what was offered and given up."""
+
+    @property
+    def trace(self) -> str:
+        return self.native.log.trace
 
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
         return expiry.plan_expiry(self.native, self.head, policy, now)
@@ -59,6 +64,16 @@ class PaimonView(TableView):
                 head, native = fresh.head, fresh.native
             else:
                 return found
+
+    async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
+        """Manifests say in which partition and bucket a file is. Each is asked for where that must be."""
+        going = self.table.given_up.still_going(expiry.resolve(self.native, expiring))
+        return await expiring_files.collect(self.table, self.native, going, found)
+
+    async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:
+        own = frozenset((markers.PAIMON_SCHEMA,))
+        storage = self.table.storage
+        return [place for root in self.roots for place in await markers.beside(storage, root, paths, without=own)]
 
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
         """Places outside of Paimon's own directories are reserved, so another table inside is never touched, unless its

@@ -7,17 +7,20 @@ from contextlib import aclosing
 from datetime import datetime
 
 from lakesweep.aio import gather_bounded
+from lakesweep.formats.paimon import decode
 from lakesweep.formats.paimon.files import Unanswered
 from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.formats.spec import DatasetSpec
-from lakesweep.formats.unpublished_files import LeaveAll, Tidy
+from lakesweep.formats.spec import DatasetSpec, LeaveAll, Tidy, Tools
 from lakesweep.model.errors import LakesweepError, SettingsError, StorageError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
+from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
 
 _DATABASE_SUFFIX = ".db"
 _SCHEMA = "schema"
+_METADATA = frozenset({_SCHEMA, "snapshot", "branch", "tag"})
+"""Directories of which a table has some."""
 
 
 class PaimonFormat:
@@ -62,7 +65,6 @@ class PaimonFormat:
             return await anext(pages, None) is not None
 
     async def open(self, ref: TableRef) -> PaimonTable:
-        """A handle for one cycle."""
         if ref.format is not self.name or (ref.tenant, ref.dataset) != (self._spec.tenant, self._spec.dataset):
             raise UnknownTable(f"{ref} is not a table of {self._spec.tenant}/{self._spec.dataset}")
         return PaimonTable(
@@ -80,6 +82,18 @@ class PaimonFormat:
         answer raises: half of a neighbour's places could hide that it shares one with another table."""
         refs = await self.tables()
         return dict(zip(refs, await gather_bounded(refs, self._places), strict=True))
+
+    async def claimed(self) -> Sequence[Location]:
+        """The tables of all databases of the warehouse: to lie there is to be registered."""
+        names = await self._storage.directories(self._warehouse)
+        databases = [self._warehouse.join(name) for name in names if name.endswith(_DATABASE_SUFFIX)]
+        inner = await gather_bounded(databases, self._storage.directories)
+        tables = [database.join(name) for database, found in zip(databases, inner, strict=True) for name in found]
+        is_table = await gather_bounded(tables, self._has_metadata)
+        return [table.as_directory() for table, holds in zip(tables, is_table, strict=True) if holds]
+
+    async def _has_metadata(self, table: Location) -> bool:
+        return not _METADATA.isdisjoint(await self._storage.directories(table))
 
     async def _places(self, ref: TableRef) -> tuple[Location, ...]:
         table = await self.open(ref)
@@ -109,3 +123,23 @@ class PaimonFormat:
 
     def _ref(self, name: str) -> TableRef:
         return TableRef(tenant=self._spec.tenant, dataset=self._spec.dataset, name=name, format=FormatName.PAIMON)
+
+
+def open_dataset(spec: DatasetSpec, tools: Tools) -> PaimonFormat:
+    return PaimonFormat(spec, tools.storage, tools.writer, tools.tidy)
+
+
+def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> PaimonTable:
+    """Its external paths are looked at inside the root only."""
+    return PaimonTable(
+        ref=ref,
+        location=place,
+        storage=tools.storage,
+        tenant_root=root,
+        writer=tools.writer,
+        tidy=tools.tidy or LeaveAll(),
+    )
+
+
+def decoder() -> Decode:
+    return decode.decode

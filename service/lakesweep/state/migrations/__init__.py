@@ -1,1 +1,1 @@
-"""How the database came to its present shape, step by step. A released step is never edited."""
+"""The steps that bring an older database to the current schema. A released step is never edited."""

@@ -1,4 +1,4 @@
-"""Alembic's entry point. Always inside the transaction and under the lock that `upgrade.py` holds."""
+"""Alembic's entry point. Always runs inside the transaction and under the lock of `upgrade.py`."""
 
 from __future__ import annotations
 

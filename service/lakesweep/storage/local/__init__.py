@@ -1,1 +1,1 @@
-"""Local disks. `store` reads and writes; `deleter` deletes, apart on purpose."""
+"""Local disks. `store` reads and writes; `deleter` deletes, separate on purpose."""

@@ -1,34 +1,70 @@
-"""Open local disks. What `storage.registry` imports."""
+"""Open local disks. Imported by `storage.registry`."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+
+from lakesweep.model.leftovers import LeftoverPage, not_counted
 from lakesweep.model.location import Location
+from lakesweep.model.store_rules import StoreRules, Versioning
 from lakesweep.ports.deleter import Deleter
+from lakesweep.ports.mover import Mover
 from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.store_rules import AsksRules
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.local.deleter import LocalDeleter
+from lakesweep.storage.local.mover import LocalMover
 from lakesweep.storage.local.options import LocalOptions
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 from lakesweep.storage.spec import StorageSpec
 
 
 def storage(spec: StorageSpec) -> Storage:
-    """Reading."""
-    return LocalStorage(spec.options(LocalOptions).age_by, _places(spec))
+    options = spec.options(LocalOptions)
+    return LocalStorage(options.age_by, _places(spec), counted=options.counted)
 
 
-def deleter(_spec: StorageSpec, _gate: Gate | None) -> Deleter:
+def deleter(spec: StorageSpec, _gate: Gate | None) -> Deleter:
     """Deleting. A disk does not throttle."""
-    return LocalDeleter()
+    return LocalDeleter(spec.options(LocalOptions).age_by)
+
+
+def mover(spec: StorageSpec, _gate: Gate | None) -> Mover:
+    return LocalMover(spec.options(LocalOptions).age_by)
+
+
+class LocalRules:
+    """A disk does not keep deleted files. Snapshots of the file system are not considered."""
+
+    async def rules(self, place: Location) -> StoreRules:  # noqa: ARG002  # the port's
+        """No versions."""
+        return StoreRules(versioning=Versioning.OFF)
+
+    async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:  # noqa: ARG002  # the port's
+        """A disk has none."""
+        for page in not_counted("a disk has neither versions nor uploads"):
+            yield page
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def rules(_spec: StorageSpec) -> AsksRules:
+    return LocalRules()
 
 
 def writer(spec: StorageSpec) -> Writer:
-    """Writing."""
-    return LocalWriter(_places(spec))
+    return LocalWriter(_places(spec), counted=spec.options(LocalOptions).counted)
+
+
+async def credentials(_spec: StorageSpec) -> str | None:
+    """A disk asks for none."""
+    return None
 
 
 def _places(spec: StorageSpec) -> tuple[Location, ...]:
-    """Below which no link is followed. What is surveyed may be anywhere, so there the top is a place too."""
+    """The places below which no link is followed. Metadata of other tables may be read anywhere, so with those the root
+    directory is one too."""
     if spec.confine is None:
         return ()
     top = (Location("file", "", "/"),) if spec.confine.survey else ()

@@ -10,89 +10,127 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lakesweep.model.errors import FailureKind
+from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
-from lakesweep.ports.deleter import Conditions, Deleted, DeleteStatus, not_sent
-from lakesweep.storage.local._unlink import NOT_A_FILE, NOT_TRIED, remove, steady_ns
+from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
+from lakesweep.storage.local.system_calls import NOT_A_FILE, NOT_TRIED, remove, steady_ns
+from lakesweep.storage.local.walk import modified_at
+from lakesweep.telemetry import requests
 
 _PLAIN = "file:///"
 _MISLEADING = frozenset(("", ".", ".."))
-"""Segments that would lead elsewhere than they seem to."""
+"""Path segments that would lead elsewhere."""
 
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _UNAVAILABLE = frozenset(
     {errno.EAGAIN, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT}
 )
-"""A disk across a network does not answer."""
-_PAGE = 1000
-"""Files between two questions: unlinking them takes some milliseconds."""
-_UNASKED_NS = 100_000_000
-"""For so long the lease is taken to be as it was when last looked at, within a page."""
+"""A network disk does not answer."""
+PAGE = 1000
+"""Files between two checks of the conditions: unlinking them takes a few milliseconds."""
+UNASKED_NS = 100_000_000
+"""Within a page, the last check of the lease is trusted for this long."""
+_SAME_TIME_MS = 2
+"""A listing rounds times up to milliseconds."""
 
 
 class LocalDeleter:
-    """The power to delete files. One thread per call: unlinking is limited by the disk, not by us."""
+    """Deletes files. One thread per call: the disk is the limit, not the thread."""
+
+    def __init__(self, age_by: AgeBy = AgeBy.CHANGE) -> None:
+        """`age_by` as for the listing that times are compared with."""
+        self._age_by = age_by
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        """One answer per path, in the order asked."""
         if conditions is None:
+            requests.sent("delete")
             return await asyncio.to_thread(_delete, paths)
         answers: list[Deleted] = []
-        for first in range(0, len(paths), _PAGE):
-            page = paths[first : first + _PAGE]
+        for first in range(0, len(paths), PAGE):
+            page = paths[first : first + PAGE]
             kept = await conditions.withheld(page)
             going = [path for path in page if path not in kept] if kept else page
-            told = iter(await asyncio.to_thread(_delete_unless, conditions.ended, going))
-            answers += [kept.get(path) or next(told) for path in page] if kept else told
+            requests.sent("delete")
+            judged = Judged(written_ms=conditions.written_ms, age_by=self._age_by)
+            results = iter(await asyncio.to_thread(_delete_unless, conditions.ended, going, judged))
+            answers += [kept.get(path) or next(results) for path in page] if kept else results
         return answers
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
-        """Remove those that are empty and strictly below `root`, deepest first. `rmdir` refuses all others."""
+        """Remove directories that are empty and strictly below `root`, deepest first. `rmdir` refuses all others."""
         below = [place for place in map(Location.parse, directories) if root.contains(place)]
         deepest_first = sorted({place.path.rstrip("/") for place in below}, key=lambda path: -path.count("/"))
         return await asyncio.to_thread(_remove_directories, deepest_first)
 
     async def aclose(self) -> None:
-        """Nothing is held between calls."""
+        """Nothing to close."""
 
 
-def _delete_unless(ended: Callable[[], str | None], paths: Sequence[str]) -> list[Deleted]:
-    """In the thread itself: it may have waited for its turn, or been frozen with the machine. Also in the middle of a
-    page, and a slow disk may take longer for one than the lease lasts: what has taken long is looked at again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The judged files, identified by their times: a disk has no etags."""
+
+    written_ms: Mapping[str, int] = field(default_factory=dict)
+    """Times by address, as they were listed."""
+    age_by: AgeBy = AgeBy.CHANGE
+
+    def means(self, address: str, exact: bytes) -> bool:
+        """Is this the file that was judged? If it cannot be read, the deletion itself reports why."""
+        written = self.written_ms.get(address)
+        if written is None:
+            return True
+        try:
+            found = os.lstat(exact)
+        except OSError:
+            return True
+        return abs(modified_at(found, self.age_by).timestamp() * 1000 - written) <= _SAME_TIME_MS
+
+
+def _delete_unless(ended: Callable[[], str | None], paths: Sequence[str], judged: Judged) -> list[Deleted]:
+    """Checked in the thread itself, which may have waited for its turn or been suspended with the machine. Checked
+    again within a page too, because a slow disk may take longer for a page than the lease lasts."""
     answers: dict[int, Deleted] = {}
     left = list(range(len(paths)))
     while left:
-        until = steady_ns() + _UNASKED_NS  # counted from before the question
+        until = steady_ns() + UNASKED_NS  # measured from before the check
         if why := ended():
             answers.update((index, not_sent(paths[index], why)) for index in left)
             break
-        told = _attempt([paths[index] for index in left], until)
-        answers.update((left[at], answer) for at, answer in told.items())
+        results = _attempt([paths[index] for index in left], until, judged)
+        answers.update((left[at], answer) for at, answer in results.items())
         left = [index for index in left if index not in answers]
     return [answers[index] for index in range(len(paths))]
 
 
 def _delete(paths: Sequence[str]) -> list[Deleted]:
-    told = _attempt(paths, 0)
-    return [told[index] for index in range(len(paths))]
+    results = _attempt(paths, 0, Judged())
+    return [results[index] for index in range(len(paths))]
 
 
-def _attempt(paths: Sequence[str], until: int) -> dict[int, Deleted]:
-    """Answers by index, of those that were begun before a moment of the steady clock; all of them if it is 0."""
+def _attempt(paths: Sequence[str], until: int, judged: Judged) -> dict[int, Deleted]:
+    """Results by index, for those begun before a moment of the steady clock; for all of them if it is 0."""
     answers: dict[int, Deleted] = {}
     exact: dict[int, bytes] = {}
     neighbours: dict[bytes, list[int]] = {}
     for index, path in enumerate(paths):
         try:
-            exact[index] = place = _exact(path)
+            exact[index] = place = exact_path(path)
         except ValueError as exc:
             answers[index] = Deleted(path=path, fate=DeleteStatus.FAILED, why=str(exc))
         else:
             neighbours.setdefault(place[: place.rindex(b"/")], []).append(index)
     order = [index for inside in neighbours.values() for index in inside]
-    for index, (code, reached) in zip(order, remove([exact[index] for index in order], until=until), strict=True):
+    order = [index for index in order if judged.means(paths[index], exact[index])]
+    answers.update(
+        (index, Deleted(path=paths[index], fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT))
+        for index in exact.keys() - set(order)
+    )
+    codes = remove([exact[index] for index in order], until=until)
+    for index, (code, reached) in zip(order, codes, strict=True):
         if code != NOT_TRIED:
             answers[index] = _answer(paths[index], exact[index], code, reached)
     return answers
@@ -106,13 +144,13 @@ def _answer(path: str, exact: bytes, code: int, reached: int) -> Deleted:
     if code == NOT_A_FILE:
         why = "not a regular file"
     elif reached and code in (errno.ENOTDIR, errno.ELOOP):
-        why = f"{os.fsdecode(exact[:reached])} is a link or no directory; nothing is deleted through it"
+        why = f"{os.fsdecode(exact[:reached])} is a link or not a directory; nothing is deleted through it"
     else:
-        return Deleted(path=path, fate=DeleteStatus.FAILED, why=os.strerror(code), kind=_kind(code))
+        return Deleted(path=path, fate=DeleteStatus.FAILED, why=os.strerror(code), kind=failure_kind(code))
     return Deleted(path=path, fate=DeleteStatus.FAILED, why=why)
 
 
-def _kind(code: int) -> FailureKind:
+def failure_kind(code: int) -> FailureKind:
     if code in _DENIED:
         return FailureKind.DENIED
     return FailureKind.UNAVAILABLE if code in _UNAVAILABLE else FailureKind.OTHER
@@ -126,13 +164,13 @@ def _remove_directories(paths: Sequence[str]) -> int:
 def _plain_only(paths: Sequence[str]) -> Iterator[bytes]:
     for path in paths:
         try:
-            yield _exact(f"file://{path}")
+            yield exact_path(f"file://{path}")
         except ValueError:
             continue
 
 
-def _exact(address: str) -> bytes:
-    """The absolute path of a local address, as the file system knows it. ValueError if it is not a plain one."""
+def exact_path(address: str) -> bytes:
+    """The absolute path of a local address, as bytes. ValueError if it is not a plain one."""
     path = local_path(address)
     if not path.startswith("/") or "\0" in path or not _MISLEADING.isdisjoint(path[1:].split("/")):
         raise ValueError("not a plain absolute path")

@@ -1,8 +1,8 @@
-"""How a local path is reached: below some places, without following a single link, and only if it is a regular file.
+"""Open local paths only below given places, without following links, and only regular files.
 
-A place itself may be a link, for it is what the operator has named; nothing below it may. A link leads elsewhere, so it
-is refused in the same words as a path outside of all places, whatever it leads to. Without places every path is reached
-as the system does, still only as a regular file and without waiting for a pipe's other end.
+A place itself may be a link, because the operator named it; nothing below it may be one. A link is refused with the
+same message as a path outside of all places, wherever it leads. Without places every path is opened as usual, but still
+only if it is a regular file, and without waiting for the other end of a pipe.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from lakesweep.model.errors import NotFound, OutsideRoot, TooLarge
 from lakesweep.model.location import Location
-from lakesweep.storage.local._walk import open_directory
+from lakesweep.storage.local.system_calls import open_directory
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 16 * 1024 * 1024
@@ -24,7 +25,7 @@ _NO_FILE = "no such file"
 
 
 class Reach:
-    """The way to files below some places; without any, to all files."""
+    """Access to files below some places; without places, to all files."""
 
     def __init__(self, places: Sequence[Location] = ()) -> None:
         self._places = tuple(place for place in places if place.scheme == "file")
@@ -45,27 +46,31 @@ class Reach:
             return _read_up_to(file, limit, location)
 
     def stat(self, location: Location) -> os.stat_result:
-        """What the system says of a file; a link below a place is refused."""
+        """`stat` of a file; a link below a place is refused."""
         with self._parent(location) as (parent, name, follow):
             found = os.stat(name, dir_fd=parent, follow_symlinks=follow)
         if stat.S_ISLNK(found.st_mode):
             raise OutsideRoot(location.raw)
         return found
 
-    def top_and_below(self, root: Location) -> tuple[str, str]:
-        """The place that a directory is in, and the way from there: what walks it follows no link on that way. Raises
-        OutsideRoot if there is one now."""
+    def way(self, root: Location) -> tuple[str, str]:
+        """The place that contains a directory, and the relative path from there. No disk access."""
         if not self._is_confined:
             return root.path.rstrip("/") or "/", ""
         place, segments = self._found(root)
-        below = "/".join(segments)
-        with suppress(FileNotFoundError):
-            os.close(self._directory(root, place, below))
+        return place, "/".join(segments)
+
+    def top_and_below(self, root: Location) -> tuple[str, str]:
+        """The same, and no link is followed on the way. Raises OutsideRoot if there is one."""
+        place, below = self.way(root)
+        if self._is_confined:
+            with suppress(FileNotFoundError):
+                os.close(self._directory(root, place, below))
         return place, below
 
     @contextmanager
     def new_parent(self, location: Location) -> Iterator[tuple[int, str]]:
-        """The directory that a new file goes into, made if need be, and the file's name."""
+        """The directory of a new file, created if necessary, and the file's name."""
         if not self._is_confined:
             directory, _, name = location.path.rpartition("/")
             os.makedirs(directory or "/", exist_ok=True)  # noqa: PTH103 - raw text, as in all of this module
@@ -99,7 +104,7 @@ class Reach:
 
     @contextmanager
     def _parent(self, location: Location) -> Iterator[tuple[int | None, str, bool]]:
-        """The directory that holds a file, the name there, and whether that may be a link."""
+        """The directory of a file, its name there, and whether that name may be a link."""
         if not self._is_confined:
             yield None, location.path, True
             return
@@ -115,7 +120,7 @@ class Reach:
             os.close(handle)
 
     def _found(self, location: Location) -> tuple[str, list[str]]:
-        """The innermost place around a path, and the segments from there on."""
+        """The innermost place around a path, and the remaining segments."""
         around = [place for place in self._places if place.as_directory() == location.as_directory()]
         around += [place for place in self._places if place.contains(location)]
         if not around or "\0" in location.path:
@@ -151,11 +156,11 @@ def _has_link(place: str, below: str) -> bool:
     return any(Path(place, *segments[: count + 1]).is_symlink() for count in range(len(segments)))
 
 
-def _read_up_to(file: object, limit: int, location: Location) -> bytes:
-    """A file may be longer than the system said, or without an end."""
+def _read_up_to(file: FileIO, limit: int, location: Location) -> bytes:
+    """Read at most `limit` bytes: a file may be longer than `stat` reports, or endless."""
     parts: list[bytes] = []
     left = limit + 1
-    while left > 0 and (part := file.read(min(left, _CHUNK))):  # type: ignore[attr-defined]  # a raw file
+    while left > 0 and (part := file.read(min(left, _CHUNK))):
         parts.append(part)
         left -= len(part)
     if left <= 0:

@@ -1,4 +1,4 @@
-"""How files on local disks are judged."""
+"""Options for local disks."""
 
 from __future__ import annotations
 
@@ -12,3 +12,5 @@ class LocalOptions:
     """How files on local disks are judged."""
 
     age_by: AgeBy = AgeBy.CHANGE
+    counted: bool = True
+    """Whether calls count as requests of the run that makes them. Those for the service's own files do not."""

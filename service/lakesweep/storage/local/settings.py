@@ -1,4 +1,4 @@
-"""`[storage.local]`: what an operator may say about local disks."""
+"""The settings `[storage.local]`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ class LocalSettings(Group):
 
     age_by: AgeBy = AgeBy.CHANGE
     """How old a file is: `change` counts from the later of its modification and its last change of status (mtime,
-    ctime), since `mv`, `cp -p`, `rsync -a` and restores bring files with an old mtime; `modification` counts from the
+    ctime), since `mv`, `cp -p`, `rsync -a` and restores create files with an old mtime; `modification` counts from the
     mtime alone, for tests, demos and file systems whose ctime means nothing."""
 
     def options(self) -> LocalOptions:
-        """What the store is opened with."""
         return LocalOptions(age_by=self.age_by)
 
     @property

@@ -8,13 +8,14 @@ from lakesweep.ports.storage import Part
 from lakesweep.storage.local.walk import Walk, directories
 
 _MOST_PER_WANTED = 20
-"""Parts beyond this many times the wanted number cost more than they spread."""
+"""More parts than this multiple of the wanted number cost more than they help."""
 _DEEPEST = 3
-"""Levels that are looked at."""
+"""The number of levels searched."""
 
 
 def divided(root: Location, wanted: int) -> list[Part]:
-    """Directories with all that is below them, from as many levels as give enough, and the files of those above."""
+    """Directories with everything below them, from as many levels as needed, and the files directly in the levels
+    above."""
     top = _top(root)
     done: list[Part] = []
     level = [top]

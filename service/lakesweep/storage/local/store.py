@@ -1,9 +1,9 @@
-"""Local disks: reading and writing. Deleting is in `local_delete`, apart on purpose.
+"""Local disks: reading and writing. Deleting is in `deleter`, separate on purpose.
 
-Addresses are `file:///abs/path`, raw. A file is as old as its last change, which the kernel alone stamps: what `mv`,
-`cp -p` or a restore brought in a moment ago has an old mtime. Ages are judged by this machine's clock, which is also
-what stamps files on a local file system; on a network file system the two may differ, and future times always keep a
-file.
+Addresses are `file:///abs/path`, raw. The age of a file counts from its last change (ctime), which only the kernel
+sets: a file that `mv`, `cp -p` or a restore has just created has an old mtime. Ages are judged by this machine's clock,
+which is also what stamps files on a local file system; on a network file system the two may differ, and future times
+always keep a file.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import os
 import stat
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import aiofiles
 import aiofiles.os
@@ -29,74 +30,104 @@ from lakesweep.ports.storage import Part
 from lakesweep.storage.local.open_below import Reach
 from lakesweep.storage.local.shards import divided, walk_of
 from lakesweep.storage.local.walk import Walk, directories, irregular, modified_at, translated
+from lakesweep.telemetry import requests
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
-"""A directory is no object: asking for one as a file finds nothing, as on an object store. And no file can have a name
-with a NUL, which is what a ValueError says."""
+"""A directory is not an object: reading one as a file finds nothing, as on an object store. ValueError: a name with a
+NUL, which no file has."""
 
 _MOST_THREADS = min(4, os.cpu_count() or 1)
-"""Of one listing. Each is busy with the kernel nearly all the time, so more than there are cores are of no use."""
+"""Threads of one listing. Each is busy in the kernel nearly all the time, so more than the number of cores do not
+help."""
 _LEAVE_SECONDS = 10.0
-"""How long a listing that is left waits for its threads. One that the disk keeps longer is left behind."""
+"""How long an abandoned listing waits for its threads. A thread that the disk blocks for longer is left behind."""
 _AHEAD_PER_THREAD = 2
-"""Batches that may lie ready: enough to go on while the consumer is busy, few enough to bound the memory."""
+"""Batches that may be queued: enough to continue while the consumer is busy, few enough to bound memory."""
+
+_FIRST_ROWS = 1024
+"""What a listing reads before it starts its own threads. Starting one costs more than reading a small directory."""
+
+Batches = Generator[pa.RecordBatch, None, None]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _read_bytes = aiofiles.os.wrap(Reach.read)
-"""Opened, read and closed in one visit to a thread: manifests are small and many, and going there costs the most."""
+"""Opened, read and closed in one thread call: manifests are small and many, and the call costs the most."""
 
 
 class LocalStorage:
     """Reads files. Has no way to delete or overwrite one."""
 
-    def __init__(self, age_by: AgeBy = AgeBy.CHANGE, places: Sequence[Location] = ()) -> None:
-        """With places, only what is reached below them without a link; see `local_reach`."""
+    def __init__(self, age_by: AgeBy = AgeBy.CHANGE, places: Sequence[Location] = (), *, counted: bool = True) -> None:
+        """With places, only what is below them without a link; see `local.open_below`."""
         self._age_by = age_by
+        self._sent = requests.sent if counted else requests.not_sent
         self._reach = Reach(places)
 
     async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All regular files below `root`, walked by a few threads that are a few batches ahead of the consumer."""
-        top, below = await asyncio.to_thread(self._reach.top_and_below, root)
-        async with aclosing(_walked(Walk(top, below, age_by=self._age_by))) as batches:
+        self._sent("list")  # one for the whole walk: reading a directory costs nothing
+        walk = Walk(*self._reach.way(root), age_by=self._age_by)
+        async with aclosing(_walked(walk, lambda: self._reach.top_and_below(root))) as batches:
             async for batch in batches:
                 yield batch
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Directories, from as many levels as give enough of them."""
+        """Divide the tree by directories, from as many levels as needed."""
         await asyncio.to_thread(self._reach.top_and_below, root)
         return await asyncio.to_thread(divided, root, wanted)
 
     async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         """One directory, with or without what is below it. Only the root itself may be a link."""
-        await asyncio.to_thread(self._reach.top_and_below, part.root)
-        async with aclosing(_walked(walk_of(part, self._age_by))) as batches:
+        self._sent("list")
+        walk = walk_of(part, self._age_by)
+        async with aclosing(_walked(walk, lambda: self._reach.top_and_below(part.root))) as batches:
             async for batch in batches:
                 yield batch
 
     async def directories(self, root: Location) -> Sequence[str]:
         """Directories right below `root`; links are not followed."""
-        top, below = await asyncio.to_thread(self._reach.top_and_below, root)
-        return await asyncio.to_thread(directories, top, below)
+        self._sent("list")
+        return await asyncio.to_thread(lambda: directories(*self._reach.top_and_below(root)))
 
     async def irregular(self, root: Location) -> Sequence[str]:
-        """Whatever is neither a regular file nor a directory. Only the root itself may be a link."""
-        await asyncio.to_thread(self._reach.top_and_below, root)
-        return await asyncio.to_thread(irregular, root.path.rstrip("/") or "/")
+        """Everything that is neither a regular file nor a directory. Only the root itself may be a link."""
+        return await asyncio.to_thread(self._irregular, root)
+
+    def _irregular(self, root: Location) -> Sequence[str]:
+        self._reach.top_and_below(root)
+        return irregular(root.path.rstrip("/") or "/")
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
-        """The whole file."""
+        self._sent("get")
         try:
-            return await _read_bytes(self._reach, location, limit)
+            data = await _read_bytes(self._reach, location, limit)
         except _ABSENT as exc:
             raise NotFound(location.raw, "no such file") from exc
         except OSError as exc:
             raise translated(exc, location.raw) from exc
+        self._sent("bytes_read", len(data))
+        return data
 
     async def stat(self, location: Location) -> StoredObject:
         """Size and time; a file has no etag."""
+        self._sent("head")
+        return await asyncio.to_thread(self._stat, location)
+
+    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
+        """Both in one thread call, one right after the other."""
+        self._sent("list")  # counted as on an object store
+        return await asyncio.to_thread(lambda: (self._seen(one), self._seen(other)))
+
+    def _seen(self, location: Location) -> StoredObject | None:
         try:
-            found = await asyncio.to_thread(self._reach.stat, location)
+            return self._stat(location)
+        except NotFound:
+            return None
+
+    def _stat(self, location: Location) -> StoredObject:
+        try:
+            found = self._reach.stat(location)
         except _ABSENT as exc:
             raise NotFound(location.raw, "no such file") from exc
         except OSError as exc:
@@ -110,85 +141,125 @@ class LocalStorage:
         )
 
     async def now(self) -> datetime:
-        """This machine's clock."""
         return datetime.now(UTC)
 
     async def aclose(self) -> None:
-        """Nothing is held between calls."""
+        """Nothing to close."""
 
 
-async def _walked(walk: Walk) -> AsyncGenerator[pa.RecordBatch, None]:
-    """One thread to begin with: most listings are of a few files. More join as long as directories wait for one.
+async def _walked(walk: Walk, check: Callable[[], object] = lambda: None) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Read the first rows in one call to a shared thread, after `check`: most listings have few files. If there are
+    more, separate threads continue the walk."""
+    begun = walk.batches(_FIRST_ROWS)
+    started = [asyncio.get_running_loop().run_in_executor(None, _begin, check, begun)]
+    started[0].add_done_callback(_look_at)
+    try:
+        await asyncio.wait(started)
+        found, has_more = started[0].result()
+        for batch in found:
+            yield batch
+        if has_more:
+            async with aclosing(_read_on(walk, begun, started)) as batches:
+                async for batch in batches:
+                    yield batch
+    finally:
+        walk.stop()
+        _, hanging = await asyncio.wait(started, timeout=_LEAVE_SECONDS)
+        for reading in hanging:  # the disk does not answer: the last thread to return closes the walk
+            reading.add_done_callback(lambda _: _close(walk, begun) if all(one.done() for one in started) else None)
+        if not hanging:
+            _close(walk, begun)
 
-    Threads go on reading whatever the loop is busy with, until they are as far ahead as they may be.
+
+def _begin(check: Callable[[], object], begun: Batches) -> tuple[list[pa.RecordBatch], bool]:
+    """The first batches of a walk, and whether there may be more."""
+    check()
+    found: list[pa.RecordBatch] = []
+    for batch in begun:
+        found.append(batch)
+        if batch.num_rows == _FIRST_ROWS or len(found) > 1:
+            return found, True
+    return found, False
+
+
+async def _read_on(
+    walk: Walk, begun: Batches, started: list[asyncio.Future[Any]]
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    """The rest of a walk: one thread continues what was begun, and more join as long as directories are waiting. All
+    are added to `started`.
+
+    Threads keep reading while the event loop is busy, until the queue is full.
     """
     loop = asyncio.get_running_loop()
     ready: asyncio.Queue[pa.RecordBatch | asyncio.Future[None]] = asyncio.Queue()
     room = threading.Semaphore(_MOST_THREADS * _AHEAD_PER_THREAD)
     threads = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="walk")
 
-    def read() -> None:
-        for batch in walk.batches():
+    def read(batches: Batches) -> None:
+        for batch in batches:
             room.acquire()
             loop.call_soon_threadsafe(ready.put_nowait, batch)
 
-    def start() -> asyncio.Future[None]:
-        reading = loop.run_in_executor(threads, read)
+    def start(batches: Batches) -> None:
+        reading = loop.run_in_executor(threads, read, batches)
         reading.add_done_callback(_look_at)
         reading.add_done_callback(ready.put_nowait)
-        return reading
+        started.append(reading)
 
-    started = [start()]
-    ended = 0
+    start(begun)
+    running = 1
     try:
-        while ended < len(started):
+        while running:
             item = await ready.get()
             if isinstance(item, asyncio.Future):
                 item.result()
-                ended += 1
+                running -= 1
                 continue
             room.release()
-            if len(started) < _MOST_THREADS and walk.has_more:
-                started.append(start())
+            if running < _MOST_THREADS and walk.has_more:
+                start(walk.batches())
+                running += 1
             yield item
     finally:
         walk.stop()
-        room.release(_MOST_THREADS)  # whoever waits for room shall see that the walk is over
+        room.release(_MOST_THREADS)  # wake threads that wait for room in the queue
         threads.shutdown(wait=False)
-        _, hanging = await asyncio.wait(started, timeout=_LEAVE_SECONDS)
-        for reading in hanging:  # a disk that does not answer: whoever comes back last closes the walk
-            reading.add_done_callback(lambda _: walk.close() if all(one.done() for one in started) else None)
-        if not hanging:
-            walk.close()
 
 
-def _look_at(reading: asyncio.Future[None]) -> None:
-    """Nobody shall report an outcome as lost that a consumer who left early did not wait for."""
+def _close(walk: Walk, begun: Batches) -> None:
+    begun.close()
+    walk.close()
+
+
+def _look_at(reading: asyncio.Future[Any]) -> None:
+    """Retrieve results that an early consumer did not wait for, so that asyncio reports no lost exception."""
     if not reading.cancelled():
         reading.exception()
 
 
 class LocalWriter:
-    """Writes whole files: complete beside their place first, then moved into it."""
+    """Writes whole files: first to a temporary file beside the target, then renamed."""
 
-    def __init__(self, places: Sequence[Location] = ()) -> None:
+    def __init__(self, places: Sequence[Location] = (), *, counted: bool = True) -> None:
         """With places, only below them and through no link."""
+        self._sent = requests.sent if counted else requests.not_sent
         self._reach = Reach(places)
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
-        """Write atomically. A create-only write goes in by hard link, which fails if the name is taken."""
+        """Write atomically. A create-only write uses a hard link, which fails if the name is taken."""
+        self._sent("put")
         try:
             await asyncio.to_thread(self._write, location, data, create_only=create_only)
         except OSError as exc:
             raise translated(exc, location.raw) from exc
 
     async def aclose(self) -> None:
-        """Nothing is held between calls."""
+        """Nothing to close."""
 
     def _write(self, location: Location, data: bytes, *, create_only: bool) -> None:
-        """All in one directory that stays open: if a link takes its place meanwhile, nothing is written there."""
+        """All within one open directory: if a link replaces it meanwhile, nothing is written through the link."""
         with self._reach.new_parent(location) as (directory, name):
-            # A leading dot: if the process dies here, what is left is a hidden name that no table reads.
+            # A leading dot: if the process dies here, a hidden file is left that no table reads.
             beside = f".{uuid.uuid4().hex}.writing"
             try:
                 with os.fdopen(os.open(beside, _NEW, 0o666, dir_fd=directory), "wb") as file:
@@ -202,7 +273,7 @@ class LocalWriter:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(beside, dir_fd=directory)
-            os.fsync(directory)  # so that the new name itself survives a power cut
+            os.fsync(directory)  # so that the new name survives a power failure
 
 
 def _link(directory: int, beside: str, name: str, location: Location) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Generator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import structlog
@@ -20,15 +21,16 @@ import structlog
 from lakesweep.model.errors import Denied, StorageError, Unavailable
 from lakesweep.model.files import AgeBy
 from lakesweep.ports.storage import LISTING_SCHEMA
-from lakesweep.storage.local._walk import Reader, Rows, Tree, open_directory
+from lakesweep.storage.local.system_calls import Reader, Rows, Tree, open_directory
 
 BATCH_ROWS = 16_384
-"""Large enough that threads seldom meet at the interpreter lock, a few megabytes with paths as they are in tables."""
+"""Large enough that threads rarely compete for the interpreter lock; a few megabytes with typical paths."""
 
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
-"""Vanished, or replaced by a file or a link: nothing of ours is there any more."""
+"""The directory vanished, or was replaced by a file or a link: nothing to list there."""
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""Of the years 1 and 9999."""
+"""The first and last times that can be represented: the years 1 and 9999."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 log = structlog.get_logger(__name__)
 
@@ -53,33 +55,36 @@ class Walk:
         self._tree = Tree(*places, deep=deep, by_change=age_by is AgeBy.CHANGE)
 
     def stop(self) -> None:
-        """End the walk soon. For a consumer that went away; whoever stops does not look at the rest."""
+        """End the walk soon, for a consumer that went away. The rest is not read."""
         self._tree.stop()
 
     def close(self) -> None:
-        """Give the root back, after the last of the `batches` was closed."""
+        """Close the root, after the last of the `batches` was closed."""
         self._tree.close()
 
     @property
     def has_more(self) -> bool:
-        """Is there a directory that nobody has begun with?"""
+        """Is there a directory that no thread has begun?"""
         return self._tree.waiting > 0
 
-    def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Regular files below the root, in batches of LISTING_SCHEMA. Several of these may be iterated at once, each by
-        a thread of its own: every file is in one batch of one of them, and none ends before all have been read."""
+    def batches(self, first_rows: int | None = None) -> Generator[pa.RecordBatch, None, None]:
+        """Regular files below the root, in batches of LISTING_SCHEMA, the first of at most `first_rows`. Several may be
+        iterated at once, each by its own thread: every file is in exactly one batch, and none ends before all files
+        have been read."""
         reader = Reader(self._tree)
+        limit = min(self._batch_rows, first_rows or self._batch_rows)
         try:
-            while (rows := self._read(reader)) is not None:
+            while (rows := self._read(reader, limit)) is not None:
                 yield _batch(rows)
+                limit = self._batch_rows
         finally:
             reader.close()
         if skipped := self._tree.take_skipped():
             log.warning("names_not_utf8_skipped", root=self._root, skipped=skipped)
 
-    def _read(self, reader: Reader) -> Rows | None:
+    def _read(self, reader: Reader, limit: int) -> Rows | None:
         try:
-            return reader.read(self._batch_rows)
+            return reader.read(limit)
         except OSError as exc:
             place = f"{self._prefix}{exc.filename}" if exc.filename else f"file://{self._root}"
             raise translated(exc, place) from exc
@@ -101,8 +106,8 @@ def _batch(rows: Rows) -> pa.RecordBatch:
 
 
 def directories(root: str, below: str = "") -> list[str]:
-    """The names of the directories right inside a directory below a root, in order. A name that is not UTF-8 is left
-    out, as in a walk."""
+    """The names of the directories directly inside a directory below a root, in order. Names that are not UTF-8 are
+    left out, as in a walk."""
     try:
         try:
             handle = open_directory(os.fsencode(root), os.fsencode(below))
@@ -140,15 +145,16 @@ def irregular(root: str) -> list[str]:
 
 
 def modified_at(status: os.stat_result, age_by: AgeBy) -> datetime:
-    """The time by which a file or a directory is judged. Some file systems take any number; `_walk` does the same with
-    one that is no date."""
+    """The time that counts as the age of a file or directory, as in `_walk`: rounded up to a millisecond. Some file
+    systems store any number, even one that is not a date."""
     by_change = age_by is AgeBy.CHANGE
-    seconds = max(status.st_mtime, status.st_ctime) if by_change else status.st_mtime
-    return datetime.fromtimestamp(min(max(seconds, _FIRST_SECOND), _LAST_SECOND), UTC)
+    nanoseconds = max(status.st_mtime_ns, status.st_ctime_ns) if by_change else status.st_mtime_ns
+    milliseconds = -(-nanoseconds // 1_000_000)
+    return _EPOCH + timedelta(milliseconds=min(max(milliseconds, _FIRST_SECOND * 1000), _LAST_SECOND * 1000))
 
 
 def translated(exc: OSError, address: str) -> StorageError:
-    """What an error of the file system means to the caller."""
+    """The error of ours for an error of the file system."""
     if isinstance(exc, PermissionError):
         return Denied(address, f"{exc.strerror}: the user that runs this service needs access to it")
     return Unavailable(address, exc.strerror or str(exc))
@@ -160,3 +166,28 @@ def _is_text(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def empty_directories(root: str, older_than: datetime, age_by: AgeBy) -> list[str]:
+    """Directories below `root` without a file at any depth that were not changed since. Links are never followed, and a
+    directory that cannot be read does not count as empty."""
+    found: list[str] = []
+    _collect(root, older_than, age_by, found, top=True)
+    return found
+
+
+def _collect(path: str, older_than: datetime, age_by: AgeBy, found: list[str], *, top: bool) -> bool:
+    """Is this directory empty and old? If so, it is added to `found` after everything below it."""
+    empty = True
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                inner = entry.is_dir(follow_symlinks=False)
+                if not inner or not _collect(entry.path, older_than, age_by, found, top=False):
+                    empty = False
+        old = modified_at(Path(path).lstat(), age_by) < older_than
+    except OSError:
+        return False
+    if empty and old and not top:
+        found.append(path)
+    return empty and old

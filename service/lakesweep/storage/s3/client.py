@@ -20,22 +20,49 @@ from lakesweep.model.errors import SettingsError
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import DamagedPage, ErrorPage, parse_page
 from lakesweep.storage.s3.options import S3Options
+from lakesweep.telemetry import requests
 
 PAGE = "Page"
-"""Where a listing client's answer holds the parsed page."""
+"""The key of the parsed page in a listing client's response."""
 IS_DELETE_RESULT = "IsDeleteResult"
-"""Where the answer to DeleteObjects says whether it is one: the stock parser takes any other XML, or nothing, for a
-page of keys that are all gone."""
+"""The key in a DeleteObjects response that says whether it really is one: the stock parser takes any other XML, or an
+empty body, for a page of keys that are all deleted."""
 
 _DELETE_RESULT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<(?:\w+:)?DeleteResult[\s/>]")
 
 
 before_sending: ContextVar[Callable[[], None] | None] = ContextVar("before_sending", default=None)
-"""What is asked when a request is ready to leave; what it raises is raised in place of sending it."""
+"""Called when a request is ready to be sent. If it raises, the request is not sent."""
+
+
+_SOURCES = {
+    "env": "the environment",
+    "shared-credentials-file": "the shared credentials file",
+    "config-file": "the AWS config file",
+    "custom-process": "a process that the AWS config file names",
+    "assume-role": "an assumed role",
+    "assume-role-with-web-identity": "a web identity",
+    "sso": "single sign-on",
+    "container-role": "the container's role",
+    "iam-role": "the instance's role",
+}
+"""Where botocore found credentials, in words."""
+
+
+async def credentials_from(options: S3Options) -> str:
+    """Where a client's credentials come from, never what they are."""
+    with translating("s3", options.endpoint_url or "AWS S3", "credentials"):
+        found = await AioSession(profile=options.profile).get_credentials()
+    if found is None:
+        raise SettingsError(
+            "no credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile, or give this machine "
+            "a role"
+        )
+    return _SOURCES.get(str(found.method), str(found.method))
 
 
 class S3Connection:
-    """One client, made when first asked for. `lists` gives it the fast page parser, and then it may only list."""
+    """One client, created on first use. With `lists` it has the fast page parser and may only list."""
 
     def __init__(self, options: S3Options, *, attempts: int, lists: bool = False) -> None:
         self._options = options
@@ -46,7 +73,7 @@ class S3Connection:
         self._stack = AsyncExitStack()
 
     async def client(self) -> Any:
-        """The client, opened once however many ask at the same time."""
+        """The client, opened once even if several tasks ask at the same time."""
         async with self._opening:
             if self._client is None:
                 self._client = await self._open()
@@ -54,11 +81,10 @@ class S3Connection:
 
     @property
     def endpoint(self) -> str:
-        """For messages."""
         return str(self._client.meta.endpoint_url) if self._client else self._options.endpoint_url or "AWS S3"
 
     async def aclose(self) -> None:
-        """Close the client and its sockets; asking again would open a new one."""
+        """Close the client and its sockets; the next use would open a new one."""
         self._client = None
         await self._stack.aclose()
 
@@ -80,16 +106,17 @@ class S3Connection:
                 raise SettingsError(
                     f"storage.s3.endpoint_url: {exc} (expected http://host:port or https://host)"
                 ) from exc
+        client.meta.events.register("before-send.s3", _count)
         client.meta.events.register("before-parse.s3.DeleteObjects", _look_for_delete_result)
         for request in ("DeleteObjects", "DeleteObject"):
             client.meta.events.register(f"before-send.s3.{request}", _ask_before_sending)
         if self._lists:
-            # It would parse every page a second time just to look for an error, which our parser does itself.
+            # It would parse every page a second time just to look for an error, which our parser already does.
             client.meta.events.unregister("before-parse.s3.*", handlers._handle_200_error)  # noqa: SLF001  # a test watches it
         return client
 
     def _region(self) -> str | None:
-        """Stores of one's own rarely have regions, but a signature needs one."""
+        """Self-hosted stores rarely have regions, but a signature needs one."""
         if self._options.endpoint_url and not self._options.region:
             return "us-east-1"
         return self._options.region
@@ -98,7 +125,7 @@ class S3Connection:
         options = self._options
         return AioConfig(
             s3={"addressing_style": "path" if options.path_style else "auto"},
-            # Adaptive retries also slow the client down; whoever tries once only has a pace of its own.
+            # Adaptive retries also slow the client down; a client with one attempt is paced by its caller.
             retries={"mode": "adaptive" if self._attempts > 1 else "standard", "total_max_attempts": self._attempts},
             max_pool_connections=options.max_connections,
             connect_timeout=options.connect_timeout_seconds,
@@ -106,14 +133,14 @@ class S3Connection:
             # Newer clients add checksums that many stores do not know; where S3 requires one it is still sent.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
-            # A fixed name: the stock one is put together anew for every request, a tenth of the cost of a list page.
+            # A fixed value: the stock one is rebuilt for every request, a tenth of the cost of a list page.
             user_agent=f"lakesweep/{__version__}",
         )
 
 
 @functools.cache
 def _service_models() -> Any:
-    """What the client knows of S3's requests, read from disk once per process: most of the cost of opening one."""
+    """The client's model of S3's requests, read from disk once per process: most of the cost of opening a client."""
     return loaders.create_loader()
 
 
@@ -123,13 +150,36 @@ def _look_for_delete_result(
     customized_response_dict[IS_DELETE_RESULT] = _DELETE_RESULT.match(response_dict["body"]) is not None
 
 
+_KINDS: dict[str, requests.Kind] = {
+    "GetObject": "get",
+    "GetBucketVersioning": "get",
+    "GetBucketLifecycleConfiguration": "get",
+    "GetObjectTagging": "get",
+    "HeadObject": "head",
+    "DeleteObject": "delete",
+    "DeleteObjects": "delete",
+    "AbortMultipartUpload": "delete",
+    "PutObject": "put",
+    "CopyObject": "put",
+    "CreateMultipartUpload": "put",
+    "UploadPartCopy": "put",
+    "CompleteMultipartUpload": "put",
+}
+"""The kind that a request is charged as. Every other request here is a listing."""
+
+
+def _count(event_name: str, **_: object) -> None:
+    """Runs after everything that may still stop the request: botocore calls the more specific name first."""
+    requests.sent(_KINDS.get(event_name.rpartition(".")[2], "list"))
+
+
 def _ask_before_sending(**_: object) -> None:
     if ask := before_sending.get():
         ask()
 
 
 class _ListingParserFactory(AioResponseParserFactory):  # type: ignore[misc]  # the vendor's class is untyped
-    """Hands out parsers that read list pages fast and everything else (errors above all) as usual."""
+    """Creates parsers that read list pages fast and everything else, above all errors, as usual."""
 
     def create_parser(self, protocol_name: str) -> _ListingParser:
         return _ListingParser(super().create_parser(protocol_name))
@@ -145,7 +195,7 @@ class _ListingParser:
         try:
             page = parse_page(response["body"])
         except ErrorPage:
-            # An error under a 200: a 500 makes the client retry it like any other failure of the store.
+            # An error with status 200: reported as a 500, the client retries it like any other failure of the store.
             return await self._parse_stock({**response, "status_code": 500}, shape)
         except DamagedPage as exc:
             error = {"Code": "InternalError", "Message": f"a damaged list page: {exc}"}

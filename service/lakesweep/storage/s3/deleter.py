@@ -1,10 +1,10 @@
 """Delete S3 objects by exact key, in pages, as fast as the store lets us and no faster.
 
-Never raises for a key: every path gets its own answer, whatever happens to the others. S3 answers a missing key
-with success, so DELETED means "not there any more"; a store that does tell says ALREADY_GONE.
+Never raises for a key: every path gets its own answer, whatever happens to the others. S3 answers a missing key with
+success, so DELETED means "no longer there"; a store that can tell the difference gives ALREADY_GONE.
 
-The client does not retry here: throttling must reach the pace, and single keys of a page can fail. So every request,
-also one that is sent again, comes by `_Bucket.going` and `_Bucket.last_moment`.
+The client does not retry here: the limiter must see throttling, and single keys of a page can fail. So every request,
+also a repeated one, passes `_Bucket.going` and `_Bucket.last_moment`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from botocore.exceptions import ClientError
 
 from lakesweep import aio
 from lakesweep.model.errors import FailureKind, NotFound, StorageError, Unavailable
+from lakesweep.model.files import Went
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus
 from lakesweep.retry import Backoff, Sleep
@@ -33,28 +34,30 @@ _UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""
 
 _NO_CONTENT = 204
-"""What S3 answers when a single object is gone."""
+"""The status with which S3 reports that a single object is gone."""
 _UNREADABLE = frozenset({"MalformedXML", "NotImplemented", "MissingContentMD5", "InvalidRequest", "MissingArgument"})
-"""The store cannot read a page of keys, has no such request or wants the checksum that clients no longer send: the same
-keys may still go one by one."""
+"""The store cannot read a page of keys, does not know the request, or wants a checksum that clients no longer send: the
+same keys may still be deleted one by one."""
 
 _CHANGED = frozenset({"PreconditionFailed", "412"})
-"""The store compared etags: it holds another object now."""
+"""The store compared etags: it has another object now."""
 _SINGLES = 16
-"""Keys that go one by one between two questions."""
+"""Keys deleted one by one between two checks of the conditions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """What became of a key, and what the store said if it did not go."""
+    """The result for a key, with the store's message if it was not deleted."""
 
     status: DeleteStatus
     why: str | None = None
     kind: FailureKind = FailureKind.OTHER
+    went: Went = Went.FREED
+    marker: str | None = None
 
 
 Fates = dict[str, _Fate]
-"""By key."""
+"""Results by key."""
 _GONE_NOW = _Fate(DeleteStatus.DELETED)
 _GONE_BEFORE = _Fate(DeleteStatus.ALREADY_GONE)
 _CHANGED_SINCE = _Fate(DeleteStatus.SPARED, ANOTHER_OBJECT)
@@ -62,7 +65,7 @@ _CHANGED_SINCE = _Fate(DeleteStatus.SPARED, ANOTHER_OBJECT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What came of one request: final fates, and keys to ask again with their fate if that does not help."""
+    """The result of one request: final results, and keys to send again with their result if that does not help."""
 
     fates: Fates
     again: Fates
@@ -70,39 +73,38 @@ class _Answer:
 
 
 class NotSent(Exception):
-    """Raised in place of sending a request that the conditions forbid by now."""
+    """Raised instead of sending a request that the conditions no longer allow."""
 
     def answer(self, keys: list[str]) -> _Answer:
-        """For the keys that the request was about."""
         return _Answer(fates=dict.fromkeys(keys, _Fate(DeleteStatus.NOT_SENT, str(self))), again={})
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """One bucket, what is to go there, and under which conditions."""
+    """One bucket, the keys to delete there, and the conditions."""
 
     client: Any
     name: str
     paths: dict[str, str]
-    """By key, as they were asked for."""
+    """Addresses by key, as they were given."""
     conditions: Conditions | None
 
     def address(self, key: str | None = None) -> str:
         return f"s3://{self.name}" if key is None else f"s3://{self.name}/{key}"
 
     async def going(self, keys: list[str]) -> tuple[list[str], _Answer]:
-        """Which of them may be sent now, and the answer for the others."""
+        """The keys that may be sent now, and the results for the others."""
         kept = await self.conditions.withheld([self.paths[key] for key in keys]) if self.conditions else {}
         if not kept:
             return keys, _Answer(fates={}, again={})
-        told = {key: kept[self.paths[key]] for key in keys if self.paths[key] in kept}
-        fates: Fates = {key: _Fate(one.fate, one.why) for key, one in told.items()}
-        return [key for key in keys if key not in told], _Answer(fates=fates, again={})
+        results = {key: kept[self.paths[key]] for key in keys if self.paths[key] in kept}
+        fates: Fates = {key: _Fate(one.fate, one.why) for key, one in results.items()}
+        return [key for key in keys if key not in results], _Answer(fates=fates, again={})
 
     @contextmanager
     def last_moment(self) -> Iterator[None]:
-        """Inside, a request asks the conditions when it is ready to leave: signed, and with nothing left to wait for
-        but its socket."""
+        """Inside the block, a request checks the conditions when it is ready: signed, with nothing left to wait for but
+        its socket."""
         asked = before_sending.set(self._check)
         try:
             yield
@@ -114,7 +116,7 @@ class _Bucket:
         return bool(etags) and any(self.paths[key] in etags for key in keys)
 
     def identified(self, key: str) -> dict[str, str]:
-        """The key, with the etag of the object that was judged where it is known."""
+        """The key, with the etag of the judged object if it is known."""
         etag = self.conditions.etags.get(self.paths[key]) if self.conditions else None
         return {"Key": key} if etag is None else {"Key": key, "ETag": f'"{etag}"'}
 
@@ -124,8 +126,8 @@ class _Bucket:
 
 
 class S3Deleter:
-    """The power to delete objects. The pace is shared by all calls, and by all deleters of one gate, so that together
-    they stay below it: a deleter lives for one sweep, a store that throttles remembers for longer."""
+    """Deletes objects. All calls and all deleters of one gate share its pace: a deleter lives for one sweep, but a
+    store throttles for longer."""
 
     def __init__(
         self,
@@ -140,12 +142,13 @@ class S3Deleter:
         self._gate = gate or delete_gate(options.delete_concurrency, sleep)
         self.pace = self._gate.pace
         self._quiet = True
-        """Until the store turns out to say nothing at all when asked to be quiet: then each page would go twice."""
+        """False once a store sends nothing at all in quiet mode: each page would be sent twice."""
+        self._frees: set[str] = set()
+        """Buckets whose responses named no delete marker. Only there a quiet response, which names none, is enough."""
         self._compares = options.compare_etags
-        """Until the store turns out not to take etags."""
+        """False once a store turns out not to accept etags."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        """One answer per path, in the order asked."""
         places = _places(paths)
         buckets: dict[str, dict[str, str]] = {}
         for (bucket, key), path in zip(places, paths, strict=True):
@@ -154,10 +157,12 @@ class S3Deleter:
         fates = {
             bucket: await self._delete_in(_Bucket(client, bucket, keys, conditions)) for bucket, keys in buckets.items()
         }
-        told = [fates[bucket][key] for bucket, key in places]
+        results = [fates[bucket][key] for bucket, key in places]
         return [
-            Deleted(path=path, fate=fate.status, why=fate.why, kind=fate.kind)
-            for path, fate in zip(paths, told, strict=True)
+            Deleted(
+                path=path, fate=fate.status, why=fate.why, kind=fate.kind, went=fate.went, delete_marker=fate.marker
+            )
+            for path, fate in zip(paths, results, strict=True)
         ]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
@@ -165,7 +170,6 @@ class S3Deleter:
         return 0
 
     async def aclose(self) -> None:
-        """Close the client."""
         await self._connection.aclose()
 
     async def _delete_in(self, bucket: _Bucket) -> Fates:
@@ -179,7 +183,7 @@ class S3Deleter:
         return fates
 
     async def _work_off(self, bucket: _Bucket, waiting: deque[str], fates: Fates, tries: Counter[str]) -> None:
-        """Take pages off the queue until it is empty; what must be asked again goes back to its end."""
+        """Take pages from the queue until it is empty; keys to send again go back to its end."""
         failures = 0
         while waiting:
             async with self._places, self._gate.enter() as began:
@@ -203,7 +207,7 @@ class S3Deleter:
                 await self._backoff.pause(failures)
 
     async def _ask(self, bucket: _Bucket, keys: list[str]) -> _Answer:
-        """One page; keys that XML cannot carry go by themselves."""
+        """Delete one page; keys that XML cannot carry are deleted one by one."""
         odd = _unsafe(keys)
         if not odd:
             return await self._ask_page(bucket, keys)
@@ -217,7 +221,8 @@ class S3Deleter:
         going, kept = await bucket.going(keys)
         if not going:
             return kept
-        quiet, compares = self._quiet and not loud, self._compares and bucket.knows_etags(going)
+        quiet = self._quiet and not loud and bucket.name in self._frees
+        compares = self._compares and bucket.knows_etags(going)
         try:
             answer = await self._send(bucket, going, quiet=quiet, compares=compares)
             if not answer[IS_DELETE_RESULT]:
@@ -229,7 +234,18 @@ class S3Deleter:
         except StorageError as exc:
             return _merged([kept, await self._after_error(bucket, going, exc, compares=compares)])
         self._quiet = self._quiet and not loud
-        return _merged([kept, _read(going, answer.get("Errors", []))])
+        read = _read(going, answer.get("Errors", []), answer.get("Deleted", []))
+        if not quiet:
+            self._note_markers(bucket.name, read)
+        return _merged([kept, read])
+
+    def _note_markers(self, bucket: str, read: _Answer) -> None:
+        """Does this bucket keep versions? A page without a deleted key does not tell."""
+        went = {fate.went for fate in read.fates.values() if fate.status is DeleteStatus.DELETED}
+        if Went.VERSIONS in went:
+            self._frees.discard(bucket)
+        elif went:
+            self._frees.add(bucket)
 
     async def _after_error(self, bucket: _Bucket, keys: list[str], exc: StorageError, *, compares: bool) -> _Answer:
         if not (isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in _UNREADABLE):
@@ -248,7 +264,8 @@ class S3Deleter:
         return answer
 
     async def _ask_singly(self, bucket: _Bucket, keys: list[str]) -> _Answer:
-        """One request for each. The head is asked for some of them together, else it would cost more than they do."""
+        """One request for each key. The conditions are checked for several keys together, otherwise they would cost
+        more than the deletes."""
         answers = []
         for first in range(0, len(keys), _SINGLES):
             going, kept = await bucket.going(keys[first : first + _SINGLES])
@@ -276,17 +293,15 @@ class S3Deleter:
                 self._compares = False
                 return await self._ask_one(bucket, key)
             return _refused([key], exc)
-        return _Answer(fates={key: _GONE_NOW}, again={})
+        return _Answer(fates={key: _gone(answer.get("DeleteMarker"), answer.get("VersionId"))}, again={})
 
     def _not_the_stores(self, address: str) -> Unavailable:
-        """What stands before a store may say 200 to everything: that does not show that a key is gone."""
-        return Unavailable(
-            address, f"{self._connection.endpoint} gave an answer to a delete that no object store gives"
-        )
+        """A proxy in front of a store may answer 200 to everything: that does not prove that a key is gone."""
+        return Unavailable(address, f"{self._connection.endpoint} answered a delete in a way that no object store does")
 
 
 def _places(paths: Sequence[str]) -> list[tuple[str, str]]:
-    """Bucket and key of each. What begins like the first one is in its bucket, and nothing more needs to be parsed."""
+    """Bucket and key of each path. Paths that begin like the first one are in its bucket and need no parsing."""
     if not paths:
         return []
     first = Location.parse(paths[0])
@@ -304,16 +319,28 @@ def _unsafe(keys: list[str]) -> dict[str, None]:
     return {key: None for key in keys if _UNSAFE_IN_XML.search(key)}
 
 
-def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:
-    """A quiet answer names only the keys that failed; all others are gone."""
+def _gone(is_marker: object, version: str | None) -> _Fate:
+    """What a delete's response says about a deleted object. Where versioning is suspended the marker's id is `null`, as
+    is that of anything written there later: removing it could remove that instead."""
+    if not is_marker:
+        return _GONE_NOW
+    return _Fate(DeleteStatus.DELETED, went=Went.VERSIONS, marker=version if version and version != "null" else None)
+
+
+def _read(keys: list[str], errors: list[dict[str, str]], deleted: Sequence[Mapping[str, Any]] = ()) -> _Answer:
+    """A quiet response names only the keys that failed; all others are gone. A full response also names the delete
+    markers."""
     fates: Fates = dict.fromkeys(keys, _GONE_NOW)
+    for one in deleted:
+        if one.get("Key") in fates:
+            fates[one["Key"]] = _gone(one.get("DeleteMarker"), one.get("DeleteMarkerVersionId"))
     again: Fates = {}
     throttled = False
     for error in errors:
         key, code = error.get("Key", ""), error.get("Code", "Unknown")
         said = f"{code}: {error.get('Message') or 'no message'}"
         if key not in fates and key not in again:
-            # The store means a key we cannot tell: then none of this page is known to be gone.
+            # The store reports a key that is not in this page, so no key of the page is known to be gone.
             unclear = f"the store reported {said} for a key that was not asked for, {key!r}"
             return _Answer(fates=dict.fromkeys(keys, _Fate(DeleteStatus.FAILED, unclear)), again={})
         failed = _Fate(DeleteStatus.FAILED, said, kind_of(code))
@@ -331,7 +358,7 @@ def _read(keys: list[str], errors: list[dict[str, str]]) -> _Answer:
 
 
 def _refused(keys: list[str], exc: StorageError) -> _Answer:
-    """A request that failed as a whole: ask again if that may help, else every key failed."""
+    """A request that failed as a whole: send it again if that may help, otherwise every key failed."""
     failed = dict.fromkeys(keys, _Fate(DeleteStatus.FAILED, exc.why, exc.kind))
     if isinstance(exc, Unavailable):
         return _Answer(fates={}, again=failed, throttled=isinstance(exc, Throttled))

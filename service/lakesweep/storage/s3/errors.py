@@ -1,6 +1,6 @@
-"""What an error of the S3 client means to us. The only place that knows the vendor's codes.
+"""Translate errors of the S3 client. The only place that knows the vendor's codes.
 
-Every message names the address asked for, the endpoint that was asked and, where a person can help, what to do.
+Every message names the address, the endpoint and, where a person can help, what to do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakesweep.model.errors import Denied, FailureKind, NotFound, SettingsError,
 THROTTLING = frozenset(
     {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "503", "429"}
 )
-"""The store asks for less. HEAD answers have no body, so the bare status stands for the code."""
+"""Codes of throttling. HEAD responses have no body, so the bare status replaces the code."""
 
 _PASSING = THROTTLING | {
     "InternalError",
@@ -30,7 +30,7 @@ _PASSING = THROTTLING | {
 _BAD_KEYS = frozenset(
     {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired"}
 )
-"""The store does not take the credentials themselves, whatever they would allow."""
+"""The store rejects the credentials themselves, whatever they would allow."""
 _DENIED = _BAD_KEYS | {"AccessDenied", "AllAccessDisabled", "RequestTimeTooSkewed", "403"}
 _REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"})
 _NO_CREDENTIALS = (
@@ -50,12 +50,12 @@ class Throttled(Unavailable):
 
 
 def is_passing(code: str) -> bool:
-    """May the same request work a little later?"""
+    """May the same request succeed a little later?"""
     return code in _PASSING
 
 
 def kind_of(code: str) -> FailureKind:
-    """What a code says of one key of a page."""
+    """The failure that a code means for one key of a page."""
     if code in THROTTLING:
         return FailureKind.THROTTLED
     if is_passing(code):
@@ -65,7 +65,7 @@ def kind_of(code: str) -> FailureKind:
 
 @contextmanager
 def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
-    """Turn whatever the client raises inside into one of ours. `action` is the permission that is needed."""
+    """Translate whatever the client raises inside the block. `action` is the permission that is needed."""
     try:
         yield
     except boto.ClientError as exc:
@@ -78,15 +78,15 @@ def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
     except (boto.ProfileNotFound, boto.ConfigNotFound, boto.ConfigParseError, boto.InvalidConfigError) as exc:
         raise SettingsError(f"storage.s3: {exc}") from exc
     except (boto.IncompleteReadError, boto.ResponseStreamingError, aiohttp.ClientPayloadError) as exc:
-        raise Unavailable(address, f"the answer of {endpoint} broke off: {exc}") from exc
+        raise Unavailable(address, f"the answer of {endpoint} was cut off: {exc}") from exc
     except (boto.HTTPClientError, boto.ConnectionError, aiohttp.ClientError, TimeoutError, OSError) as exc:
         raise Unavailable(address, f"{endpoint} does not answer: {exc}") from exc
     except boto.BotoCoreError as exc:
-        raise StorageError(address, f"{endpoint} cannot be asked: {exc}") from exc
+        raise StorageError(address, f"the request to {endpoint} could not be sent: {exc}") from exc
 
 
 def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str) -> StorageError:
-    """The meaning of an error that the store itself answered."""
+    """The error of ours for an error response of the store."""
     code = error_code(exc)
     status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     said = exc.response.get("Error", {}).get("Message") or "no message"
@@ -107,11 +107,12 @@ def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str)
 
 
 def _is_stores_own(exc: boto.ClientError, code: str) -> bool:
-    """A store says what it does not have, except to HEAD, whose answers have no body. What stands before it (a router
-    without a way to the store) says 404 to everything, and an object that must be kept shall not look absent."""
+    """A store names what it does not have, except in response to HEAD, which has no body. A proxy in front of it (a
+    router without a route to the store) answers 404 to everything, and an object that must be kept must not look
+    absent."""
     return exc.operation_name == "HeadObject" or code not in ("404", "Unknown")
 
 
 def error_code(exc: boto.ClientError) -> str:
-    """The store's word for it, or the status if it has none."""
+    """The store's error code, or the status if it has none."""
     return str(exc.response.get("Error", {}).get("Code") or "Unknown")

@@ -1,13 +1,13 @@
-"""Guess a point in the middle of a range of keys. Pure text work; a bad guess costs a request, never a key.
+"""Guess a point in the middle of a range of keys. Pure. A bad guess costs a request, never a key.
 
-Keys are seldom spread over all characters: where one has a digit, its neighbours mostly have digits as well. So a
-guess stays among the digits, or among the letters of one case, as long as there is room.
+Keys rarely use all characters: where one has a digit, its neighbours mostly have digits as well. So a guess stays among
+the digits, or among the letters of one case, as long as there is room.
 """
 
 from __future__ import annotations
 
 _BEFORE_FIRST, _AFTER_LAST = 0x20, 0x7F
-"""Points are made of printable ASCII: valid in every request, and what nearly all keys are made of."""
+"""Points consist of printable ASCII: valid in every request, and what nearly all keys consist of."""
 _KINDS = tuple((ord(first), ord(last) + 1) for first, last in ("09", "AZ", "az"))
 
 
@@ -15,7 +15,7 @@ def midpoint(low: str, bound: str | None, prefix: str, *, within_kind: bool = Tr
     """A text after `low` and before `bound` (or the end of `prefix`) in key order; None if there is no room. Unless
     `within_kind` it is one in the middle of all characters.
 
-    It never adds a slash: an empty segment would be a place that some stores read as another.
+    It never adds a slash: some stores read an empty segment as another place.
     """
     high = prefix + chr(_AFTER_LAST) if bound is None else bound
     if not low.startswith(prefix) or low >= high:
@@ -41,12 +41,12 @@ def _between(floor: int, ceiling: int) -> int | None:
 
 
 def _end_of_kind(code: int) -> int:
-    """Behind the last character of the same kind."""
+    """The character after the last one of the same kind."""
     return next((end for first, end in _KINDS if first <= code < end), _AFTER_LAST)
 
 
 def _shared(low: str, high: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+    """The length of the common prefix."""
     count = 0
     while count < len(low) and low[count] == high[count]:
         count += 1

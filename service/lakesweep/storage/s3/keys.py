@@ -1,4 +1,4 @@
-"""How S3 spells keys, in list pages and in inventories: encoded like the fields of a form."""
+"""How S3 encodes keys in list pages and in inventories: like the fields of a form."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _FREQUENT_ESCAPES = (("%3D", "="), ("%2F", "/"), ("%3A", ":"))
-"""What most encoded keys hold, replaced in bulk. No right side can become part of another escape."""
+"""The most frequent escapes, replaced in bulk. No replacement can become part of another escape."""
 
 
 def decoded_keys(texts: pa.StringArray) -> pa.StringArray:
-    """Keys as they are, from keys as S3 encodes them."""
+    """Decode keys."""
     if _holds(texts, "+"):
         texts = pc.replace_substring(texts, "+", " ")
     return mend(texts, "%", _FREQUENT_ESCAPES, unquote_strictly)
@@ -22,7 +22,7 @@ def decoded_keys(texts: pa.StringArray) -> pa.StringArray:
 def mend(
     texts: pa.StringArray, sign: str, frequent: tuple[tuple[str, str], ...], decode: Callable[[str], str]
 ) -> pa.StringArray:
-    """Replace the frequent escapes in bulk, then decode one by one the texts that still hold the sign."""
+    """Replace the frequent escapes in bulk, then decode one by one the strings that still contain the sign."""
     if not _holds(texts, sign):
         return texts
     for escape, character in frequent:
@@ -35,11 +35,11 @@ def mend(
 
 
 def _holds(texts: pa.StringArray, part: str) -> bool:
-    """Does any text hold the part? One search over the column's memory."""
+    """Does any string contain the part? One search over the column's memory."""
     memory = texts.buffers()[2]
     return memory is not None and part.encode() in memory.to_pybytes()
 
 
 def unquote_strictly(text: str) -> str:
-    """One text; bytes that are no UTF-8 raise."""
+    """Decode one string; raises if it is not UTF-8."""
     return unquote(text, errors="strict")

@@ -1,8 +1,8 @@
-"""One ListObjectsV2 page: bytes to Arrow columns, some thirty times faster than the stock parser.
+"""Parse one ListObjectsV2 page into Arrow columns, about thirty times faster than the stock parser.
 
-The stock client parses each page twice and every time stamp by guesswork. This one splits the page at `<` and
-takes the columns out in bulk. It therefore checks itself what the stock parser would have noticed: a page that is
-cut short, an error in place of a page, an entry without a size or a time. Such a page is never half used.
+The stock client parses each page twice and every time stamp by guesswork. This one splits the page at `<` and takes the
+columns out in bulk. It therefore checks itself what the stock parser would have noticed: a truncated page, an error
+instead of a page, an entry without a size or a time. Such a page is rejected as a whole.
 
 Keys are decoded exactly once: XML entities always, percent signs only if the page says it is URL-encoded.
 """
@@ -25,11 +25,11 @@ _ENTITY = re.compile(r"&(?:#(\d+)|#x([0-9a-fA-F]+)|(amp|lt|gt|quot|apos));")
 _COLUMNS = ("Key", "Size", "LastModified", "ETag")
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _FREQUENT_ENTITIES = (("&quot;", '"'), ("&#34;", '"'))
-"""What most etags hold, replaced in bulk. No right side can become part of another escape."""
+"""The most frequent escapes in etags, replaced in bulk. No replacement can become part of another escape."""
 
 
 class DamagedPage(ValueError):
-    """The page is cut short or not what a list answer looks like."""
+    """The page is truncated or is not a list response."""
 
 
 class ErrorPage(ValueError):
@@ -50,7 +50,6 @@ class Page:
     """None on the last page."""
 
     def head(self, rows: int) -> Page:
-        """The first rows, as a last page."""
         return Page(
             keys=self.keys.slice(0, rows),
             sizes=self.sizes.slice(0, rows),
@@ -61,7 +60,6 @@ class Page:
         )
 
     def tail(self, start: int) -> Page:
-        """The rows from there on."""
         return replace(
             self,
             keys=self.keys.slice(start),
@@ -71,7 +69,7 @@ class Page:
         )
 
     def is_ascending(self) -> bool:
-        """Are the keys in order, none twice?"""
+        """Are the keys in order and unique?"""
         steps = pc.less(self.keys.slice(0, max(len(self.keys) - 1, 0)), self.keys.slice(1))
         ascending: bool = pc.all(steps, min_count=0).as_py()
         return ascending
@@ -88,7 +86,7 @@ def parse_page(body: bytes) -> Page:
     except DamagedPage:
         raise
     except (ValueError, OverflowError) as exc:
-        raise DamagedPage(f"the page holds a value that is no text, number or time: {exc}") from exc
+        raise DamagedPage(f"the page has a value that is not a text, number or time: {exc}") from exc
 
 
 def _parse(body: bytes) -> Page:
@@ -112,7 +110,7 @@ def _columns(body: bytes) -> dict[str, pa.StringArray]:
     start = body.find(b"<Contents>")
     if start < 0:
         return {name: pa.array([], pa.string()) for name in _COLUMNS}
-    # Text cannot hold a bare "<", so every piece is one tag and the text behind it.
+    # Text cannot contain a bare "<", so every piece is one tag and the text after it.
     entries = body[start:]
     pieces = pc.split_pattern(pa.array([entries], pa.binary()), b"<").values
     opened = _places(pieces, b"Contents>")
@@ -128,7 +126,7 @@ def _columns(body: bytes) -> dict[str, pa.StringArray]:
             continue
         if len(places) != len(opened):
             raise DamagedPage(f"{len(opened)} entries hold {len(places)} times {name}")
-        # As many as entries, each inside its own entry: so no value can slip into a neighbour's row.
+        # One for each entry, and inside that entry: so no value can move into another row.
         if not pc.all(pc.and_(pc.greater(places, opened), pc.less(places, closed))).as_py():
             raise DamagedPage(f"an entry without {name}")
         columns[name] = pc.binary_slice(pieces.take(places), len(tag), len(entries)).cast(pa.string())
@@ -170,7 +168,6 @@ def _next_token(body: bytes) -> str | None:
 
 
 def _text(body: bytes, name: bytes) -> str | None:
-    """The text of an element that occurs once."""
     start = body.find(b"<" + name + b">")
     if start < 0:
         return None

@@ -1,4 +1,4 @@
-"""List one S3 prefix with many requests at once, page by page, in bounded memory.
+"""List one S3 prefix with many concurrent requests, page by page, in bounded memory.
 
 How the work is divided:
 - One plain request first; most tables end there.
@@ -11,7 +11,7 @@ Meeting the page, rather than comparing keys, is what keeps a split exact: it ho
 StartAfter answers the rest of its own order, even one that does not sort by key. Points ahead are guessed from
 key order, so a store that is seen to break it is not split any further.
 
-A part of a prefix that was divided before (see `s3_parts`) is listed in the same way, between its two borders.
+A part of a prefix that was divided before (see `shards`) is listed in the same way, between its two borders.
 
 An error in any shard ends the whole listing with that error: a partial listing never looks complete.
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from os.path import commonprefix
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,14 +35,14 @@ FetchPage = Callable[[dict[str, str]], Awaitable[Page]]
 """One ListObjectsV2 request with these parameters."""
 
 _CHILDREN_PER_PLACE = 4
-"""More children than this per possible request, and listing them one by one costs more than it gains."""
+"""With more children than this per concurrent request, listing each of them costs more than it gains."""
 _DEEPEST_FAN_OUT = 6
 _PAGES_PER_SPLIT = 3
-"""A split reads up to a page twice, so in the long run a shard must have given this many pages before its next."""
+"""A split reads up to one page twice, so a shard must have returned this many pages before the next split."""
 
 
 async def common_prefixes(fetch: FetchPage, address: str, prefix: str) -> list[str]:
-    """What the keys below a prefix share up to the next `/`, page after page; such a listing is short."""
+    """The common prefixes below a prefix up to the next `/`, page by page; such a listing is short."""
     found: list[str] = []
     token: str | None = None
     while True:
@@ -50,6 +51,22 @@ async def common_prefixes(fetch: FetchPage, address: str, prefix: str) -> list[s
         found += page.prefixes
         if page.next_token is None:
             return found
+        if page.next_token == token:
+            raise StorageError(address, f"the store repeats its continuation token {token!r}")
+        token = page.next_token
+
+
+async def pages_between(fetch: FetchPage, address: str, one: str, other: str) -> AsyncGenerator[Page, None]:
+    """All pages that may contain one of two keys. For two neighbouring keys it is one page of a few keys: the prefix is
+    their common beginning, and the listing starts right before the first of them."""
+    alike = commonprefix([one, other])  # noqa: RUF071 - character by character, as S3 does it
+    parameters = {"Prefix": alike, "StartAfter": min(one, other)[:-1]}
+    token: str | None = None
+    while True:
+        page = await fetch(parameters if token is None else {**parameters, "ContinuationToken": token})
+        yield page
+        if page.next_token is None:
+            return
         if page.next_token == token:
             raise StorageError(address, f"the store repeats its continuation token {token!r}")
         token = page.next_token
@@ -69,16 +86,16 @@ class _Shard:
     ) -> None:
         self.prefix = prefix
         self.bound = bound
-        """No key of this shard is known to lie beyond; only a hint for the next split."""
+        """No key of this shard is known to lie beyond this; only a hint for the next split."""
         self.until = until
         self.limit = limit
-        """A key beyond this one that comes by shows that the border of the part was missed."""
+        """A key beyond this one shows that the border of the part was missed."""
         self.last_key = last_key
         self.pages = 0
-        """Since its beginning or its last split."""
+        """Pages since its beginning or its last split."""
 
     def cut(self, page: Page) -> tuple[Page, bool]:
-        """The page up to where the successor begins, and whether that was reached."""
+        """The page up to the beginning of the successor, and whether that was reached."""
         if self.until is None:
             return page, False
         met = pc.index(pc.is_in(page.keys, self.until), True).as_py()
@@ -86,7 +103,7 @@ class _Shard:
 
 
 class Listing:
-    """One run over one prefix. `pages()` may be asked for once."""
+    """One listing of one prefix. `pages()` may be called once."""
 
     def __init__(self, fetch: FetchPage, address: str, part: Part, *, concurrency: int, may_split: bool) -> None:
         self._fetch = fetch
@@ -95,16 +112,16 @@ class Listing:
         self._concurrency = concurrency
         self._may_split = may_split
         self._open = 0
-        """Shards that run or wait for a place."""
+        """Shards that run or wait for a slot."""
         self._places = asyncio.Semaphore(concurrency)
         self._room = asyncio.Semaphore(concurrency)
-        """Pages that may wait for the consumer."""
+        """Pages that may be queued for the consumer."""
         self._ready: asyncio.Queue[Page | None] = asyncio.Queue()
         self._tasks: asyncio.TaskGroup
         self.splits = 0
 
     async def pages(self) -> AsyncGenerator[Page, None]:
-        """Pages in no order, as they arrive. The shards wait when the consumer does."""
+        """Pages as they arrive, in no order. The shards wait if the consumer is slow."""
         producer = asyncio.create_task(self._produce(), name=f"list {self._address}")
         producer.add_done_callback(lambda _: self._ready.put_nowait(None))
         try:
@@ -124,7 +141,7 @@ class Listing:
         if part.flat:
             self._spawn(self._level, part.prefix)
         elif part.first or part.until:
-            self.splits = 1  # by whoever divided the prefix: from here on key order matters
+            self.splits = 1  # set when the prefix was divided: from here on key order matters
             self._spawn(self._range, part)
         else:
             self._spawn(self._walk, part.prefix, 0)
@@ -154,12 +171,12 @@ class Listing:
             self._ready.put_nowait(page)
 
     async def _walk(self, prefix: str, depth: int) -> None:
-        """List a prefix: at once, by its children, or as one flat shard."""
+        """List a prefix: in one page, by its children, or as one flat shard."""
         page = await self._get(Prefix=prefix)
         if page.next_token and depth < _DEEPEST_FAN_OUT and self._idle:
             level = await self._get(Prefix=prefix, Delimiter="/")
             if not level.next_token and 0 < len(level.prefixes) <= _CHILDREN_PER_PLACE * self._concurrency:
-                # The page read before is dropped: its keys come again with the children.
+                # The page that was read is dropped: its keys come again with the children.
                 await self._put(level)
                 for child in level.prefixes:
                     self._spawn(self._walk, child, depth + 1)
@@ -167,7 +184,7 @@ class Listing:
         await self._flat(_Shard(prefix), page)
 
     async def _level(self, prefix: str) -> None:
-        """List what is right there and nothing deeper."""
+        """List what is directly there and nothing deeper."""
         page = await self._get(Prefix=prefix, Delimiter="/")
         await self._put(page)
         while (token := page.next_token) is not None:
@@ -176,7 +193,6 @@ class Listing:
             await self._put(page)
 
     async def _range(self, part: Part) -> None:
-        """List from one border to the next."""
         page = await self._get(Prefix=part.prefix, **({} if part.after is None else {"StartAfter": part.after}))
         if part.first:
             met = pc.index(pc.is_in(page.keys, pa.array(part.first, pa.string())), True).as_py()
@@ -189,7 +205,7 @@ class Listing:
         await self._flat(shard, page)
 
     async def _flat(self, shard: _Shard, page: Page) -> None:
-        """List on from a page to the end of the shard, splitting off what lies ahead while there is room."""
+        """List from a page to the end of the shard, and split off what lies ahead while there is room."""
         while True:
             page, met = shard.cut(page)
             self._follow(shard, page)
@@ -200,14 +216,14 @@ class Listing:
             token = page.next_token
             page = await self._get(Prefix=shard.prefix, ContinuationToken=token)
             self._check_token(page, token)
-            await decided.wait()  # before that nobody knows how much of the page is this shard's
+            await decided.wait()  # before that it is unknown how much of the page belongs to this shard
 
     def _check_token(self, page: Page, token: str) -> None:
         if page.next_token == token:
             raise StorageError(self._address, f"the store repeats its continuation token {token!r}")
 
     def _follow(self, shard: _Shard, page: Page) -> None:
-        """Remember how far the shard came, and whether the store keeps to key order."""
+        """Remember how far the shard has come, and whether the store keeps key order."""
         if not len(page.keys):
             return
         if shard.limit is not None and page.keys[-1].as_py() > shard.limit:
@@ -226,7 +242,7 @@ class Listing:
             )
 
     def _split(self, shard: _Shard) -> asyncio.Event:
-        """Start a look ahead if there is room for it. The event is set once it is known what it found."""
+        """Start a look ahead if there is room for it. The event is set once its result is known."""
         decided = asyncio.Event()
         wanted = self._may_split and self._idle and shard.pages >= min(_PAGES_PER_SPLIT, self.splits)
         point = midpoint(shard.last_key, shard.bound, shard.prefix) if wanted else None
@@ -237,10 +253,10 @@ class Listing:
         return decided
 
     async def _branch(self, shard: _Shard, point: str, decided: asyncio.Event) -> None:
-        """Look at the keys after the point; if there are any that are nobody else's, become their shard."""
+        """Look at the keys after the point; if any belong to no other shard, become their shard."""
         page = await self._get(Prefix=shard.prefix, StartAfter=point)
         if len(page.keys) and page.keys[0].as_py() <= point:
-            self._may_split = False  # another order, or a store that does not know StartAfter and began anew
+            self._may_split = False  # another order, or a store that ignores StartAfter and started from the beginning
             decided.set()
             return
         mine, _ = shard.cut(page)

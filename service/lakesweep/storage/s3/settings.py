@@ -1,4 +1,4 @@
-"""`[storage.s3]`: what an operator may say about S3."""
+"""The settings `[storage.s3]`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ class S3Settings(Group):
     without; switch it off for one whose listings show other etags than it compares."""
 
     def options(self) -> S3Options:
-        """What the store is opened with."""
         return S3Options(**self.model_dump())
 
     @property
     def identity(self) -> str:
-        """Tells two stores apart that give other objects for the same addresses."""
+        """Different for two stores in which the same address names different objects."""
         return str(self.endpoint_url)

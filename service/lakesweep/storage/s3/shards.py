@@ -1,9 +1,9 @@
 """Divide one S3 prefix into parts that other processes list: by its `/` children, and wide levels by key range.
 
-A few requests decide, without knowing how many keys a part will have. The border between two ranges is a page that
-both know, never a key that is compared: the one before ends where it meets the page, the one behind begins with it.
-So nothing is lost or listed twice by a store whose StartAfter answers the rest of its own order, whatever that order
-is. Points are guessed from key order, so a store that is seen to break it is not divided by range.
+It takes a few requests, and the number of keys in a part is unknown. The border between two ranges is a page that both
+know, never a key that is compared: the first range ends where it meets the page, the second begins with it. So no key
+is lost or listed twice in a store whose StartAfter returns the rest of its own order, whatever that order is. Points
+are guessed from key order, so a store that is seen to break it is not divided by range.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 MOST_PER_WANTED = 20
-"""Parts beyond this many times the wanted number cost more than they spread."""
+"""More parts than this multiple of the wanted number cost more than they help."""
 _DEEPEST = 4
 _MOST_ROUNDS = 48
 """Each round looks for one more point in every range: about six to pass a character that all keys share."""
 _LOOKS_PER_PART = 2
-"""Requests that the search for borders may cost, beside one for each round."""
+"""Requests that the search for borders may take, in addition to one for each round."""
 _BORDER_KEYS = 32
-"""How much of a page makes a border: so many keys will not all be deleted before the border is met."""
+"""The number of keys that make a border: they will not all be deleted before the listing reaches it."""
 _AT_ONCE = 16
 
 
@@ -43,12 +43,12 @@ class _Range:
     """Keys from the first page on, up to the next range."""
 
     after: str | None
-    """What was asked for to get that page."""
+    """The StartAfter of the request for that page."""
     border: tuple[str, ...]
     last_key: str
-    """Of the first page."""
+    """The last key of the first page."""
     bound: str | None = None
-    """Nothing of this range is known to lie beyond; a hint for the next point."""
+    """No key of this range is known to lie beyond this; a hint for the next point."""
     indivisible: bool = False
     depth: int = 0
     """How many times it was divided."""
@@ -63,7 +63,7 @@ class Division:
         self._may_split = may_split
 
     async def parts(self, wanted: int) -> list[Part]:
-        """About so many parts; fewer if the root does not give them."""
+        """About this many parts; fewer if the root cannot be divided further."""
         done: list[Part] = []
         wide: list[str] = []
         level = [self._root.as_directory().path]
@@ -92,13 +92,12 @@ class Division:
         return Part(root=self._root, prefix=prefix)
 
     async def _ranges(self, prefix: str, wanted: int) -> list[Part]:
-        """The keys below a prefix, in ranges."""
         first = _range(None, await self._get(Prefix=prefix))
         if first is None or not self._may_split:
             return [self._whole(prefix)]
         ranges, looks = [first], _LOOKS_PER_PART * wanted
         for turn in range(_MOST_ROUNDS):
-            # By turns among all characters and among those of a kind: names of hexadecimal digits have both.
+            # Alternate between all characters and those of one kind: hexadecimal names need both.
             ahead = _points(prefix, ranges, min(wanted - len(ranges), looks), within_kind=turn % 2 == 1)
             if not ahead:
                 break

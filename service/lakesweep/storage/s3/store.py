@@ -1,4 +1,4 @@
-"""S3: reading and writing. Deleting is in `s3_delete`, apart on purpose.
+"""S3: reading and writing. Deleting is in `deleter`, separate on purpose.
 
 Keys travel byte for byte: they are never parsed as URLs, and the client escapes them for the wire.
 """
@@ -26,14 +26,15 @@ from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.s3.client import PAGE, S3Connection
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import Page
-from lakesweep.storage.s3.listing import FetchPage, Listing, common_prefixes
+from lakesweep.storage.s3.listing import FetchPage, Listing, common_prefixes, pages_between
 from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.shards import Division
+from lakesweep.telemetry import requests
 
 _DIRECTORY_BUCKET = "--x-s3"
-"""Ends the names of S3 Express buckets, which list in no order and know no StartAfter."""
+"""The suffix of S3 Express buckets, which list in no order and do not support StartAfter."""
 _RANGE_BYTES = 16 * 1024 * 1024
-"""One request brings up to this much; one connection to S3 carries some fifty megabytes a second."""
+"""The most that one request reads; one connection to S3 carries about fifty megabytes a second."""
 _RANGES_AT_ONCE = 4
 _TAKEN = (409, 412)
 """The name exists, or another create-only write to it is under way and will win."""
@@ -48,15 +49,13 @@ class S3Storage:
         self._lists = S3Connection(options, attempts=options.attempts, lists=True)
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All objects below `root`, by many requests at once; see `s3_listing`."""
+        """All objects below `root`, by many concurrent requests; see `listing`."""
         return self.list_part(Part(root=root, prefix=root.as_directory().path))
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """By common prefixes and by key range; see `s3_parts`."""
         return await Division(await self._fetching(root), root, may_split=_sorts(root)).parts(wanted)
 
     async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The same as `list`, for one part."""
         root = part.root
         listing = Listing(
             await self._fetching(root),
@@ -72,7 +71,7 @@ class S3Storage:
                     yield batch
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """What keys share up to the next slash, asked of the store itself."""
+        """Common prefixes up to the next slash, as the store lists them."""
         prefix = root.as_directory().path
         found = await common_prefixes(await self._fetching(root), root.raw, prefix)
         return sorted({name for name in (one[len(prefix) : -1] for one in found) if name})
@@ -91,11 +90,10 @@ class S3Storage:
         return fetch
 
     async def irregular(self, root: Location) -> Sequence[str]:  # noqa: ARG002  # the port's
-        """Every object is listed."""
         return ()
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
-        """The whole object; a large one in ranges side by side, all of them of one version of it."""
+        """The whole object; a large one in concurrent ranges, all of the same version."""
         client = await self._objects.client()
         with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
             answer = await client.get_object(Bucket=location.authority, Key=location.path)
@@ -105,6 +103,7 @@ class S3Storage:
                     raise TooLarge(location.raw, limit)
                 if size <= _RANGE_BYTES or not etag:
                     data: bytes = await body.read()
+                    requests.sent("bytes_read", len(data))
                     return data
         return await self._read_ranges(location, size, etag)
 
@@ -122,10 +121,11 @@ class S3Storage:
             )
             async with answer["Body"] as body:
                 data: bytes = await body.read()
-        if answer.get("ETag", etag) != etag:  # there are stores that do not know If-Match
+        requests.sent("bytes_read", len(data))
+        if answer.get("ETag", etag) != etag:  # some stores do not know If-Match
             raise Unavailable(location.raw, "it was replaced while it was read")
         if len(data) != end - start:
-            raise Unavailable(location.raw, f"{len(data)} bytes came where {end - start} were asked for")
+            raise Unavailable(location.raw, f"received {len(data)} bytes instead of {end - start}")
         return data
 
     async def stat(self, location: Location) -> StoredObject:
@@ -134,7 +134,7 @@ class S3Storage:
         with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
             answer = await client.head_object(Bucket=location.authority, Key=location.path)
         if "ContentLength" not in answer or "LastModified" not in answer:
-            raise Unavailable(location.raw, f"{self._objects.endpoint} answers without its size or time")
+            raise Unavailable(location.raw, f"{self._objects.endpoint} answers without the object's size or time")
         return StoredObject(
             location=location,
             size_bytes=int(answer["ContentLength"]),
@@ -142,8 +142,27 @@ class S3Storage:
             etag=_unquoted(answer.get("ETag")),
         )
 
+    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
+        """One short listing. S3 Express lists only whole directories, so there the two are checked one after the
+        other."""
+        if not _sorts(one):
+            return await self._seen(one), await self._seen(other)
+        found: dict[str, StoredObject] = {}
+        async for page in pages_between(await self._fetching(one), one.raw, one.path, other.path):
+            for place in (one, other):
+                at = pc.index(page.keys, place.path).as_py()
+                if at >= 0:
+                    found[place.path] = _stored(place, page, at)
+        return found.get(one.path), found.get(other.path)
+
+    async def _seen(self, location: Location) -> StoredObject | None:
+        try:
+            return await self.stat(location)
+        except NotFound:
+            return None
+
     async def now(self) -> datetime:
-        """The Date header of a cheap request. A refusal carries it too, so no permission is needed."""
+        """The Date header of a cheap request. An error response has it too, so no permission is needed."""
         client = await self._objects.client()
         with translating("s3", self._objects.endpoint, "s3:ListAllMyBuckets"):
             try:
@@ -156,10 +175,9 @@ class S3Storage:
         try:
             return parsedate_to_datetime(date)
         except ValueError as exc:
-            raise Unavailable("s3", f"{self._objects.endpoint} does not tell the time (Date: {date!r})") from exc
+            raise Unavailable("s3", f"{self._objects.endpoint} sends no usable Date header ({date!r})") from exc
 
     async def aclose(self) -> None:
-        """Close both clients."""
         await self._lists.aclose()
         await self._objects.aclose()
 
@@ -167,8 +185,8 @@ class S3Storage:
 class S3Writer:
     """Writes whole objects.
 
-    One try each: were a create-only write repeated after a lost answer, our own object would look like another
-    writer's. Plain overwrites are repeated by the retry wrapper.
+    One attempt each: if a create-only write were repeated after a lost response, our own object would look like another
+    writer's. The retry wrapper repeats plain overwrites.
     """
 
     def __init__(self, options: S3Options) -> None:
@@ -186,11 +204,11 @@ class S3Writer:
                     raise AlreadyThere(location.raw, "the object exists") from exc
                 raise
         if not answer.get("ETag") and await self._stored(client, location) != data:
-            # A commit that refers to this object would refer to nothing, were it not the store that answered.
+            # If something else than the store answered, a commit would refer to an object that does not exist.
             raise Unavailable(location.raw, f"{self._connection.endpoint} answers without the ETag of what it stored")
 
     async def _stored(self, client: Any, location: Location) -> bytes | None:
-        """What is there now. Asked only of stores that do not say what they stored; there are such gateways."""
+        """The ETag of what is there now. Only for stores that do not return it; some gateways do not."""
         try:
             with translating(location.raw, self._connection.endpoint, "s3:GetObject"):
                 answer = await client.get_object(Bucket=location.authority, Key=location.path)
@@ -201,12 +219,11 @@ class S3Writer:
         return data
 
     async def aclose(self) -> None:
-        """Close the client."""
         await self._connection.aclose()
 
 
 async def _checksum(location: Location, data: bytes) -> dict[str, str]:
-    """What S3 demands of whoever writes into a bucket with an object lock, and other stores ignore or check."""
+    """The checksum that S3 requires in a bucket with an object lock; other stores ignore or check it."""
     if not _sorts(location):
         return {}  # S3 Express refuses it, and has no object lock
     digest = await asyncio.to_thread(hashlib.md5, data, usedforsecurity=False)
@@ -227,6 +244,15 @@ def _batch(bucket: str, page: Page) -> pa.RecordBatch:
     batch = pa.record_batch([paths, page.sizes, page.modified, page.etags], schema=LISTING_SCHEMA)
     markers = pc.ends_with(page.keys, "/")
     return batch.filter(pc.invert(markers)) if pc.any(markers).as_py() else batch
+
+
+def _stored(location: Location, page: Page, at: int) -> StoredObject:
+    return StoredObject(
+        location=location,
+        size_bytes=page.sizes[at].as_py(),
+        modified_at=page.modified[at].as_py(),
+        etag=page.etags[at].as_py(),
+    )
 
 
 def _unquoted(etag: str | None) -> str | None:

@@ -1,1 +1,1 @@
-"""One concern each, around any store: `registry` puts them on in a fixed order."""
+"""Wrappers around any store, one concern each. `registry` applies them in a fixed order."""

@@ -1,8 +1,8 @@
-"""Look only where the tenant may look, and write only there. Outermost, so that nothing outside is ever asked for.
+"""Read and write only where the tenant may. The outermost wrapper, so that nothing outside is ever requested.
 
-What a table's metadata, a catalog or a hint names is text that a tenant has chosen. Every such address comes through
-here: one outside is refused in words that are the same whether something is there or not, and no object is read that is
-larger than metadata may be. The local store itself follows no link below the same places; see `local_reach`.
+Addresses in a table's metadata, a catalog or a hint are chosen by a tenant. Every such address passes through here. An
+address outside is refused with the same message whether or not something is there, and no object is read that is larger
+than metadata may be. The local store itself follows no link below the same places; see `local.open_below`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakesweep.storage.spec import Confine
 
 
 class ConfinedStorage:
-    """A Storage that ends at the borders of some places. Without `confine` only sizes are bounded."""
+    """A Storage confined to some places. Without `confine` only sizes are limited."""
 
     def __init__(self, inner: Storage, confine: Confine | None, max_bytes: int) -> None:
         self._inner = inner
@@ -28,47 +28,44 @@ class ConfinedStorage:
         self._max_bytes = max_bytes
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Only inside."""
         self._check(root)
         return self._inner.list(root)
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Only inside."""
         self._check(root)
         return await self._inner.parts(root, wanted)
 
     def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Only inside."""
         self._check(part.root)
         return self._inner.list_part(part)
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """Only inside."""
         self._check(root)
         return await self._inner.directories(root)
 
     async def irregular(self, root: Location) -> Sequence[str]:
-        """Only inside."""
         self._check(root)
         return await self._inner.irregular(root)
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
-        """Only inside, and never more than metadata may have."""
+        """Only inside, and never more bytes than metadata may have."""
         if self._confine is not None and not self._confine.allows_reading(location):
             raise OutsideRoot(location.raw)
         return await self._inner.read(location, self._max_bytes if limit is None else min(limit, self._max_bytes))
 
     async def stat(self, location: Location) -> StoredObject:
-        """Only inside."""
         self._check(location)
         return await self._inner.stat(location)
 
+    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
+        self._check(one)
+        self._check(other)
+        return await self._inner.stat_together(one, other)
+
     async def now(self) -> datetime:
-        """The store's clock."""
         return await self._inner.now()
 
     async def aclose(self) -> None:
-        """Close the wrapped store."""
         await self._inner.aclose()
 
     def _check(self, location: Location) -> None:
@@ -77,7 +74,7 @@ class ConfinedStorage:
 
 
 class ConfinedWriter:
-    """A Writer that ends at the same borders."""
+    """A Writer confined to the same places."""
 
     def __init__(self, inner: Writer, confine: Confine) -> None:
         self._inner = inner
@@ -90,5 +87,4 @@ class ConfinedWriter:
         await self._inner.put(location, data, create_only=create_only)
 
     async def aclose(self) -> None:
-        """Close the wrapped store."""
         await self._inner.aclose()

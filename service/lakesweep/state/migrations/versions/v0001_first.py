@@ -10,7 +10,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create everything. Types are spelled out, so that later changes of the code do not change this step."""
+    """Create everything. Types are written out, so that later changes of the code do not change this step."""
     text, big, time = sa.Text(), sa.BigInteger(), sa.DateTime(timezone=True)
     op.create_table(
         "lakesweep_runs",
@@ -52,7 +52,7 @@ def upgrade() -> None:
 
 
 def _create_per_table(text: sa.Text, big: sa.BigInteger, time: sa.DateTime) -> None:
-    """What there is one row of per lakehouse table."""
+    """The tables with one row per lakehouse table."""
     op.create_table(
         "lakesweep_leases",
         sa.Column("table", text, nullable=False),

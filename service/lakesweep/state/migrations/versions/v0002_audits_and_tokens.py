@@ -10,7 +10,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add two tables; nothing that was there changes."""
+    """Add two tables; existing ones do not change."""
     text, big, time = sa.Text(), sa.BigInteger(), sa.DateTime(timezone=True)
     op.create_table(
         "lakesweep_audits",

@@ -10,7 +10,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add both tables. Older programs do not look at them."""
+    """Add both tables. Older programs do not use them."""
     text, time = sa.Text(), sa.DateTime(timezone=True)
     op.create_table(
         "lakesweep_approvals",

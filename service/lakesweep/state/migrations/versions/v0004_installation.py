@@ -10,7 +10,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add the table. The key itself is made by the first program that asks for it."""
+    """Add the table. The first program that needs the key creates it."""
     op.create_table(
         "lakesweep_installation",
         sa.Column("name", sa.Text(), nullable=False),

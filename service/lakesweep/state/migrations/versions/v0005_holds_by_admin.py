@@ -10,5 +10,5 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add the column. Who made the holds that are there is not known, so they count as an administrator's."""
+    """Add the column. It is unknown who made the existing holds, so they count as an administrator's."""
     op.add_column("lakesweep_holds", sa.Column("by_admin", sa.Boolean(), nullable=False, server_default=sa.true()))

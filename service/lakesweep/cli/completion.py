@@ -1,0 +1,109 @@
+"""`lakesweep completion`: the script that makes a shell complete commands, tenants and tables.
+
+A name is completed from the settings and from the runs that are remembered; no catalog and no store is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesweep.settings.schema import Settings
+
+_VARIABLE = "_LAKESWEEP_COMPLETE"
+_SCRIPTS = {
+    "bash": f"""\
+_lakesweep_completion() {{
+    local IFS=$'\\n'
+    COMPREPLY=( $( env COMP_WORDS="${{COMP_WORDS[*]}}" COMP_CWORD=$COMP_CWORD {_VARIABLE}=complete_bash $1 ) )
+    return 0
+}}
+complete -o default -F _lakesweep_completion lakesweep
+""",
+    "zsh": f"""\
+#compdef lakesweep
+_lakesweep_completion() {{
+  eval $(env _TYPER_COMPLETE_ARGS="${{words[1,$CURRENT]}}" {_VARIABLE}=complete_zsh lakesweep)
+}}
+compdef _lakesweep_completion lakesweep
+""",
+    "fish": f"""\
+complete --command lakesweep --no-files --arguments "(env {_VARIABLE}=complete_fish \
+_TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) lakesweep)" \
+--condition "env {_VARIABLE}=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args \
+_TYPER_COMPLETE_ARGS=(commandline -cp) lakesweep"
+""",
+}
+
+
+class Shell(StrEnum):
+    """Shells that can complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
+    """Print a script that completes commands and tables.
+
+    For bash: `source <(lakesweep completion bash)` in ~/.bashrc; zsh and fish alike. Names of tables come from the
+    settings file that LAKESWEEP_CONFIG names and from past runs.
+
+    Exit codes: 0 printed, 2 no such shell.
+    """
+    print(_SCRIPTS[shell.value], end="")
+
+
+def prepare_completion() -> None:
+    """When a shell asks: let the parser know the shells, which it does by itself only with options of its own."""
+    if _VARIABLE in os.environ:
+        from typer._completion_classes import completion_init  # noqa: PLC0415 - only a shell needs it
+
+        completion_init()
+
+
+def targets(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of tenants, datasets and tables that begin so. Never raises: a shell is waiting."""
+    found: list[str] = []
+    with contextlib.suppress(Exception):
+        from lakesweep.settings.load import load  # noqa: PLC0415 - heavy
+
+        given = context.params.get("config")
+        settings = load(Path(given) if given else None)
+        found = sorted({*_configured(settings), *asyncio.run(_remembered(settings))})
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _configured(settings: Settings) -> Iterator[str]:
+    for tenant in settings.tenants:
+        yield tenant.id
+        for dataset in tenant.datasets:
+            yield f"{tenant.id}/{dataset.id}"
+            yield from (f"{tenant.id}/{dataset.id}/{table.name}" for table in dataset.tables)
+
+
+async def _remembered(settings: Settings) -> set[str]:
+    """Tables of past runs, where the state store is a file that is there: one that is asked for would be made."""
+    file = settings.state_url.removeprefix("sqlite:///")
+    if not settings.state_url.startswith("sqlite:///") or not await asyncio.to_thread(Path(file).exists):
+        return set()
+    from lakesweep.daemon.clock import SystemClock  # noqa: PLC0415 - heavy
+    from lakesweep.state.registry import open_state  # noqa: PLC0415 - heavy
+
+    state = await open_state(settings.state_url, SystemClock())
+    try:
+        return {run["table"] for run in await state.list_runs(limit=500)}
+    finally:
+        await state.aclose()

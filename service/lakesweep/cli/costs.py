@@ -1,0 +1,48 @@
+"""What a plan or a run costs and really frees, for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from lakesweep.cli import screen
+from lakesweep.model.files import Went
+from lakesweep.model.run import CleanupRun
+
+
+def show_staying(console: Console, run: CleanupRun) -> None:
+    """A delete that frees nothing, or not yet, is told before somebody counts on the room."""
+    if run.plan is None or not run.plan.candidates.bytes or run.will_stay is Went.FREED:
+        return
+    console.print(screen.text(f"  {stays(run, run.will_stay, run.plan.candidates.bytes)}", "yellow"))
+
+
+def stays(run: CleanupRun, where: Went, size: int) -> str:
+    if where is Went.TRASH:
+        return f"{screen.size(size)} stay in the trash until it is emptied"
+    days = run.store.noncurrent_days if run.store else None
+    until = f"for {screen.counted(days, 'more day')}, by a lifecycle rule" if days else "until somebody removes them"
+    return f"{screen.size(size)} stay as versions, which the bucket keeps {until}"
+
+
+def show_warnings(console: Console, run: CleanupRun) -> None:
+    """What a person should do about it, though it stops nothing."""
+    if run.store and run.store.warning:
+        console.print(screen.text(f"warning: {run.store.warning}", "yellow"), soft_wrap=True)
+
+
+def show_expenses(console: Console, run: CleanupRun) -> None:
+    if run.planned is None:
+        return
+    asked = run.planned.requests
+    kinds = (
+        (asked.list, "LIST"),
+        (asked.get, "GET"),
+        (asked.head, "HEAD"),
+        (asked.put, "PUT"),
+        (asked.delete, "DELETE"),
+    )
+    told = ", ".join(f"{screen.count(number)} {kind}" for number, kind in kinds if number)
+    if told:
+        price = f", {run.planned.cost:.6f} {run.planned.currency}" if run.planned.cost else ""
+        text = f"a cycle that does this takes about {told}, reads {screen.size(asked.bytes_read)}{price}"
+        console.print(screen.text(text, "dim"), soft_wrap=True)

@@ -1,0 +1,164 @@
+"""`lakesweep init`: look what is at a place or in a catalog, and write a settings file in dry run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesweep.cli import options, screen, session
+from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.model.errors import SettingsError
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.first_settings import Tenant
+
+DEFAULT_TENANT = "main"
+
+
+def init(
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LOCATION", help="Where the tables are: s3://…, file://… or a directory. For a catalog: their root."
+        ),
+    ] = None,
+    *,
+    catalog: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--catalog",
+            metavar="KEY=VALUE",
+            help="A property of an Iceberg catalog, such as type=rest; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant",
+            metavar="ID",
+            help=f"Name of the owner of these tables, or '*': each directory is a tenant. Default: {DEFAULT_TENANT}.",
+            show_default=False,
+        ),
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="URL", help="Where an S3-compatible store listens.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The file to write.")] = Path(
+        "lakesweep.toml"
+    ),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write a first settings file, in dry run.
+
+    Finds tables at LOCATION, and in the catalog that --catalog names, and writes them down with comments. Without
+    LOCATION it asks, on a terminal. Changes nothing else, and no secret goes into the file.
+
+    Exit codes: 0 written, 2 bad usage or settings or nothing found, 4 the store or catalog does not answer.
+    """
+
+    def work() -> ExitCode:
+        _write(_wanted(place, catalog or [], tenant), endpoint, output, force=force)
+        return ExitCode.DONE
+
+    raise typer.Exit(session.guarded(work, debug=debug))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What to look at, from options and answers."""
+
+    place: str
+    catalog: dict[str, str]
+    tenant: str
+
+
+def _wanted(place: str | None, catalog: list[str], tenant: str | None) -> _Wanted:
+    given = _properties(catalog)
+    if place is not None:
+        return _Wanted(place=place, catalog=given, tenant=tenant or DEFAULT_TENANT)
+    if not sys.stdin.isatty():
+        raise SettingsError("give a location: `lakesweep init s3://lake/tables`, or a directory")
+    place = _ask("Where are the tables (s3://…, or a directory)?")
+    if not given:
+        kind = _ask("Type of their Iceberg catalog (rest, sql, glue, hive, …; empty if there is none)?", default="")
+        names = ("type", "uri", "name") if kind == "sql" else ("type", "uri")
+        given = {"type": kind} | {name: _ask(f"Its {name} (may be empty)?", default="") for name in names[1:] if kind}
+        given = {name: answer for name, answer in given.items() if answer}
+    if tenant is None and not given and typer.confirm("Is each directory there a tenant of its own?", err=True):
+        tenant = "*"
+    return _Wanted(place=place, catalog=given, tenant=tenant or DEFAULT_TENANT)
+
+
+def _ask(question: str, default: str | None = None) -> str:
+    answer: str = typer.prompt(question, default=default, show_default=False, err=True)
+    return answer.strip()
+
+
+def _properties(given: list[str]) -> dict[str, str]:
+    wrong = [one for one in given if "=" not in one]
+    if wrong:
+        raise SettingsError(f"--catalog {wrong[0]!r}: expected KEY=VALUE, such as type=rest")
+    return dict(one.split("=", 1) for one in given)
+
+
+def _write(wanted: _Wanted, endpoint: str | None, output: Path, *, force: bool) -> None:
+    from lakesweep.daemon import first_settings, targets  # noqa: PLC0415 - heavy
+    from lakesweep.settings.schema import Settings  # noqa: PLC0415 - heavy
+
+    if output.exists() and not force:
+        raise SettingsError(f"{output} already exists: --force replaces it, --output names another")
+    location = targets.as_location(wanted.place)
+    if location is None:
+        raise SettingsError(f"{wanted.place!r} is neither an address nor an existing directory")
+    root = targets.without_slash(location).raw.removeprefix("file://")
+    s3 = {"endpoint_url": endpoint, "path_style": True} if endpoint else {}
+    settings = Settings.model_validate({"storage": {"s3": s3}})
+    found = asyncio.run(first_settings.look(settings, root, wanted.tenant, wanted.catalog))
+    datasets = [one for tenant in found for one in tenant.datasets]
+    if not datasets:
+        raise SettingsError(_nothing(wanted, found))
+    output.write_text(first_settings.text(found, endpoint=endpoint), encoding="utf-8")
+    counts: dict[str, int] = {}
+    for one in datasets:
+        counts[one.settings.format] = counts.get(one.settings.format, 0) + len(one.tables)
+    kinds = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+    owners = f" of {screen.counted(len(found), 'tenant')}" if len(found) > 1 else ""
+    console = screen.output()
+    tables = screen.counted(sum(counts.values()), "table")
+    console.print(screen.text(f"{output}: {tables}{owners} ({kinds}), in dry run"))
+    if wanted.catalog and not any(one.settings.catalog for one in datasets):
+        console.print(screen.text(_nothing_in_catalog(wanted.catalog)))
+    for tenant in found:
+        if tenant.without_catalog:
+            console.print(screen.text(f"{tenant.root}: {_needs_catalog(tenant)}"))
+    console.print(screen.text("next:"))
+    console.print(screen.text(f"  lakesweep plan --config {output}"))
+    console.print(screen.text(f"  lakesweep serve --config {output}"))
+
+
+def _nothing(wanted: _Wanted, found: list[Tenant]) -> str:
+    if wanted.catalog:
+        return _nothing_in_catalog(wanted.catalog)
+    needing = next((tenant for tenant in found if tenant.without_catalog), None)
+    if needing is not None:
+        return f"{needing.root}: {_needs_catalog(needing)}"
+    return f"no tables found in {wanted.place}: give the directory that holds them, or a catalog: --catalog type=…"
+
+
+def _nothing_in_catalog(catalog: dict[str, str]) -> str:
+    name = catalog.get("name", "iceberg")
+    own = f"; a SQL catalog has only what was written under its name ({name}): --catalog name=…"
+    return f"the catalog lists no tables{own if catalog.get('type') == 'sql' else ''}"
+
+
+def _needs_catalog(tenant: Tenant) -> str:
+    tables = screen.counted(len(tenant.without_catalog), "Iceberg table")
+    first = tenant.without_catalog[0]
+    return f"{tables} found, first {first}, which only a catalog can open: --catalog type=… --catalog uri=…"

@@ -1,0 +1,240 @@
+"""`lakesweep report`: what the whole lake holds, what could go, and what stands in the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from lakesweep.cli import documents, lists, options, report_html, report_leftovers, screen, session
+from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.model import lake_report
+from lakesweep.model.errors import SettingsError
+
+if TYPE_CHECKING:
+    from lakesweep.cli.session import Session
+
+_TENANTS_SHOWN = 10
+_OLD = timedelta(days=7)
+"""A plan older than this is pointed out."""
+
+
+def report(
+    tenants: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.", show_default=False),
+    ] = None,
+    *,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Plan every table again first, and count trash, noncurrent versions and incomplete uploads. "
+            "Changes nothing.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write a page that needs no server and no network.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
+    as_json: options.Json = False,
+    config: options.Config = None,
+    debug: options.Debug = False,
+) -> None:
+    """Show what all tables store and what could be deleted.
+
+    Made from the newest plan of each table, without listing storage; --fresh plans first. Sorted by what could be
+    deleted. --fresh also counts what is stored beside the tables' files, of each tenant with at most 1,000 requests for
+    versions and as many for uploads; later reports show it with its age.
+
+    Exit codes: 0 reported, 2 bad usage or settings, 4 some catalog or table could not be read.
+    """
+
+    async def body(opened: Session) -> ExitCode:
+        found = await make(opened, tenants or [], fresh=fresh)
+        if html is not None:
+            html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
+            screen.complain(f"wrote {html}")
+        if as_json:
+            sys.stdout.write(documents.dumps(found) + "\n")
+        elif html is None:
+            show(screen.output(), found, limit)
+        unreadable = "unreadable" in found["totals"]["problems"]
+        return ExitCode.FAILED if unreadable else ExitCode.DONE
+
+    raise typer.Exit(session.run(body, config=config, debug=debug))
+
+
+async def make(opened: Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
+    from lakesweep.cli.targets import Targets  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import lake_report as gather  # noqa: PLC0415 - heavy
+
+    app = opened.app
+    if not opened.settings.tenants:
+        raise SettingsError("nothing to report: configure tenants and name the file with --config")
+    found = gather.named(await app.works(names))
+    if fresh:
+        async for _ in Targets(opened, names, table_format=None, root=None).runs(execute=False):
+            pass
+    of_tenants = {one.label.partition("/")[0] for one in found}
+    if fresh:
+        from lakesweep.daemon import leftovers  # noqa: PLC0415 - heavy
+
+        for tenant in opened.settings.tenants:
+            if tenant.id in of_tenants:
+                await leftovers.count(app, tenant)
+    return await gather.make(opened.settings, app.state, app.clock, found, of_tenants)
+
+
+def show(console: Console, found: lake_report.Report, limit: int) -> None:
+    """What fits on a screen: the sum, the tables, and what stands in the way of them."""
+    totals, now = found["totals"], datetime.fromisoformat(found["generated_at"])
+    console.print(screen.text(_headline(found), "bold"))
+    console.print(screen.text(_holdings(totals["bytes"]), "dim"))
+    if totals["deleted_bytes_30_days"]:
+        kept = totals["retained_bytes_30_days"]
+        more = f"; {screen.size(kept)} deleted but kept in trash or versions" if kept else ""
+        console.print(screen.text(f"{screen.size(totals['freed_bytes_30_days'])} freed in the last 30 days{more}"))
+    if trend := _trend(found["trend"]):
+        console.print(screen.text(trend))
+    console.print(screen.text(_ghosts(found)))
+    for sentence in report_leftovers.sentences(found):
+        console.print(screen.text(sentence))
+    _show_tenants(console, found)
+    _show_tables(console, found, limit, now)
+    if len(found["tables"]) > limit:
+        console.print(screen.text(f"  … and {screen.counted(len(found['tables']) - limit, 'more table')}", "dim"))
+    _show_leftovers(console, found, limit)
+    _show_problems(console, found, limit)
+    _show_age(console, found, now)
+
+
+def _show_tables(console: Console, found: lake_report.Report, limit: int, now: datetime) -> None:
+    """One line a table. A narrow terminal has no room for everything beside whole names."""
+    numbers = ("deletable",) if console.width < screen.NARROW else ("deletable", "expired", "live", "cost")
+    columns = ("table", *numbers, "planned", "in the way")
+    shown = screen.table(console, *columns, numbers=(*numbers, "planned"), paths=("table",), whole=("in the way",))
+    for row in found["tables"][:limit]:
+        figures = row["bytes"]
+        sizes = (row["waste_bytes"], figures["expired"], figures["live"]) if figures else ()
+        told = [*(screen.size(one) for one in sizes), *("-",) * (3 - len(sizes))]
+        told.append(screen.money(row["cost_per_month"], found["currency"]))
+        shown.add_row(
+            screen.text(row["table"]),
+            *told[: len(numbers)],
+            screen.age(row["last_planned_at"], now),
+            screen.text(row["why"]["code"] if row["why"] else "", "yellow"),
+        )
+    screen.block(console, shown)
+
+
+def _headline(found: lake_report.Report) -> str:
+    totals = found["totals"]
+    money = screen.money(totals["cost_per_month"], found["currency"])
+    cost = f", {money} a month" if totals["cost_per_month"] is not None else ""
+    files = totals["files"]["orphan"] + totals["files"]["expired"]
+    return (
+        f"{screen.size(totals['waste_bytes'])} in {screen.counted(files, 'file')} could be deleted{cost}, "
+        f"in {screen.counted(totals['tables'], 'table')}"
+    )
+
+
+def _trend(days: Sequence[lake_report.Day]) -> str | None:
+    """Where it comes from; --html has it as a chart."""
+    if len(days) < 2:
+        return None
+    first, most = days[0], max(days, key=lambda day: day["waste_bytes"])
+    return (
+        f"deletable since {first['date']}: {screen.size(first['waste_bytes'])} at first, at most "
+        f"{screen.size(most['waste_bytes'])} on {most['date']}, {screen.size(days[-1]['waste_bytes'])} now"
+    )
+
+
+def _ghosts(found: lake_report.Report) -> str:
+    ghosts, looked_at = found["totals"]["ghosts"], found["ghosts_looked_at"]
+    if looked_at is None:
+        return "ghosts: not searched for yet; `lakesweep ghosts` finds them"
+    where = screen.counted(len(found["ghosts"]), "former table")
+    return f"ghosts: {screen.size(ghosts['bytes'])} of {where}, as of {screen.moment(looked_at)}"
+
+
+def _holdings(figures: lake_report.Figures) -> str:
+    words = {
+        "live": figures["live"],
+        "young": figures["young"],
+        "reserved": figures["reserved"],
+        "orphan": figures["orphan"],
+        "expired": figures["expired"],
+        "foreign": figures["foreign"],
+    }
+    return ", ".join(f"{word} {screen.size(number)}" for word, number in words.items())
+
+
+def _show_tenants(console: Console, found: lake_report.Report) -> None:
+    """Whose waste it is, where there are several."""
+    if len(found["tenants"]) < 2:
+        return
+    numbers = ("deletable", "live", "cost")
+    shown = screen.table(console, "tenant", *numbers, "tables", numbers=(*numbers, "tables"), paths=("tenant",))
+    for part in found["tenants"][:_TENANTS_SHOWN]:
+        shown.add_row(
+            screen.text(part["name"]),
+            screen.size(part["waste_bytes"]),
+            screen.size(part["bytes"]["live"]),
+            screen.money(part["cost_per_month"], found["currency"]),
+            screen.count(part["tables"]),
+        )
+    screen.block(console, shown)
+    left = len(found["tenants"]) - _TENANTS_SHOWN
+    if left > 0:
+        console.print(screen.text(f"  … and {screen.counted(left, 'more tenant')}", "dim"))
+
+
+def _show_leftovers(console: Console, found: lake_report.Report, limit: int) -> None:
+    rows = report_leftovers.rows(found)
+    if rows:
+        numbers = ("trash", "versions", "uploads", "files", "cost")
+        shown = screen.table(console, "stored beside", *numbers, numbers=numbers, paths=("stored beside",))
+        for row in rows[:limit]:
+            shown.add_row(screen.text(row.owner), *row.sizes, screen.count(row.files), row.cost)
+        screen.block(console, shown)
+        if len(rows) > limit:
+            console.print(screen.text(f"  … and {len(rows) - limit:,} more", "dim"))
+    for sentence in report_leftovers.advice(found):
+        console.print(screen.text(sentence, "dim"), soft_wrap=True)
+
+
+def _show_problems(console: Console, found: lake_report.Report, limit: int) -> None:
+    """Those that wait for a person, each with its reason; the others are counted."""
+    waiting = [row for row in found["tables"] if row["why"] and row["why"]["needs_person"]]
+    if waiting:
+        console.print()
+        console.print(screen.text(f"{screen.counted(len(waiting), 'table')} waiting for a person:", "bold yellow"))
+    for row in waiting[:limit]:
+        console.print(screen.text(f"  {row['table']}: {row['problem']}"), soft_wrap=True)
+        if row["why"] and row["why"]["advice"]:
+            run_id = row["last_run_id"] or ""
+            advice = row["why"]["advice"].replace(run_id, run_id[: lists.ID_SHOWN]) if run_id else row["why"]["advice"]
+            console.print(screen.text(f"    {advice}", "dim"), soft_wrap=True)
+    if len(waiting) > limit:
+        console.print(screen.text(f"  … and {screen.counted(len(waiting) - limit, 'more table')}", "dim"))
+
+
+def _show_age(console: Console, found: lake_report.Report, now: datetime) -> None:
+    never = found["totals"]["tables"] - found["totals"]["planned"]
+    planned = [row["last_planned_at"] for row in found["tables"] if row["last_planned_at"]]
+    old = sum(now - datetime.fromisoformat(moment) > _OLD for moment in planned)
+    parts = [
+        *([f"{screen.counted(never, 'table')} never planned"] if never else []),
+        *([f"{screen.counted(old, 'plan')} older than {_OLD.days} days"] if old else []),
+    ]
+    if parts:
+        console.print(screen.text(f"{', '.join(parts)}: --fresh plans them again", "yellow"))

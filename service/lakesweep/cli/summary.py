@@ -1,0 +1,131 @@
+"""Many tables or runs, one line each: what could go, what would expire, what was refused. Fits into 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+
+from rich.console import Console
+
+from lakesweep.cli import lists, render, screen
+from lakesweep.model.files import Reason, Tally
+from lakesweep.model.refusal import remedy
+from lakesweep.model.run import CleanupRun, Outcome
+
+REASONS_SHOWN = 20
+
+
+class RunOrder(StrEnum):
+    """What comes first among tables that were run."""
+
+    TABLE = "table"
+    DELETABLE = "deletable"
+    DELETED = "deleted"
+
+
+class PlanSort(StrEnum):
+    """What comes first among plans."""
+
+    TABLE = "table"
+    DELETABLE = "deletable"
+    EXPIRED = "expired"
+
+
+_KEYS: dict[PlanSort, Callable[[CleanupRun], int | str]] = {
+    PlanSort.TABLE: lambda run: run.table.label,
+    PlanSort.DELETABLE: lambda run: -_deletable(run).bytes,
+    PlanSort.EXPIRED: lambda run: -_expired(run).bytes,
+}
+
+
+def show_plans(console: Console, runs: Iterable[CleanupRun], sort: PlanSort | None) -> None:
+    """One line a table, and below it why some were refused."""
+    ordered = sorted(runs, key=_KEYS[sort]) if sort else list(runs)
+    numbers = ("deletable", "files", "expired")
+    shown = screen.table(console, "table", *numbers, "refused", numbers=numbers, paths=("table",), whole=("refused",))
+    for run in ordered:
+        unknown = run.plan is None
+        shown.add_row(
+            screen.text(run.table.label),
+            "-" if unknown else screen.size(_deletable(run).bytes),
+            "-" if unknown else screen.count(_deletable(run).files),
+            "-" if unknown else screen.size(_expired(run).bytes),
+            screen.text(_code(run) or "", "red"),
+        )
+    console.print(shown)
+    _reasons(console, ordered)
+    console.print()
+    render.show_sum(console, ordered)
+    console.print(screen.text("  `lakesweep plan TARGET` shows one table in full, --details shows all", "dim"))
+
+
+_RUN_KEYS: dict[RunOrder, Callable[[CleanupRun], int | str]] = {
+    RunOrder.TABLE: lambda run: run.table.label,
+    RunOrder.DELETABLE: lambda run: -_deletable(run).bytes,
+    RunOrder.DELETED: lambda run: -run.deletion.deleted.bytes,
+}
+
+
+def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | None) -> None:
+    """One line a table that was run, and below what a person must see of each."""
+    ordered = sorted(runs, key=_RUN_KEYS[order]) if order else list(runs)
+    numbers = ("deletable", "deleted", "files")
+    columns = ("run", "table", *numbers, "outcome")
+    shown = screen.table(console, *columns, numbers=numbers, paths=("table",), whole=("run", "outcome"))
+    for run in ordered:
+        deleted, bad = run.deletion.deleted, is_refused(run)
+        shown.add_row(
+            screen.text(run.id[: lists.ID_SHOWN] if console.is_terminal else run.id),
+            screen.text(run.table.label),
+            "-" if run.plan is None else screen.size(_deletable(run).bytes),
+            screen.size(deleted.bytes),
+            screen.count(deleted.files),
+            screen.text(_code(run) or (run.outcome.value if run.outcome else "?"), "red" if bad else "green"),
+        )
+    console.print(shown)
+    _reasons(console, ordered)
+    for run in ordered:
+        if run.deletion.failed:
+            first = run.deletion.failed[0]
+            number = screen.counted(len(run.deletion.failed), "file")
+            told = f"{run.table.label}: {number} could not be deleted, first {first.path}: {first.why}"
+            console.print(screen.text(told, "red"), soft_wrap=True)
+        if run.plan is not None and run.plan.missing_count and not is_refused(run):
+            missing = screen.counted(run.plan.missing_count, "live file")
+            console.print(screen.text(f"{run.table.label}: {missing} missing", "red"), soft_wrap=True)
+    for warning in dict.fromkeys(run.store.warning for run in ordered if run.store and run.store.warning):
+        console.print(screen.text(f"warning: {warning}", "yellow"), soft_wrap=True)
+    console.print()
+    render.show_sum(console, ordered)
+    console.print(screen.text("  `lakesweep show RUN` shows one run, --details shows all", "dim"))
+
+
+def is_refused(run: CleanupRun) -> bool:
+    return _code(run) is not None
+
+
+def _reasons(console: Console, runs: Sequence[CleanupRun]) -> None:
+    refused = [run for run in runs if is_refused(run)]
+    if refused:
+        console.print()
+    for run in refused[:REASONS_SHOWN]:
+        told = f"{run.table.label}: {_code(run)}: {run.reason or 'no reason was given'}"
+        console.print(screen.text(told))
+        if run.refusal is not None and (advice := remedy(run.refusal.code, run.id[: lists.ID_SHOWN])):
+            console.print(screen.text(f"  {advice}"))
+    if len(refused) > REASONS_SHOWN:
+        console.print(screen.text(f"  … and {screen.counted(len(refused) - REASONS_SHOWN, 'more table')}", "dim"))
+
+
+def _code(run: CleanupRun) -> str | None:
+    if run.refusal is not None:
+        return run.refusal.code
+    return "failed" if run.outcome is Outcome.FAILED else None
+
+
+def _deletable(run: CleanupRun) -> Tally:
+    return run.plan.candidates if run.plan else Tally()
+
+
+def _expired(run: CleanupRun) -> Tally:
+    return run.plan.by_reason.get(Reason.EXPIRED, Tally()) if run.plan else Tally()

@@ -1,0 +1,150 @@
+"""What is here and what answers, for `lakesweep doctor`. Reads only: makes no directory, no database, no commit.
+
+Each thing that is looked at becomes one finding; one that does not answer never keeps the others back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.metadata
+import os
+import platform
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakesweep import __version__
+from lakesweep.daemon.adapters import Adapters
+from lakesweep.daemon.clock import SystemClock
+from lakesweep.engines import registry as engines
+from lakesweep.model.errors import LakesweepError
+from lakesweep.model.location import Location
+from lakesweep.settings import catalogs
+from lakesweep.settings.schema import Settings
+from lakesweep.settings.secrets import mask_text
+from lakesweep.settings.tenants import DatasetSettings, TenantSettings
+from lakesweep.telemetry import compiled
+
+_SECONDS = 30.0
+
+
+class Health(StrEnum):
+    """How a thing is."""
+
+    OK = "ok"
+    ABSENT = "absent"
+    """Not here, and needed only by some."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    health: Health
+    detail: str
+
+
+def installed() -> Iterator[Finding]:
+    """What this machine has. Starts nothing but `java -version`."""
+    yield _ok("lakesweep", __version__)
+    yield _ok("python", f"{platform.python_version()} ({platform.machine()})")
+    yield from map(_part, compiled.PARTS)
+    yield _spark()
+    yield _java()
+    for kind in ("rest", "sql", "hive", "glue", "bigquery"):
+        given = {"type": kind, "uri": "postgresql://"}
+        missing = [remark for remark in catalogs.remarks(given) if "not installed" in remark]
+        detail = missing[0] if missing else "its client is installed"
+        yield Finding(name=f"catalog {kind}", health=Health.ABSENT if missing else Health.OK, detail=detail)
+
+
+async def answers(settings: Settings) -> AsyncIterator[Finding]:
+    """What the configured stores and catalogs answer, with this process's credentials."""
+    yield _state(settings)
+    adapters = Adapters(settings, SystemClock())
+    try:
+        for tenant in settings.tenants:
+            if (found := await _limited(f"credentials {tenant.id}", _credentials(adapters, tenant))).detail:
+                yield found
+            yield await _limited(f"storage {tenant.id}", _store(adapters, tenant))
+            for dataset in tenant.datasets:
+                yield await _limited(f"dataset {tenant.id}/{dataset.id}", _dataset(adapters, tenant, dataset))
+    finally:
+        await adapters.aclose()
+
+
+async def _limited(name: str, asking: AsyncIterator[str]) -> Finding:
+    try:
+        async with asyncio.timeout(_SECONDS):
+            return _ok(name, "; ".join([part async for part in asking]))
+    except TimeoutError:
+        return Finding(name=name, health=Health.FAILED, detail=f"no answer in {_SECONDS:g} s")
+    except LakesweepError as exc:
+        return Finding(name=name, health=Health.FAILED, detail=str(exc))
+    except Exception as exc:  # noqa: BLE001 - one that does not answer never keeps the others back
+        return Finding(name=name, health=Health.FAILED, detail=f"{type(exc).__name__}: {mask_text(str(exc))}")
+
+
+async def _credentials(adapters: Adapters, tenant: TenantSettings) -> AsyncIterator[str]:
+    """Nothing, where the store asks for none."""
+    if source := await adapters.credentials(tenant.id, Location.parse(tenant.root)):
+        yield f"from {source}"
+
+
+async def _store(adapters: Adapters, tenant: TenantSettings) -> AsyncIterator[str]:
+    root = Location.parse(tenant.root)
+    async with aclosing(adapters.storage(tenant.id).list(root.as_directory())) as pages:
+        async for page in pages:
+            if page.num_rows:
+                yield f"{tenant.root} can be listed"
+                return
+    yield f"{tenant.root} answers and is empty"
+
+
+async def _dataset(adapters: Adapters, tenant: TenantSettings, dataset: DatasetSettings) -> AsyncIterator[str]:
+    found = await adapters.format(tenant, dataset).tables()
+    yield f"{len(found)} table{'' if len(found) == 1 else 's'}"
+
+
+def _part(name: str) -> Finding:
+    """A compiled part, or why plain Python does its work."""
+    short = f"compiled {name.rpartition('.')[2]}"
+    if compiled.is_there(name):
+        module = importlib.import_module(name)
+        return _ok(short, os.path.basename(module.__file__ or "built in"))  # noqa: PTH119 - text only
+    detail = f"{compiled.without(name)}: plain Python does the same, slower"
+    return Finding(name=short, health=Health.ABSENT, detail=detail)
+
+
+def _spark() -> Finding:
+    try:
+        return _ok("spark", f"pyspark {importlib.metadata.version('pyspark')}")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(
+            name="spark", health=Health.ABSENT, detail="pyspark is not installed: tables are planned in-process"
+        )
+
+
+def _java() -> Finding:
+    why = engines.why_no_java()
+    if why is None:
+        return _ok("java", "can run Spark")
+    return Finding(name="java", health=Health.ABSENT, detail=f"{why}. Needed only when Spark starts on this machine")
+
+
+def _state(settings: Settings) -> Finding:
+    """Opening it would make it, so it is only looked at from outside."""
+    url = settings.state_url
+    if not url.startswith("sqlite:///"):
+        return _ok("state", f"{url.partition('://')[0]}, not checked")
+    path = url.removeprefix("sqlite:///")
+    there = os.path.exists(path)  # noqa: PTH110 - text only
+    return _ok("state", f"{path} {'is there' if there else 'is created by the first run'}")
+
+
+def _ok(name: str, detail: str) -> Finding:
+    return Finding(name=name, health=Health.OK, detail=detail)

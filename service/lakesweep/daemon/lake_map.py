@@ -1,0 +1,153 @@
+"""Who owns what below a tenant's root: every table's places, overlaps, ghosts, and what nobody claims. Reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import pyarrow as pa
+from typing_extensions import TypedDict
+
+from lakesweep.daemon import targets
+from lakesweep.daemon.table_locations import PlacesByTable, is_of_no_dataset
+from lakesweep.model import ghost
+from lakesweep.model.location import Location
+from lakesweep.model.run_document import Count
+from lakesweep.ports.storage import Storage
+
+DIRECTORIES_SHOWN = 50
+_DIRECTORIES_KEPT = 100_000
+
+
+class Place(TypedDict):
+    """One prefix and whose it is."""
+
+    location: str
+    tables: list[str]
+    """More than one share it."""
+    files: Count
+    bytes: Count
+
+
+class Unclaimed(TypedDict):
+    """Files of nobody, by the directory right below the root or above a claimed place."""
+
+    location: str
+    files: Count
+    bytes: Count
+
+
+class TenantMap(TypedDict):
+    """One tenant of `map --json`."""
+
+    tenant: str
+    root: str
+    places: list[Place]
+    overlaps: list[list[str]]
+    unread: list[str]
+    """Datasets whose tables are not known: what is theirs looks unclaimed."""
+    ghosts: list[ghost.GhostDocument]
+    unclaimed: list[Unclaimed]
+    unclaimed_files: Count
+    unclaimed_bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A place, and the tables that have it."""
+
+    prefix: str
+    tables: tuple[str, ...]
+
+
+async def draw(
+    storage: Storage, tenant: str, root: Location, places: PlacesByTable, unread: Sequence[str]
+) -> TenantMap:
+    """The map without ghosts: every listed file goes to the innermost place that holds it."""
+    owned = owners(places)
+    nearest = Nearest(owner.prefix for owner in owned)
+    files: Counter[str | None] = Counter()
+    sizes: Counter[str | None] = Counter()
+    loose_files: Counter[str] = Counter()
+    loose_sizes: Counter[str] = Counter()
+    base = targets.real(root).as_directory().raw
+    async with aclosing(storage.list(targets.real(root))) as pages:
+        async for page in pages:
+            for path, size in _rows(page):
+                owner = nearest.above(path)
+                if owner is not None:
+                    files[owner] += 1
+                    sizes[owner] += size
+                else:
+                    directory = base + path.removeprefix(base).rpartition("/")[0].partition("/")[0]
+                    loose_files[directory] += 1
+                    loose_sizes[directory] += size
+    largest = sorted(loose_files, key=lambda name: (-loose_sizes[name], name))
+    return {
+        "tenant": tenant,
+        "root": root.raw,
+        "places": [
+            {"location": one.prefix, "tables": list(one.tables), "files": files[one.prefix], "bytes": sizes[one.prefix]}
+            for one in owned
+        ],
+        "overlaps": overlaps(owned),
+        "unread": list(unread),
+        "ghosts": [],
+        "unclaimed": [
+            {"location": name, "files": loose_files[name], "bytes": loose_sizes[name]}
+            for name in largest[:DIRECTORIES_SHOWN]
+        ],
+        "unclaimed_files": loose_files.total(),
+        "unclaimed_bytes": loose_sizes.total(),
+    }
+
+
+def owners(places: PlacesByTable) -> list[Owner]:
+    """Every place once, in order, with all tables that have it."""
+    tables: dict[str, set[str]] = {}
+    for ref, where in places.items():
+        name = f"{ref.tenant}/{ref.dataset}: {ref.name[1:]} (in its catalog)" if is_of_no_dataset(ref) else ref.label
+        for place in where:
+            tables.setdefault(targets.real(place).as_directory().raw, set()).add(name)
+    return [Owner(prefix, tuple(sorted(names))) for prefix, names in sorted(tables.items())]
+
+
+def overlaps(owned: Sequence[Owner]) -> list[list[str]]:
+    """Places of different tables of which one holds the other, and places that several tables have."""
+    found = [[one.prefix, one.prefix] for one in owned if len(one.tables) > 1]
+    above: list[Owner] = []
+    for one in owned:
+        above = [other for other in above if one.prefix.startswith(other.prefix)]
+        found += [[other.prefix, one.prefix] for other in above if set(other.tables) != set(one.tables)]
+        above.append(one)
+    return found
+
+
+class Nearest:
+    """Finds the innermost place above a file. Files come directory by directory, so the last answers are kept."""
+
+    def __init__(self, prefixes: Iterable[str]) -> None:
+        self._prefixes = frozenset(prefixes)
+        self._known: dict[str, str | None] = {}
+
+    def above(self, path: str) -> str | None:
+        """The prefix, or None where nobody claims the file."""
+        directory = path[: path.rfind("/") + 1]
+        if directory not in self._known:
+            if len(self._known) >= _DIRECTORIES_KEPT:
+                self._known.clear()
+            self._known[directory] = self._search(directory)
+        return self._known[directory]
+
+    def _search(self, directory: str) -> str | None:
+        while directory:
+            if directory in self._prefixes:
+                return directory
+            directory = directory[: directory.rstrip("/").rfind("/") + 1]
+        return None
+
+
+def _rows(page: pa.RecordBatch) -> zip[tuple[str, int]]:
+    return zip(page.column("path").to_pylist(), page.column("size_bytes").to_pylist(), strict=True)

@@ -1,0 +1,79 @@
+"""What the page of one table tells beyond its row: its snapshots, its next cycle, and why it comes then. Reads only."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from lakesweep.admin.backend import SnapshotPage, TableDetail, TableSnapshot
+from lakesweep.cleanup import lake_report
+from lakesweep.daemon import next_looks, targets
+from lakesweep.daemon.app import App
+from lakesweep.daemon.due_times import Schedule
+from lakesweep.daemon.known_tables import Entry
+from lakesweep.ports.state import DueTime, Hold
+
+SNAPSHOTS_SHOWN = 500
+"""The newest ones; a table may have a hundred thousand."""
+
+
+async def of(app: App, entry: Entry, next_due: datetime | None) -> TableDetail:
+    """`next_due` is what the scheduler knows."""
+    state, label, now = app.state, entry.label, app.clock.now()
+    held = [hold for hold in await state.holds() if targets.covers(hold.scope, label) or hold.scope == label]
+    figures = await state.run_figures(now - timedelta(days=lake_report.TREND_DAYS), table=label)
+    chosen = await next_looks.recall(state, label) if entry.schedule.adaptive is not None else None
+    due = await state.get_due(label)
+    return TableDetail(
+        holds=held,
+        trend=lake_report.trend(figures, now.date()),
+        next_due=next_due if entry.enabled else None,
+        next_expiry=chosen.next_look if chosen else None,
+        next_listing=chosen.next_listing if chosen else None,
+        next_because=why_then(entry.schedule, due, held, enabled=entry.enabled, cadence=chosen.why if chosen else None),
+    )
+
+
+def why_then(
+    schedule: Schedule, due: DueTime | None, held: list[Hold], *, enabled: bool, cadence: str | None = None
+) -> str:
+    """Why the next cycle comes when it comes, in one sentence. Pure."""
+    if not enabled:
+        return "the service does not clean it: orphan_cleanup.enabled is false"
+    if held:
+        last = max(held, key=lambda hold: (hold.ends_at is None, hold.ends_at or hold.since))
+        until = f"until {last.ends_at:%Y-%m-%d %H:%M} UTC" if last.ends_at else "until somebody resumes it"
+        return f"it is paused {until}; after that it runs when it is due"
+    if due is None or due.last_finished is None:
+        return "it has never run, so it runs at once"
+    if due.failures:
+        runs = "the last run" if due.failures == 1 else f"the last {due.failures} runs"
+        return f"{runs} did not end well, so it is retried before its regular time"
+    hours = schedule.interval / timedelta(hours=1)
+    interval = f"cleanup_interval_hours = {hours:g}, counted from its last cycle"
+    return cadence or (f"by its cron expression, {schedule.cron}" if schedule.cron else interval)
+
+
+async def snapshots(app: App, entry: Entry) -> SnapshotPage:
+    """As its metadata has them now. No listing, no commit."""
+    work = entry.work
+    view = await work.opened().load()
+    expiry = view.plan_expiry(app.policy(work), app.clock.now())
+    kept = {one.id: one.why for one in expiry.keep}
+    newest = sorted(view.snapshots, key=lambda one: (one.committed_at, one.id), reverse=True)
+    going = {one.id for one in expiry.expire}
+    return SnapshotPage(
+        head=view.head,
+        total=len(newest),
+        expiring=len(going),
+        skipped=expiry.skipped,
+        snapshots=[
+            TableSnapshot(
+                id=one.id,
+                committed_at=one.committed_at,
+                expires=one.id in going,
+                why=kept.get(one.id, "no rule keeps it any longer" if one.id in going else "the format keeps it"),
+                pins=one.pins,
+            )
+            for one in newest[:SNAPSHOTS_SHOWN]
+        ],
+    )

@@ -1,0 +1,158 @@
+"""Where one plan's relations are between two steps of Spark: files that Spark writes, or objects that our workers
+write.
+
+Rows are counted when they are read back. Blocking: it runs in a thread of the session.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow.parquet as pq
+
+from lakesweep.engines.spark import backends, scratch_files, scratch_objects
+from lakesweep.engines.spark.executor import Work
+from lakesweep.engines.spark.scratch_files import Filed
+from lakesweep.engines.spark.scratch_objects import OpenScratch, Receipt
+from lakesweep.model.errors import EngineFailed
+from lakesweep.model.location import Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LISTINGS = ("listing", "seen")
+"""The relation that cannot be computed again, because storage changes."""
+_PART_BYTES = 32 * 1024 * 1024
+"""The least packed bytes that one task reads back."""
+
+
+class Step(NamedTuple):
+    """What Python makes of a relation's rows before they are kept."""
+
+    work: Work
+    schema: str
+
+
+class Relations(Protocol):
+    """The relations of one plan, by name."""
+
+    where: str
+    """For messages."""
+    tag: str
+    """Unique to this plan."""
+
+    def write(self, spark: SparkSession, relation: DataFrame, name: str, step: Step | None = None) -> int:
+        """Compute it and keep it. Returns how many rows it has."""
+        ...
+
+    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
+        """Read the relation of this name."""
+        ...
+
+
+class SparkFiles:
+    """Parquet files that Spark writes and reads itself, in any file system that it knows."""
+
+    def __init__(self, address: str, tag: str) -> None:
+        self.where = address
+        self.tag = tag
+
+    def write(self, spark: SparkSession, relation: DataFrame, name: str, step: Step | None = None) -> int:
+        """Make sure that every row is there which the executors say they wrote."""
+        if step is not None:
+            relation = relation.mapInArrow(*step)
+        counted, count = backends.counted(relation)
+        counted.write.mode("overwrite").parquet(self._address(name))  # replaces what an earlier attempt left
+        written, found = count(), self._found(spark, relation, name)
+        if written is None:
+            # A listing cannot be repeated, and missing rows only shrink the work; all else can be computed again.
+            written = found if name in LISTINGS else relation.count()
+        self._check_found(written, found)
+        return found
+
+    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
+        """A place may have any name; no pattern is meant."""
+        reader = spark.read.schema(schema).options(**scratch_files.VERIFIED)
+        return reader.parquet(re.sub(r"([*?\[\]{}\\])", r"\\\1", self._address(name)))
+
+    def _address(self, name: str) -> str:
+        return f"{self.where}/{name}"
+
+    def _check_found(self, written: int, found: int) -> None:
+        if written != found:
+            raise EngineFailed(
+                f"the executors wrote {written} rows to {self.where} and {found} are there: "
+                "set engine.spark.scratch to a place that this service and all executors share"
+            )
+
+    def _found(self, spark: SparkSession, relation: DataFrame, name: str) -> int:
+        return int(self.read(spark, name, relation.schema).count())
+
+
+class LocalFiles(SparkFiles):
+    """Parquet files in a local or mounted directory that this process sees too."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"file://{directory}", directory.name.replace("-", "_"))  # else the default file system
+        self.directory = directory
+
+    def write(self, spark: SparkSession, relation: DataFrame, name: str, step: Step | None = None) -> int:
+        """What Python makes, Python writes; all else is written by Spark."""
+        if step is None:
+            return super().write(spark, relation, name)
+        new = self._address(f"{name}.new")
+        for left in (name, f"{name}.new"):  # by a try before this one
+            shutil.rmtree(self.directory / left, ignore_errors=True)
+        work = scratch_files.filing(new.removeprefix("file://"), step.work)
+        receipts = [Filed(*row) for row in relation.mapInArrow(work, scratch_files.FILED).collect()]
+        found = scratch_files.accept(receipts, self.directory / f"{name}.new", self.directory / name)
+        self._check_found(sum(receipt.rows for receipt in receipts), found)
+        return found
+
+    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
+        """Nothing at all was written where there were no rows."""
+        if not self.part_files(name):
+            return spark.createDataFrame([], schema)
+        return super().read(spark, name, schema)
+
+    def _found(self, spark: SparkSession, relation: DataFrame, name: str) -> int:  # noqa: ARG002  # asked here
+        return sum(pq.read_metadata(part).num_rows for part in self.part_files(name))
+
+    def part_files(self, name: str) -> list[Path]:
+        """The number of rows that this process sees."""
+        return sorted((self.directory / name).glob("part-*.parquet"))
+
+
+class StoredObjects:
+    """Objects in a store that Lakesweep supports; see `scratch_objects`."""
+
+    def __init__(self, place: Location, open_store: OpenScratch, tag: str) -> None:
+        self.where = place.raw
+        self.tag = tag
+        self._place = place
+        self._open_store = open_store
+        self._receipts: dict[str, list[Receipt]] = {}
+
+    def write(self, spark: SparkSession, relation: DataFrame, name: str, step: Step | None = None) -> int:  # noqa: ARG002  # the relation has it
+        """The receipts come back to this process, the rows do not."""
+        work = scratch_objects.storing(self._open_store, self._place.join(name), step and step.work)
+        found = relation.mapInArrow(work, scratch_objects.RECEIPT).collect()
+        self._receipts[name] = [Receipt(*row) for row in found]
+        return sum(receipt.rows for receipt in self._receipts[name])
+
+    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
+        """Read every object that has a receipt, and no other."""
+        receipts = self._receipts[name]
+        if not receipts:
+            return spark.createDataFrame([], schema)
+        work = scratch_objects.fetching(self._open_store, self._place.join(name), receipts)
+        return spark.range(0, len(receipts), 1, self._tasks(spark, receipts)).mapInArrow(work, schema)
+
+    def _tasks(self, spark: SparkSession, receipts: Sequence[Receipt]) -> int:
+        packed = sum(receipt.size for receipt in receipts)
+        return min(len(receipts), max(backends.parallelism(spark), math.ceil(packed / _PART_BYTES)))

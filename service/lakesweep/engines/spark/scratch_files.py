@@ -1,0 +1,121 @@
+"""One plan's intermediate rows as Parquet files in a directory, written by Spark's Python workers themselves.
+
+So rows that Python makes do not go through the JVM to be written; it reads only the columns that a join needs. Every
+try of a task writes files of its own, and the task that finished hands back a receipt for each: only those are read.
+Pages have checksums, which Spark is told to verify.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import lakesweep
+from lakesweep.engines.spark.errors import carried
+from lakesweep.engines.spark.executor import Batches, Work, check_version
+from lakesweep.engines.spark.worker_rows import STAND_IN
+from lakesweep.engines.spill import CHUNK_ROWS, scratch_writer
+from lakesweep.model.errors import EngineFailed
+
+FILED = "name STRING, rows BIGINT"
+VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
+"""What Spark must be told when it reads these files."""
+_FILED_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64())])
+
+
+class Filed(NamedTuple):
+    """A file that a task has finished."""
+
+    name: str
+    rows: int
+
+
+class _File:
+    """One being filled, in row groups of some size."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.rows = 0
+        self._writer: pq.ParquetWriter = scratch_writer(path, schema, checked=True)
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        if self._held_rows >= CHUNK_ROWS:
+            self._flush()
+
+    def finish(self) -> Filed:
+        self._flush()
+        self._writer.close()
+        return Filed(self.path.name, self.rows)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._held_rows)
+        self.rows += self._held_rows
+        self._held, self._held_rows = [], 0
+
+
+def filing(directory: str, made_by: Work) -> Work:
+    """Write all rows that some work makes; what goes out are receipts. Fingerprints and references in full go to files
+    of their own, so that whoever needs one kind need not read the other."""
+    expected = lakesweep.__version__
+
+    def work(rows: Batches) -> Batches:
+        check_version(expected)
+        files: dict[bool, _File] = {}
+        with ExitStack() as opened:
+            for batch in made_by(rows):
+                if not batch.num_rows:
+                    continue
+                with _scratch_errors():
+                    if (kind := _stands_in(batch)) not in files:
+                        files[kind] = _opened(directory, batch.schema)
+                        opened.callback(files[kind].close)
+                    files[kind].add(batch)
+            with _scratch_errors():
+                done = [file.finish()._asdict() for file in files.values()]
+        yield pa.RecordBatch.from_pylist(done, schema=_FILED_SCHEMA)
+
+    return work
+
+
+def accept(receipts: Sequence[Filed], source: Path, target: Path) -> int:
+    """Take over the files that have a receipt. Returns how many rows they really hold."""
+    target.mkdir()
+    found = 0
+    for number, receipt in enumerate(receipts):
+        file = source / receipt.name
+        if file.exists() and pq.read_metadata(file).num_rows == receipt.rows:
+            file.rename(target / f"part-{number:05d}.parquet")
+            found += receipt.rows
+    return found
+
+
+def _opened(directory: str, schema: pa.Schema) -> _File:
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    return _File(Path(directory) / f"{uuid.uuid4().hex}.parquet", schema)
+
+
+def _stands_in(batch: pa.RecordBatch) -> bool:
+    """No batch of references has both kinds."""
+    return "role" in batch.schema.names and batch.column("role")[0].as_py() == STAND_IN
+
+
+@contextmanager
+def _scratch_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise carried(EngineFailed(f"scratch cannot be written: {exc}")) from exc

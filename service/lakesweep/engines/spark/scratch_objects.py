@@ -1,0 +1,159 @@
+"""One plan's intermediate rows as objects in a store that Lakesweep supports, written and read by Spark's Python
+workers.
+
+No Hadoop connector is needed: workers use the same storage code as everything else. Every object is written once, under
+a name that is unique to the attempt, and the task that finished returns a receipt for it. Only objects with a receipt
+are read, and they must match it: a missing or different object fails the plan, because with fewer references live files
+would look unreferenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+import xxhash
+
+import lakesweep
+from lakesweep.engines.spark.errors import carried
+from lakesweep.engines.spark.executor import Batches, Work, check_version, numbers_in, streamed
+from lakesweep.engines.spark.worker_rows import packed, unpacked
+from lakesweep.model.errors import EngineFailed, LakesweepError, NotFound, StorageError
+from lakesweep.model.location import Location
+from lakesweep.ports.storage import Storage, Writer
+from lakesweep.storage.registry import open_storage, open_writer
+from lakesweep.storage.spec import StorageSpec
+
+_OBJECT_ROWS = 262_144
+_OBJECT_BYTES = 64 * 1024 * 1024
+"""Of rows in memory; packed they take a fifth of it."""
+_SUFFIX = ".arrow"
+
+RECEIPT = "name STRING, rows BIGINT, size BIGINT, digest STRING"
+_RECEIPT_SCHEMA = pa.schema(
+    [("name", pa.string()), ("rows", pa.int64()), ("size", pa.int64()), ("digest", pa.string())]
+)
+
+
+class Receipt(NamedTuple):
+    """What a task wrote."""
+
+    name: str
+    rows: int
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchStore:
+    """The two ports that scratch needs. Deleting is not one of them."""
+
+    storage: Storage
+    writer: Writer
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        await self.writer.aclose()
+        await self.storage.aclose()
+
+
+OpenScratch = Callable[[], ScratchStore]
+
+
+def open_scratch(spec: StorageSpec) -> ScratchStore:
+    """Opens the store on any machine. `spec` is confined to the scratch location."""
+    return ScratchStore(open_storage(spec), open_writer(spec))
+
+
+def storing(open_store: OpenScratch, below: Location, made_by: Work | None = None) -> Work:
+    """Write all rows that come in, or what some work makes of them; what goes out are receipts."""
+    expected = lakesweep.__version__
+
+    def work(rows: Batches) -> Batches:
+        check_version(expected)
+        store: ScratchStore | None = None
+        with asyncio.Runner() as runner:
+            try:
+                for chunk in _chunks(made_by(rows) if made_by else rows):
+                    if store is None:  # many tasks have no rows at all
+                        store = runner.run(_opened(open_store))
+                    receipt = runner.run(_store(store, below, chunk))
+                    yield pa.RecordBatch.from_pylist([receipt._asdict()], schema=_RECEIPT_SCHEMA)
+            except LakesweepError as exc:
+                raise carried(EngineFailed(f"scratch cannot be written: {exc}")) from exc
+            finally:
+                if store is not None:
+                    runner.run(store.aclose())
+
+    return work
+
+
+def fetching(open_store: OpenScratch, below: Location, receipts: Sequence[Receipt]) -> Work:
+    """The rows of receipt number n."""
+    expected = lakesweep.__version__
+
+    async def fetch(numbers: Sequence[int]) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with aclosing(open_store()) as store:
+            for number in numbers:
+                for batch in await load(store.storage, below, receipts[number]):
+                    yield batch
+
+    def work(numbers: Batches) -> Batches:
+        check_version(expected)
+        wanted = list(numbers_in(numbers))
+        if wanted:
+            yield from streamed(partial(fetch, wanted))
+
+    return work
+
+
+async def load(storage: Storage, below: Location, receipt: Receipt) -> list[pa.RecordBatch]:
+    """Exactly the rows that the receipt is for."""
+    place = below.join(receipt.name)
+    try:
+        data = await storage.read(place, receipt.size)
+    except NotFound as exc:
+        raise EngineFailed(
+            f"{place} was deleted while the plan needed it: does something clean up the scratch place?"
+        ) from exc
+    except StorageError as exc:
+        raise EngineFailed(f"scratch cannot be read: {exc}") from exc
+    if (len(data), xxhash.xxh3_128_hexdigest(data)) != (receipt.size, receipt.digest):
+        raise EngineFailed(f"{place} is not what was written there")
+    batches = unpacked(data)
+    found = sum(batch.num_rows for batch in batches)
+    if found != receipt.rows:
+        raise EngineFailed(f"{place} holds {found} rows where {receipt.rows} were written")
+    return batches
+
+
+async def _store(store: ScratchStore, below: Location, chunk: Sequence[pa.RecordBatch]) -> Receipt:
+    data = packed(chunk)
+    name = f"{uuid.uuid4().hex}{_SUFFIX}"
+    # No name has two writers: an attempt that Spark repeats uses another name.
+    await store.writer.put(below.join(name), data, create_only=False)
+    rows = sum(batch.num_rows for batch in chunk)
+    return Receipt(name=name, rows=rows, size=len(data), digest=xxhash.xxh3_128_hexdigest(data))
+
+
+async def _opened(open_store: OpenScratch) -> ScratchStore:
+    """Clients belong to the event loop that opens them."""
+    return open_store()
+
+
+def _chunks(rows: Batches) -> Iterator[list[pa.RecordBatch]]:
+    held: list[pa.RecordBatch] = []
+    for batch in rows:
+        if batch.num_rows:
+            held.append(batch)
+        if sum(one.num_rows for one in held) >= _OBJECT_ROWS or sum(one.nbytes for one in held) >= _OBJECT_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held

@@ -1,0 +1,185 @@
+"""Metadata files of this table that its own line does not know, and what they keep.
+
+A second catalog may take the table over while a cycle runs, and its first commit may look like one that lost a race
+against ours. So whatever such a file names stays: of one that came since the plan was made, always; of one that was
+there before, for a week, in which another history goes on and is then known by that. Nothing is judged here that
+`foreign_tables` does not judge as well: this only keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from lakesweep.aio import gather_bounded
+from lakesweep.formats.iceberg import decode, foreign_tables, layout, metadata
+from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address, source_of
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, SnapshotEntry, TableMetadata
+from lakesweep.model.errors import NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.location import Location
+from lakesweep.ports.references import References, ReferenceSource
+from lakesweep.ports.storage import Storage
+
+KEPT_FOR = timedelta(days=7)
+"""How long a file that seems to have lost a race keeps what it names: a history that is alive commits again."""
+_QUICK_SECONDS = 0.5
+_PAUSE = 4
+"""A listing that takes longer than that is not repeated before so many times its own length have passed."""
+
+
+class _Stamp(NamedTuple):
+    """A stored file as it was listed: one that is written anew is another."""
+
+    path: str
+    size_bytes: int
+    modified_at: datetime | None
+    etag: str | None
+
+
+class OtherHistories:
+    """Those of one open table, looked for again and again while it is cleaned."""
+
+    def __init__(self, storage: Storage, lists: ManifestLists) -> None:
+        self._storage = storage
+        self._lists = lists
+        self._judged: frozenset[str] | None = None
+        self._known: frozenset[_Stamp] = frozenset()
+        self._places: tuple[Location, ...] = ()
+        self._pause_until = 0.0
+        self._since: datetime | None = None
+        self._parsed: dict[str, TableMetadata] = {}
+        self.found: tuple[str, ...] = ()
+        """Addresses of those that keep something, as of the last look."""
+
+    def leave_to_check(self, paths: Iterable[str], own: TableMetadata) -> None:
+        """These are looked at by the check of the plan. What is not among them, and not in the own log, came later."""
+        self._judged = (self._judged or frozenset()) | frozenset(paths)
+        line = {own.address, *own.metadata_log}
+        self._known = frozenset(stamp for stamp in self._known if self._is_judged(stamp) or stamp.path in line)
+
+    async def listed(self, own: TableMetadata) -> list[str]:
+        """All metadata files where the table's metadata is and goes."""
+        return [stamp.path for stamp in await self._list(layout.current_metadata_directories(own))]
+
+    async def have_come(self) -> bool:
+        """Is a metadata file there that was not looked at? Asked right before each request to delete."""
+        if time.monotonic() < self._pause_until:
+            return False
+        return not self._known.issuperset(await self._list(self._places))
+
+    async def keep(self, references: References, own: TableMetadata, roots: Sequence[Location]) -> References:
+        """The table's references, with those of other histories, whose files may be absent."""
+        others = await self._find(own, roots)
+        self.found = tuple(other.address for other in others)
+        if not others:
+            return references
+        theirs = _Named()
+        own_keys = {source.location.match_key for source in references.sources if source.retained}
+        for other in others:
+            theirs.paths += [other.address, *other.metadata_log, *(one.path for one in other.statistics_files)]
+            for entry in other.snapshots:
+                await self._add(theirs, entry, own_keys)
+        sources = [source for source in references.sources if source.location.match_key not in theirs.sources]
+        return References(
+            retained=references.retained,
+            expired=references.expired,
+            sources=(*sources, *theirs.sources.values()),
+            released=references.released,
+            tolerated=(*references.tolerated, *dict.fromkeys(theirs.paths)),
+            elsewhere=references.elsewhere,
+        )
+
+    async def _add(self, theirs: _Named, entry: SnapshotEntry, own_keys: set[str]) -> None:
+        """What is left of a snapshot. What is gone nobody can keep."""
+        try:
+            rows = await self._lists.manifests_of(entry)
+        except NotFound:
+            return
+        theirs.paths += [path for path in (entry.manifest_list, *(row.path for row in rows)) if path]
+        known = own_keys | theirs.sources.keys()
+        new = [row for row in rows if address(row.path).match_key not in known]
+        for row, present in zip(new, await gather_bounded(new, lambda one: self._is_there(one.path)), strict=True):
+            if row.encrypted:
+                raise Unreadable(row.path, "the manifest is encrypted")
+            if present:
+                source = source_of(row, retained=True)
+                theirs.sources[source.location.match_key] = decode.may_be_absent(source)
+
+    async def _is_there(self, path: str) -> bool:
+        try:
+            await self._storage.stat(address(path))
+        except NotFound:
+            return False
+        except StorageError as exc:
+            raise Unreadable(path, f"another history of this table may need it, but storage says: {exc.why}") from exc
+        return True
+
+    async def _find(self, own: TableMetadata, roots: Sequence[Location]) -> list[TableMetadata]:
+        self._places = layout.current_metadata_directories(own)
+        try:
+            stamps = await self._list(self._places)
+        except Unreadable:
+            if self._judged is not None:
+                raise
+            return []  # a plan is shown all the same: its check asks for the same places, and refuses
+        line = {own.address, *own.metadata_log}
+        beside = [stamp for stamp in stamps if stamp.path not in line]
+        new = {stamp.path for stamp in beside if not self._is_judged(stamp)} if self._judged is not None else set()
+        young = await self._young(beside)
+        kept = await foreign_tables.beside(self._storage, own, sorted(new | young), roots)
+        if (owner := kept.of_another(new)) is not None:
+            raise Refused("foreign_table", owner)
+        found = [await self._parse(one) for one in kept.of_this(new)]
+        self._known = frozenset(stamps)
+        return [other for other in found if other is not None]
+
+    def _is_judged(self, stamp: _Stamp) -> bool:
+        return self._judged is None or stamp.path in self._judged
+
+    async def _young(self, stamps: Sequence[_Stamp]) -> set[str]:
+        if not stamps:
+            return set()
+        if self._since is None:
+            self._since = await self._storage.now() - KEPT_FOR
+        return {one.path for one in stamps if one.modified_at is None or one.modified_at > self._since}
+
+    async def _parse(self, location: Location) -> TableMetadata | None:
+        if location.raw not in self._parsed:
+            try:
+                data = await self._storage.read(location)
+            except NotFound:
+                return None
+            except StorageError as exc:
+                raise Unreadable(
+                    location.raw, f"it may belong to another history, but storage says: {exc.why}"
+                ) from exc
+            self._parsed[location.raw] = await asyncio.to_thread(metadata.parse, location.raw, data)
+        return self._parsed[location.raw]
+
+    async def _list(self, places: Iterable[Location]) -> list[_Stamp]:
+        begun = time.monotonic()
+        found: dict[str, _Stamp] = {}
+        for place in places:
+            try:
+                async with aclosing(self._storage.list(place)) as pages:
+                    async for page in pages:
+                        rows = zip(*(page.column(name).to_pylist() for name in _Stamp._fields), strict=True)
+                        found |= {row[0]: _Stamp(*row) for row in rows if row[0].endswith(METADATA_SUFFIXES)}
+            except StorageError as exc:
+                why = f"another history's metadata may be there, but storage says: {exc.why}"
+                raise Unreadable(place.raw, why) from exc
+        took = time.monotonic() - begun
+        self._pause_until = time.monotonic() + _PAUSE * took if took > _QUICK_SECONDS else 0.0
+        return list(found.values())
+
+
+class _Named:
+    """What other histories name: addresses, and manifests that name more, by their match keys."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.sources: dict[str, ReferenceSource] = {}

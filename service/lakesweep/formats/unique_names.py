@@ -1,0 +1,43 @@
+"""Which files may go by their name alone, and which are looked at first. Pure.
+
+A name with a UUID in it is given once. Nobody writes another file under it, so a file of that name is the one that the
+table's history means. Any other name (`part-0.parquet`, `snapshot-7`) may have been given again: such a file is asked
+for first, and its etag goes along with the delete. So is one whose size nobody has recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lakesweep.model.location import Location
+from lakesweep.ports.table import Shortlist
+
+_HEX = "[0-9a-fA-F]"
+_UUID = re.compile(f"(?<!{_HEX}){_HEX}{{8}}-{_HEX}{{4}}-[1-8]{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}(?!{_HEX})")
+"""With its dashes, version and variant. 32 digits without them may be a digest or a fixed id, which are given again."""
+_DOT_SEGMENT = re.compile(r"/\.{1,2}(/|$)")
+
+
+def is_unique(name: str) -> bool:
+    return _UUID.search(name) is not None
+
+
+def shortlist(sizes: Mapping[str, int | None]) -> Shortlist:
+    """Of files with the sizes that metadata records, None where it does not. What is no plain address is left out."""
+    asked: set[str] = set()
+    recorded: dict[str, int] = {}
+    for path, size in sizes.items():
+        place = Location.parse_or_none(path)
+        if place is None or place.raw.endswith("/") or _DOT_SEGMENT.search(place.path):
+            continue
+        if size is None or not is_unique(place.raw.rpartition("/")[2]):
+            asked.add(place.raw)
+        else:
+            recorded[place.raw] = size
+    return Shortlist(
+        roots=(),
+        objects=tuple(sorted(asked)),
+        recorded=tuple(sorted((path, size) for path, size in recorded.items() if path not in asked)),
+        tolerates_all=False,
+    )

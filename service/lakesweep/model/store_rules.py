@@ -1,0 +1,94 @@
+"""What a store itself does with deleted objects: versions, and lifecycle rules that remove them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakesweep.model.location import Location
+
+
+class Versioning(StrEnum):
+    """Whether a bucket keeps versions."""
+
+    OFF = "off"
+    ON = "on"
+    SUSPENDED = "suspended"
+    """New versions are not kept; existing ones are."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleRule:
+    """One rule that applies to every object below a prefix."""
+
+    prefix: str = ""
+    noncurrent_days: int | None = None
+    """Days after which versions that are no longer current are removed."""
+    abort_uploads_days: int | None = None
+    """Days after which multipart uploads that were never completed are removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketRules:
+    """What is known about one bucket."""
+
+    versioning: Versioning = Versioning.UNKNOWN
+    lifecycle: tuple[LifecycleRule, ...] | None = None
+    """None: unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRules:
+    """The rules that apply to a table's places."""
+
+    versioning: Versioning = Versioning.UNKNOWN
+    noncurrent_days: int | None = None
+    """Days after which the bytes of a deleted object are freed, if versions are kept. None: never, or unknown."""
+    abort_uploads_days: int | None = None
+    warning: str | None = None
+    """What a person should do about it."""
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Does a delete free no bytes?"""
+        return self.versioning in (Versioning.ON, Versioning.SUSPENDED)
+
+
+UNKNOWN = StoreRules()
+
+
+def at(place: Location, bucket: BucketRules) -> StoreRules:
+    prefix = place.as_directory().path
+    noncurrent = _days(bucket.lifecycle, prefix, "noncurrent_days")
+    rules = StoreRules(
+        versioning=bucket.versioning,
+        noncurrent_days=noncurrent,
+        abort_uploads_days=_days(bucket.lifecycle, prefix, "abort_uploads_days"),
+    )
+    if not rules.keeps_versions or bucket.lifecycle is None or noncurrent is not None:
+        return rules
+    return StoreRules(
+        versioning=rules.versioning,
+        abort_uploads_days=rules.abort_uploads_days,
+        warning=(
+            f"the bucket {place.authority} keeps versions, and no lifecycle rule removes noncurrent ones below "
+            f"{prefix or 'its top'}: what is deleted is still stored and paid for. Add a rule for this prefix with "
+            "NoncurrentVersionExpiration (NoncurrentDays, say 7) and Expiration (ExpiredObjectDeleteMarker)"
+        ),
+    )
+
+
+def of_all(found: Sequence[StoreRules]) -> StoreRules:
+    """The rules of a table with several places: those of the place that keeps the most."""
+    if not found:
+        return UNKNOWN
+    order = (Versioning.ON, Versioning.SUSPENDED, Versioning.UNKNOWN, Versioning.OFF)
+    return min(found, key=lambda one: (order.index(one.versioning), one.warning is None, -(one.noncurrent_days or 0)))
+
+
+def _days(rules: Sequence[LifecycleRule] | None, prefix: str, name: str) -> int | None:
+    """The first rule that applies to everything below the prefix decides."""
+    days = [getattr(rule, name) for rule in rules or () if prefix.startswith(rule.prefix)]
+    return min((one for one in days if one is not None), default=None)

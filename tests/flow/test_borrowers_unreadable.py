@@ -1,0 +1,112 @@
+"""A table that uses files of another cannot be read any more, and the process that knew it has ended."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.builders.iceberg import SCHEMA
+from tests.builders.shared_files import borrow, iceberg, run
+from tests.builders.small_lake import LocalLake, small_table, write_local
+
+from lakesweep.daemon.app import App
+from lakesweep.model.location import Location
+from lakesweep.model.run import Outcome
+from lakesweep.settings.schema import Settings
+
+SHORT = {"grace_period_hours": 0.00001, "allow_short_grace": True}
+
+
+async def plan(settings, target):
+    async with App.open(settings) as app:
+        (work,) = await app.resolve(target)
+        return await app.plan(work)
+
+
+def in_own_dataset(lake):
+    """The clone `acme/c/clone` of `acme/d/source`, in a place of its own."""
+    lake.add("acme", ["source", "clone"])
+    borrowed = borrow(lake, "part-00000-failed.parquet")
+    clones = lake.root / "lake" / "acme" / "clones"
+    clones.mkdir()
+    lake.directory("acme/d/clone").rename(clones / "clone")
+    lake.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
+    return clones, borrowed
+
+
+def damaged(clones):
+    (clones / "clone" / "_delta_log" / f"{1:020}.json").write_text('{"add": {"pa')
+
+
+def not_mounted(clones):
+    clones.rename(clones.with_name("elsewhere"))
+    clones.mkdir()
+
+
+@pytest.mark.parametrize("happens", [damaged, not_mounted])
+async def test_a_clone_that_cannot_be_read_after_a_restart_stops_its_source(tmp_path, happens):
+    lake = LocalLake(root=tmp_path)
+    clones, borrowed = in_own_dataset(lake)
+    settings = Settings.model_validate(lake.settings())
+    assert [one.table for one in (await plan(settings, "acme/d/source")).lent] == ["acme/c/clone"]
+    happens(clones)
+    for _ in range(2):
+        stopped = await run(settings, "acme/d/source")
+        assert (stopped.outcome, stopped.refusal and stopped.refusal.code) == (Outcome.REFUSED, "neighbours_unknown")
+        assert f"acme/c/clone used file://{borrowed}" in stopped.reason
+    assert borrowed.exists()
+
+
+def dropped(lake, clones):
+    shutil.rmtree(clones / "clone")
+    write_local(clones / "another", small_table("another"))
+
+
+def no_longer_configured(lake, clones):
+    damaged(clones)
+    del lake.tenants["acme"]["datasets"][1]
+
+
+@pytest.mark.parametrize("happens", [dropped, no_longer_configured])
+async def test_a_clone_that_is_no_table_any_more_is_forgotten(tmp_path, happens):
+    lake = LocalLake(root=tmp_path)
+    clones, borrowed = in_own_dataset(lake)
+    await plan(Settings.model_validate(lake.settings()), "acme/d/source")
+    happens(lake, clones)
+    done = await run(Settings.model_validate(lake.settings()), "acme/d/source")
+    assert done.outcome is Outcome.DONE, done.reason
+    assert not borrowed.exists()
+
+
+async def test_a_table_in_our_place_still_counts_when_its_metadata_is_lost(lake):
+    """Its catalog entry tells where its metadata was, and nothing tells any more that its data is in our place."""
+    ours = lake.create("ours")
+    ours.append(1)
+    shared = {"write.data.path": f"{ours.table.location()}/data"}
+    theirs = lake.catalog.create_table("db.theirs", SCHEMA, properties=shared)
+    theirs.append(ours.table.scan().to_arrow())
+    (task,) = theirs.refresh().scan().plan_files()
+    settings = iceberg(lake, state=None, **SHORT)
+    assert (await plan(settings, "acme/prod/ours")).refusal.code == "overlap"
+    Path(Location.parse(theirs.metadata_location).path).write_bytes(b"{")
+    stopped = await run(settings, "acme/prod/ours")
+    assert (stopped.outcome, stopped.refusal and stopped.refusal.code) == (Outcome.REFUSED, "neighbours_unknown")
+    assert Path(task.file.file_path.removeprefix("file://")).exists()
+
+
+async def test_files_added_elsewhere_stay_while_the_catalog_does_not_answer(lake):
+    staging = lake.create("staging")
+    staging.append(1)
+    (task,) = staging.table.scan().plan_files()
+    other = type(lake).make(lake.root / "other")
+    other.catalog.create_table("db.target", SCHEMA).add_files([task.file.file_path])
+    staging.table.refresh().delete("id > 0")
+    staging.append(2)
+    second = {"id": "second", "format": "iceberg", "catalog": other.properties, "namespace": "db"}
+    settings = iceberg(lake, second, state=None, **SHORT, max_snapshot_age_hours=0.00001, min_snapshots_to_keep=1)
+    assert [one.table for one in (await plan(settings, "acme/prod/staging")).lent] == ["acme/second/target"]
+    Path(other.properties["uri"].removeprefix("sqlite:///")).write_bytes(b"no database at all" * 100)
+    stopped = await run(settings, "acme/prod/staging")
+    assert (stopped.outcome, stopped.refusal and stopped.refusal.code) == (Outcome.REFUSED, "neighbours_unknown")
+    assert Path(task.file.file_path.removeprefix("file://")).exists()

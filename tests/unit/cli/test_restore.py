@@ -1,0 +1,147 @@
+"""`lakesweep restore` and `lakesweep trash`: their documents and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from tests.builders.small_lake import LocalLake, to_toml
+
+from lakesweep.cli.main import main
+from lakesweep.daemon import holds
+from lakesweep.daemon.app import App
+from lakesweep.daemon.lease import HeldLease
+from lakesweep.settings.schema import Settings
+
+
+class Cleaned:
+    """A lake with one run that took three files, and its settings file."""
+
+    def __init__(self, root: Path, deletion: str) -> None:
+        self.lake = LocalLake(root=root)
+        self.lake.add("acme", ["t", "u"])
+        settings = self.lake.settings(orphan_cleanup={"enabled": True, "dry_run": False, "deletion": deletion})
+        self.config = root / "lakesweep.toml"
+        self.config.write_text(to_toml(settings))
+
+        async def clean() -> str:
+            async with App.open(Settings.model_validate(settings)) as app:
+                (work,) = await app.resolve("acme/d/t")
+                return (await app.run(work, execute=True)).id
+
+        self.run_id = asyncio.run(clean())
+
+    def command(self, *words: str) -> int:
+        return main([*words, "--config", str(self.config)])
+
+
+def test_restore_prints_the_promised_document_and_ends_with_zero(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "trash")
+    capsys.readouterr()
+    assert cleaned.command("trash", "--json") == 0
+    (place,) = json.loads(capsys.readouterr().out)["trash"]
+    assert [(one["run_id"], one["table"], one["count"], one["bytes"]) for one in place["runs"]] == [
+        (cleaned.run_id, "acme/d/t", 3, 75)
+    ]
+    promised = {
+        "run_id": cleaned.run_id,
+        "restored": {"count": 3, "bytes": 75},
+        "already_there": 0,
+        "not_restorable": {"count": 0, "files": []},
+        "paused": False,
+    }
+    assert cleaned.command("restore", cleaned.run_id, "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == promised
+    assert cleaned.command("restore", cleaned.run_id[:8], "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {**promised, "paused": True}
+    assert len(cleaned.lake.orphans_left("acme/d/t")) == 3
+    assert cleaned.command("restore", cleaned.run_id) == 0
+    assert "already there: 3 files" in capsys.readouterr().out
+    assert cleaned.command("trash") == 0
+    assert "the trash is empty" in capsys.readouterr().out
+
+
+def test_a_restored_table_stays_paused_when_an_earlier_pause_ends(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "trash")
+    cleaned.command("pause", "acme", "--for", "1h")
+    assert cleaned.command("restore", cleaned.run_id) == 0
+    capsys.readouterr()
+    cleaned.command("holds", "--json")
+    there = json.loads(capsys.readouterr().out)["holds"]
+    assert [(one["scope"], one["ends_at"] is None) for one in there] == [("acme", False), ("acme/d/t", True)]
+
+
+def test_a_restore_pauses_its_table_however_many_holds_there_are(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(holds, "MAX_HOLDS", 1)
+    cleaned = Cleaned(tmp_path, "trash")
+    cleaned.command("pause", "acme", "--for", "1h")
+    assert cleaned.command("restore", cleaned.run_id) == 0
+    capsys.readouterr()
+    cleaned.command("holds", "--json")
+    assert [one["scope"] for one in json.loads(capsys.readouterr().out)["holds"]] == ["acme", "acme/d/t"]
+
+
+def test_restore_ends_with_three_if_nothing_can_be_restored(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "delete")
+    capsys.readouterr()
+    assert cleaned.command("restore", cleaned.run_id, "--json") == 3
+    told = json.loads(capsys.readouterr().out)
+    assert (told["restored"]["count"], told["not_restorable"]["count"], told["paused"]) == (0, 3, False)
+    assert "deleted for good" in told["not_restorable"]["files"][0]["why"]
+    assert cleaned.command("restore", "f" * 32) == 2
+
+
+def test_a_restore_of_nothing_says_why_and_pauses_nothing(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "trash")
+    assert cleaned.command("run", "acme/d/u") == 0
+    capsys.readouterr()
+    cleaned.command("runs", "--json")
+    dry = json.loads(capsys.readouterr().out)["runs"][0]["run_id"]
+    for words in ((dry,), (dry, "--json"), (dry, "--dry-run")):
+        assert cleaned.command("restore", *words) == 3
+        assert f"nothing of run {dry} can be restored: it was a dry run" in capsys.readouterr().err
+    assert cleaned.command("restore", cleaned.run_id, "--path", "nothing") == 3
+    assert "no path matches" in capsys.readouterr().err
+    cleaned.command("holds", "--json")
+    assert json.loads(capsys.readouterr().out)["holds"] == []
+
+
+def test_an_interrupted_restore_is_closed_and_continued(tmp_path, capsys, monkeypatch):
+    cleaned = Cleaned(tmp_path, "trash")
+    check = HeldLease.check
+
+    async def interrupted(held: HeldLease) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0.01)
+        await check(held)
+
+    capsys.readouterr()
+    with monkeypatch.context() as patched:
+        patched.setattr(HeldLease, "check", interrupted)
+        patched.setattr("lakesweep.cleanup.restore._steps", lambda rows: [[row] for row in rows])
+        assert cleaned.command("restore", cleaned.run_id, "--json") == 130
+    out = capsys.readouterr()
+    assert json.loads(out.out)["restored"]["count"] == 1
+    assert "the same command continues" in out.err
+    assert cleaned.command("restore", cleaned.run_id, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["restored"]["count"], told["already_there"]) == (2, 1)
+
+
+def test_restore_ends_with_four_if_the_store_refuses(tmp_path, capsys, monkeypatch):
+    cleaned = Cleaned(tmp_path, "trash")
+    capsys.readouterr()
+    monkeypatch.setattr("lakesweep.storage.local.mover._rename_noreplace", lambda *_: 13)
+    assert cleaned.command("restore", cleaned.run_id, "--json") == 4
+    out = capsys.readouterr()
+    assert json.loads(out.out)["not_restorable"]["count"] == 3
+    assert "3 files could not be restored" in out.err
+
+
+@pytest.mark.parametrize("words", [("restore", "--help"), ("trash", "--help")])
+def test_help_tells_the_exit_codes(words, capsys):
+    assert main(list(words)) == 0
+    assert "Exit codes: 0" in " ".join(capsys.readouterr().out.split())
