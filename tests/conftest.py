@@ -25,7 +25,7 @@ SLOW = {
     "flow/test_confined.py",
     "flow/test_daemon_cycles.py",
     "flow/test_iceberg_lineage.py",
-    "flow/test_last_question.py",
+    "flow/test_last_check.py",
     "unit/cli/test_demo.py",
     "unit/cli/test_startup.py",
     "unit/engines/test_digests.py",

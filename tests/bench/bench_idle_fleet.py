@@ -45,10 +45,10 @@ async def measure(home: Path, tables: int, seconds: float) -> None:
     async with App.open(settings(home / "lake", home / "state")) as app:
         scheduler = Scheduler(app)
         discovery = statistics.median([await _discovery(scheduler) for _ in range(ROUNDS)])
-        assert len(scheduler.roster.entries) == tables, len(scheduler.roster.entries)
+        assert len(scheduler.known_tables.entries) == tables, len(scheduler.known_tables.entries)
         now = app.clock.now()
         later = DueTime(table="", next_due=now + timedelta(hours=20), last_finished=now, last_outcome="done")
-        for label in scheduler.roster.entries:
+        for label in scheduler.known_tables.entries:
             await app.state.set_due(replace(later, table=label))
         waiting = asyncio.create_task(scheduler.run())
         await asyncio.sleep(3)
@@ -70,10 +70,10 @@ async def measure(home: Path, tables: int, seconds: float) -> None:
 
 
 async def _discovery(scheduler: Scheduler) -> float:
-    list(scheduler.roster.wanted(scheduler.app.clock.now()))  # as if it were time
+    list(scheduler.known_tables.wanted(scheduler.app.clock.now()))  # as if it were time
     before = cpu()
     for tenant, dataset in scheduler.app.discovery.datasets():
-        await scheduler.roster.look(tenant, dataset)
+        await scheduler.known_tables.look(tenant, dataset)
     return cpu() - before
 
 
@@ -84,7 +84,7 @@ async def _turns(home: Path) -> dict[str, float]:
     async with App.open(settings(home / "lake", home / "state")) as app:
         scheduler = Scheduler(app)
         await _discovery(scheduler)
-        return {str(one.work.ref.format): await _turn(app, one) for one in scheduler.roster.entries.values()}
+        return {str(one.work.ref.format): await _turn(app, one) for one in scheduler.known_tables.entries.values()}
 
 
 async def _turn(app: App, entry: Entry) -> float:

@@ -80,7 +80,7 @@ class Bench:
     inventory: Location | None = None
     listing: ListingMode = ListingMode.ALWAYS
     regular_wait: timedelta = timedelta(0)
-    lent: Any = None
+    shared_files: Any = None
     """Tells which files other tables use, in place of the answer that there are none."""
 
     def __post_init__(self) -> None:
@@ -275,7 +275,7 @@ class BenchSurroundings(Alone):
         return Neighbours(places=self._bench.neighbours, problem=self._bench.neighbours_problem)
 
     async def shared_files(self, state: Any) -> Any:
-        paths = await self._bench.lent(state) if self._bench.lent else ()
+        paths = await self._bench.shared_files(state) if self._bench.shared_files else ()
         return {"acme/prod/neighbour": paths} if paths else {}
 
     async def identify(self, places: Any) -> Any:

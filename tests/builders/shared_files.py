@@ -1,4 +1,4 @@
-"""What test_borrowed_files.py and its neighbours are made of."""
+"""What test_shared_files.py and its neighbours are made of."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Alone:
         del state
         return {}
 
-    async def check_borrowers(self, state: TableState) -> Refusal | None:
+    async def check_file_users(self, state: TableState) -> Refusal | None:
         """Nobody uses its files."""
         del state
         return None

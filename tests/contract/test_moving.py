@@ -295,7 +295,7 @@ async def test_only_a_newest_delete_marker_is_ever_removed_by_its_version(versio
     assert len(after["DeleteMarkers"]) == len(listed["DeleteMarkers"]) == 2
 
 
-async def test_a_delete_marker_whose_version_was_purged_is_told_and_stays(versioned):
+async def test_a_delete_marker_whose_version_was_purged_is_reported_and_stays(versioned):
     """As a lifecycle rule for noncurrent versions does it: nothing would come back."""
     lake, client = versioned
     path = await lake.put("t/a", b"data")

@@ -40,7 +40,7 @@ async def test_a_run_that_finished_itself_cannot_be_closed(store):
     assert not await store.close_run(document | CLOSED | {"run_id": "never was"})
 
 
-async def test_a_process_that_was_given_up_too_early_has_the_last_word(store):
+async def test_a_process_that_was_given_up_too_early_decides_last(store):
     await store.start_run(RUN)
     document = await store.get_run("r1")
     await store.close_run(document | CLOSED)

@@ -541,7 +541,7 @@ async def test_an_open_store_answers_a_ping(store):
 # Notices
 
 
-async def test_notices_wait_oldest_first_until_they_are_told_or_given_up(store):
+async def test_notices_wait_oldest_first_until_they_are_delivered_or_given_up(store):
     made = [
         Notice(id=f"n{n}", table="acme/d/t", created_at=NOON + n * MINUTE, next_try=NOON, body={"id": n, "x": "\u00e9"})
         for n in (2, 1, 3)

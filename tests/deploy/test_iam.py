@@ -116,7 +116,7 @@ def test_nothing_outside_the_root_is_allowed(name):
 
 
 @pytest.mark.parametrize("name", ["reader", "deleter", "artifacts"])
-def test_an_object_that_is_not_there_can_be_told_from_a_forbidden_one(name):
+def test_an_object_that_is_not_there_is_distinguished_from_a_forbidden_one(name):
     assert allows(policy(name), "s3:ListBucket", "arn:aws:s3:::lake", prefix=None)
 
 

@@ -104,7 +104,7 @@ def test_the_root_really_is_read_only_and_the_user_ordinary(image):
     assert tried.stderr.count("Read-only file system") == 2
 
 
-def test_the_service_is_healthy_and_ends_well_when_told_to(image, tmp_path):
+def test_the_service_is_healthy_and_ends_well_when_requested(image, tmp_path):
     port = free_port()
     settings = tmp_path / "lakesweep.toml"
     settings.write_text(f'[admin]\nlisten = "127.0.0.1:{free_port()}"\n[metrics]\nlisten = "127.0.0.1:{port}"\n')

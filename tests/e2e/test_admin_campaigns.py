@@ -156,7 +156,7 @@ def fault(caller, hidden, request, status, text):
     return None
 
 
-def test_fuzzed_requests_break_nothing_and_tell_nobody_elses_names(tmp_path, capsys):
+def test_fuzzed_requests_break_nothing_and_reveal_nobody_elses_names(tmp_path, capsys):
     place = make_place(tmp_path)
     acme, reader = place.token("acme"), place.token("umbrella", role="read")
     with place.service() as api:

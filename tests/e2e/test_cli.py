@@ -244,7 +244,7 @@ def test_a_paused_table_is_planned_but_not_executed_until_it_is_resumed(lake, co
 
 
 @pytest.mark.spark
-def test_the_demo_succeeds_and_shows_both_engines_without_spark_s_own_words():
+def test_the_demo_succeeds_and_shows_both_engines_without_spark_s_own_output():
     done = lakesweep("demo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every table reads the same rows; every planted orphan is gone." in done.stdout

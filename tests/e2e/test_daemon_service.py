@@ -109,7 +109,7 @@ def test_a_plan_above_its_ceiling_waits_until_it_is_approved(world):
     assert world.lakesweep("approve", done[0]).returncode == 3
 
 
-def test_a_port_in_use_is_told_in_a_sentence(world):
+def test_a_port_in_use_is_reported_in_a_sentence(world):
     with world.serve() as running:
         address = running.until_logged("service_started")["metrics"]
         world.configure(metrics={"listen": address}, service={"data_dir": str(world.home / "other")})
@@ -126,7 +126,7 @@ def test_bad_settings_end_it_before_it_begins(world):
     assert "daemon.max_tables" in found.stderr
 
 
-def test_nothing_enabled_is_told(world):
+def test_nothing_enabled_is_reported(world):
     world.configure(orphan_cleanup={"enabled": False})
     with world.serve() as running:
         running.until_logged("nothing_enabled")

@@ -119,7 +119,7 @@ KINDS = [
 ]
 
 
-async def test_no_answer_tells_what_is_outside_of_the_root(tmp_path, acme, umbrella):
+async def test_no_answer_reveals_what_is_outside_of_the_root(tmp_path, acme, umbrella):
     told = {}
     for kind in KINDS:
         address = outside(kind, tmp_path, umbrella)

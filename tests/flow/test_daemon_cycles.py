@@ -296,7 +296,7 @@ async def test_an_interrupted_run_is_closed_and_its_table_planned_again(stand):
     assert await stand.app.state.open_runs(TABLE) == []
 
 
-async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_told(stand):
+async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_reported(stand):
     stand.cleanup = {"batch_size": 1, "max_concurrent_deletions": 1}
     await stand.start()
     opened = stand.app._adapters.deleter

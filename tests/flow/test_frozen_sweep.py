@@ -15,7 +15,7 @@ import pytest
 SWEEP = """
     import asyncio, os, signal, subprocess, sys
     from datetime import UTC, datetime, timedelta
-    from lakesweep.cleanup.delete_conditions import LastWord
+    from lakesweep.cleanup.delete_conditions import LastCheck
     from lakesweep.ports.table import MatchBy
     from lakesweep.daemon.lease import lease
     from lakesweep.model.errors import LeaseLost
@@ -45,7 +45,7 @@ SWEEP = """
         paths = sorted(f"file://{home}/{name}" for name in os.listdir(home))
         try:
             async with lease(MemoryStateStore(Clock()), "t", "me", timedelta(seconds=1)) as held, held.guarding():
-                word = LastWord(revalidate=head, match_by=MatchBy.ADDRESS, fence=held, stop=asyncio.Event())
+                word = LastCheck(revalidate=head, match_by=MatchBy.ADDRESS, fence=held, stop=asyncio.Event())
                 await deleter.LocalDeleter().delete(paths, word.about({}))
         except LeaseLost:
             pass

@@ -178,7 +178,7 @@ async def test_a_place_that_is_claimed_during_the_listing_stays(lake: LocalLake,
         assert isinstance(table, GhostTable)
         await table.load()
         assert await table.head()
-        listed, ask = GhostTable._refuse_newcomers, TableLocations.claimed
+        listed, ask = GhostTable._refuse_new_objects, TableLocations.claimed
         claimed: list[Location] = []
 
         async def during(self: GhostTable, seen: frozenset[int]) -> None:
@@ -188,7 +188,7 @@ async def test_a_place_that_is_claimed_during_the_listing_stays(lake: LocalLake,
         async def told(self: TableLocations, tenant: TenantSettings) -> list[Location]:
             return [*await ask(self, tenant), *claimed]
 
-        monkeypatch.setattr(GhostTable, "_refuse_newcomers", during)
+        monkeypatch.setattr(GhostTable, "_refuse_new_objects", during)
         monkeypatch.setattr(TableLocations, "claimed", told)
         with pytest.raises(Refused) as refused:
             await table.head()

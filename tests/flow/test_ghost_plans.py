@@ -19,7 +19,7 @@ from lakesweep.cleanup.approve import Approvals
 from lakesweep.cli.main import main
 from lakesweep.daemon import ghost_table
 from lakesweep.daemon.app import new_run_id
-from lakesweep.daemon.shared_files import Borrowed
+from lakesweep.daemon.shared_files import SharedFileIndex
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
@@ -370,7 +370,7 @@ async def test_a_hold_on_the_table_that_it_was_holds_its_ghost(lake: LocalLake):
     assert held.refusal.code == "held"
 
 
-async def test_what_a_table_borrows_is_asked_anew_for_other_places(lake: LocalLake):
+async def test_what_a_table_uses_is_read_anew_for_other_places(lake: LocalLake):
     """A clone tells paths without their store, and only of the places that matter at that time."""
     add = {
         "path": f"{ghost(lake)}/part-00001-live.parquet",
@@ -379,7 +379,7 @@ async def test_what_a_table_borrows_is_asked_anew_for_other_places(lake: LocalLa
     aged(lake.directory("acme/d/clone") / LOG / f"{1:020}.json", json.dumps({"add": add}).encode() + b"\n")
     async with opened(lake) as app:
         (work,) = await app.resolve("acme/d/clone")
-        borrowed = Borrowed(app.tenant_storage("acme"))
+        borrowed = SharedFileIndex(app.tenant_storage("acme"))
         for begins in (["elsewhere"], [str(lake.root).split("/")[1]]):
             used = await borrowed.of([work.table], pa.array(begins, pa.string()))
     assert any("part-00001-live" in key for uses in used.values() for key in uses.keys.to_pylist())
@@ -401,9 +401,9 @@ async def test_places_outside_all_tables_count_among_what_a_clone_may_mean(lake:
     aged(lake.directory("acme/d/clone") / LOG / f"{1:020}.json", json.dumps({"add": add}).encode() + b"\n")
     async with opened(lake) as app:
         tenant = app.settings.tenants[0]
-        await app.neighbours.lent(tenant, [Location.parse("/tmp/x")], NOBODY)
-        lent = await app.neighbours.lent(tenant, [Location.parse("/zzz/old/t")], NOBODY)
-    assert [ref.label for ref in lent] == ["acme/d/clone"]
+        await app.neighbours.shared_files(tenant, [Location.parse("/tmp/x")], NOBODY)
+        shared = await app.neighbours.shared_files(tenant, [Location.parse("/zzz/old/t")], NOBODY)
+    assert [ref.label for ref in shared] == ["acme/d/clone"]
 
 
 async def test_a_place_that_is_claimed_later_keeps_what_is_data_only(lake: LocalLake):

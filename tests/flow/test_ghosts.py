@@ -195,7 +195,7 @@ async def test_nothing_is_called_a_ghost_while_a_table_cannot_be_read(deltas):
         await look(settings_of(deltas))
 
 
-async def test_a_report_tells_the_ghosts_of_its_tenants(deltas):
+async def test_a_report_reports_the_ghosts_of_its_tenants(deltas):
     write_local(deltas.root / "lake" / "acme" / "old" / "clicks", small_table("clicks"))
     async with App.open(settings_of(deltas)) as app:
         named = [Named(label="acme/d/source", format=FormatName.DELTA)]
@@ -207,7 +207,7 @@ async def test_a_report_tells_the_ghosts_of_its_tenants(deltas):
     assert after["ghosts_looked_at"] is not None
 
 
-def test_the_command_tells_them_and_refuses_what_it_cannot_know(deltas, tmp_path, capsys):
+def test_the_command_lists_them_and_refuses_what_it_cannot_know(deltas, tmp_path, capsys):
     write_local(deltas.root / "lake" / "acme" / "old" / "clicks", small_table("clicks"))
     config = tmp_path / "lakesweep.toml"
     config.write_text(to_toml(deltas.settings(logging={"level": "error"})))
@@ -239,7 +239,7 @@ async def test_a_map_says_whose_everything_is(deltas):
     assert (drawn["unclaimed_files"], drawn["overlaps"], drawn["unread"]) == (4, [], [])
 
 
-def test_places_that_overlap_or_are_shared_are_told():
+def test_places_that_overlap_or_are_shared_are_reported():
     def ref(name):
         return TableRef(tenant=TenantId("acme"), dataset="d", name=name, format=FormatName.DELTA)
 

@@ -68,7 +68,7 @@ async def test_acknowledged_commits_outlive_a_catalog_that_was_restored(lake, be
 
 
 @pytest.mark.parametrize("hours", [-30, 30])
-async def test_a_commit_that_met_no_rival_in_its_time_is_another_history(lake, bench, hours):
+async def test_a_commit_that_met_no_race_in_its_time_is_another_history(lake, bench, hours):
     """One commit under another catalog, and ours went on from the same state a day earlier or later."""
     table = lake.create()
     table.append(1)

@@ -81,7 +81,7 @@ async def test_what_may_not_be_looked_at_or_does_not_answer_stays_unverified():
             return outdated
 
         async with contextlib.aclosing(open_storage(spec)) as storage:
-            found = await outside_files.asked_for(plan, storage, (), is_outdated)
+            found = await outside_files.looked_up(plan, storage, (), is_outdated)
         return found.missing_count - plan.missing_count, found.unverified, found.unverified_first
 
     assert await told(StorageSpec(), outdated=False) == (1, 1, "hdfs://nn/x")
@@ -89,7 +89,7 @@ async def test_what_may_not_be_looked_at_or_does_not_answer_stays_unverified():
     assert await told(StorageSpec(confine=confine), outdated=False) == (0, 2, "hdfs://nn/x")
     many = replace(plan, unverified=2000)
     async with contextlib.aclosing(open_storage(StorageSpec())) as storage:
-        assert await outside_files.asked_for(many, storage, (), None) is many
+        assert await outside_files.looked_up(many, storage, (), None) is many
 
 
 async def test_a_second_look_that_fails_leaves_the_file_unverified():
@@ -99,7 +99,7 @@ async def test_a_second_look_that_fails_leaves_the_file_unverified():
     )
     confine = Confine(places=(Location.parse("memory://gone"),))
     async with contextlib.aclosing(open_storage(StorageSpec(confine=confine))) as storage:
-        found = await outside_files.asked_for(plan, storage, (Location.parse("memory://closed/t/"),), None)
+        found = await outside_files.looked_up(plan, storage, (Location.parse("memory://closed/t/"),), None)
     assert (found.missing_count, found.unverified) == (plan.missing_count, 1)
 
 

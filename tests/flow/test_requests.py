@@ -104,7 +104,7 @@ async def test_a_run_counts_the_requests_that_the_server_answered(seaweedfs, tmp
 
 @pytest.mark.parametrize("deletion", ["delete", "trash"])
 @pytest.mark.parametrize("make", [delta, paimon, iceberg])
-async def test_a_plan_tells_within_a_tenth_what_a_cycle_will_take(seaweedfs, tmp_path, make, deletion):
+async def test_a_plan_estimates_within_a_tenth_what_a_cycle_will_take(seaweedfs, tmp_path, make, deletion):
     settings = lake(seaweedfs, make, tmp_path, deletion=deletion)
     async with App.open(settings) as app:
         plan = plan_document(await app.plan(await opened(app)), ())

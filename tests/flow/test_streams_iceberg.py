@@ -102,7 +102,7 @@ async def test_after_stream_state_hours_a_streams_leftovers_go(lake: Lake, bench
     assert len(table.rows()) == 1
 
 
-async def test_a_pending_manifest_alone_tells_of_its_job(lake: Lake, bench: Bench):
+async def test_a_pending_manifest_alone_names_its_job(lake: Lake, bench: Bench):
     """Before its first commit no snapshot does."""
     bench.clock = SetClock(later(hours=30))
     table = lake.create()

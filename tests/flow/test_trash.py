@@ -170,7 +170,7 @@ async def test_only_what_matches_a_path_comes_back_and_a_dry_run_moves_nothing(l
         assert lake.orphans_left("acme/d/t") == {"part-00002-failed.parquet"}
 
 
-async def test_what_was_deleted_for_good_or_emptied_is_told_with_the_reason(lake: LocalLake):
+async def test_what_was_deleted_for_good_or_emptied_is_reported_with_the_reason(lake: LocalLake):
     async with App.open(settings_of(lake, deletion="delete")) as app:
         done = await run(app)
         undone = await app.restoring(done.id, (), ADA).execute(new_run_id())

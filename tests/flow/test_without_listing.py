@@ -139,13 +139,13 @@ async def test_a_streams_newest_commit_does_not_expire(bench, lake):
     assert table.rows(first)
 
 
-async def test_other_lent_files_stay(bench, table):
+async def test_other_shared_files_stay(bench, table):
     going = [path for path in (directory(table) / "data").glob("*.parquet") if path not in live_files(table)]
 
-    async def lent(_):
+    async def shared_files(_):
         return [f"file://{going[0]}"]
 
-    bench.lent = lent
+    bench.shared_files = shared_files
     done = await run(bench, table)
     assert done.outcome is Outcome.DONE
     assert going[0].exists()

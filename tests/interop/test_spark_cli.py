@@ -93,7 +93,7 @@ def test_an_empty_java_home_is_named(fails, tmp_path):
     assert told.startswith(f"Spark needs Java 17 or newer: none in JAVA_HOME={tmp_path}")
 
 
-def test_a_path_without_java_is_told_with_what_to_do(fails, tmp_path):
+def test_a_path_without_java_is_reported_with_what_to_do(fails, tmp_path):
     told = fails('engine.kind = "spark"', JAVA_HOME=None, PATH=str(tmp_path))
     assert "apt install openjdk" in told
     assert told.startswith("Spark needs Java 17 or newer: none found, set JAVA_HOME or put java on the PATH")
@@ -123,7 +123,7 @@ def test_a_cluster_that_does_not_answer_is_named_without_its_token(fails, key, s
 
 
 @pytest.mark.spark
-def test_executors_without_pyarrow_are_told_so(fails, tmp_path):
+def test_executors_without_pyarrow_are_reported(fails, tmp_path):
     """An environment that has the product, and nothing of what it depends on."""
     venv.create(tmp_path / "env", symlinks=True)
     python = tmp_path / "env" / "bin" / "python"

@@ -23,7 +23,7 @@ from tests.builders.delta import NOW, DeltaWriter, LocalPlace, days_ago, stored_
 from tests.builders.faults import Faults
 from tests.peers.delta_reader import rebuild
 
-from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
+from lakesweep.daemon.shared_files import SharedFileIndex, first_segments, inside
 from lakesweep.formats.delta.table import DeltaOptions, DeltaTable, VacuumMode
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -349,17 +349,17 @@ async def _case(home: Path, action: Callable[[World], None], mode: VacuumMode, m
 
 async def _cycle(world: World, home: Path, mode: VacuumMode, faults: Faults, now: datetime = NOW) -> Any:
     bench = Bench(root=home / "lake", clock=SetClock(now), scratch=home / "scratch", faults=faults)
-    bench.lent = lambda state: _lent(world, bench, state)
+    bench.shared_files = lambda state: _shared_files(world, bench, state)
     return await sweep(world.place, execute=True, policy=POLICY, bench=bench, options=DeltaOptions(vacuum_mode=mode))
 
 
-async def _lent(world: World, bench: Bench, state: TableState) -> list[str]:
+async def _shared_files(world: World, bench: Bench, state: TableState) -> list[str]:
     """What the clone uses in the table's place, asked for by the service's own code."""
     if not world.clone_path.exists():
         return []
     ref = TableRef(tenant=TenantId("acme"), dataset="bronze", name="clone", format=FormatName.DELTA)
     beside = DeltaTable(ref, Location.parse(str(world.clone_path)), bench.storage, bench.clock)
-    uses = await Borrowed(bench.storage).of([beside], first_segments(state.roots))
+    uses = await SharedFileIndex(bench.storage).of([beside], first_segments(state.roots))
     return [path for paths in inside(uses, state.roots, state.ref).values() for path in paths]
 
 

@@ -41,7 +41,7 @@ from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.trash import TrashDeleter
-from lakesweep.daemon.shared_files import Borrowed, first_segments, inside
+from lakesweep.daemon.shared_files import SharedFileIndex, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
 from lakesweep.formats.iceberg.expire import PlanHolds
@@ -354,7 +354,7 @@ class SimSurroundings(Alone):
 
     def __init__(self, source: TableFormat, table: Table, storage: SimStorage) -> None:
         self._source, self._table = source, table
-        self._borrowed = Borrowed(storage)
+        self._borrowed = SharedFileIndex(storage)
         self._places: Mapping[TableRef, tuple[Location, ...]] = {}
 
     async def neighbours(self) -> Neighbours:

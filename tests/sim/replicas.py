@@ -38,7 +38,7 @@ from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.formats import registry as formats
 from lakesweep.model.run import EngineChoice
-from lakesweep.ports.store_rules import AsksRules, NobodyAsks
+from lakesweep.ports.store_rules import NoStoreRules, StoreRulesReader
 from lakesweep.settings.schema import Settings
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.telemetry.metrics import Metrics
@@ -142,9 +142,9 @@ class SimAdapters(adapters.Adapters):
     def inprocess(self, tenant: str, root: Any = None) -> PlainEngine:
         return PlainEngine(storage=self.storage(tenant, root), decoder=formats.decoder)
 
-    def rules(self, tenant: str) -> AsksRules:
+    def rules(self, tenant: str) -> StoreRulesReader:
         """No simulated store keeps what was deleted from it, and nobody may ask a real one."""
-        return NobodyAsks()
+        return NoStoreRules()
 
     def choose_engine(self, tenant: str, state: Any, runs: Any, root: Any = None) -> Any:
         return self.inprocess(tenant, root), EngineChoice(kind="inprocess", why="simulated")

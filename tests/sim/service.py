@@ -215,7 +215,7 @@ class ServiceStory:
                 await self._approve()
             elif name in ("request", "request all"):
                 for replica in self._schedulers()[: 1 if name == "request" else None]:
-                    for table in sorted(replica.scheduler.roster.entries):
+                    for table in sorted(replica.scheduler.known_tables.entries):
                         replica.scheduler.request(table, execute=None, trigger=Trigger(by=TriggeredBy.API, who="x"))
             elif name == "settings":
                 self._reload(self.quiet_settings if chance.random() < 0.6 else self.settings)

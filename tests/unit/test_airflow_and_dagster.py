@@ -101,7 +101,7 @@ def test_a_table_that_the_service_is_busy_with_is_refused_not_failed(airflow, se
             task.execute(stand_ins.Pushed().context)
 
 
-def test_dagsters_op_and_check_tell_a_refusal_apart(lake, tmp_path):
+def test_dagsters_op_and_check_distinguish_a_refusal(lake, tmp_path):
     config, logged = str(tmp_path / "lakesweep.toml"), []
     names = {
         "Failure": stand_ins.Fail,

@@ -74,7 +74,7 @@ def test_calls_work_inside_a_running_event_loop(place):
     assert blocking.orphans == own.orphans
 
 
-def test_a_run_deletes_only_when_told_to(place):
+def test_a_run_deletes_only_when_requested(place):
     dry = lakesweep.run(place)
     assert (dry.outcome, dry.summary.done, dry.summary.files) == ("dry_run", False, 3)
     assert len(list(place.glob("*failed*"))) == 3

@@ -70,7 +70,7 @@ def test_no_cut_and_no_addition_goes_unnoticed(segment, data):
                 Segment.decode(changed)
 
 
-def test_a_segment_of_another_version_is_told_apart():
+def test_a_segment_of_another_version_is_distinguished():
     newer = chain.Segment(table="t", number=1, previous=None, run_id="r", at=NOON, records=())
     body = newer.encode().splitlines(keepends=True)[0].replace(b'"version":1', b'"version":2')
     with pytest.raises(Broken, match="version 2"):

@@ -43,7 +43,7 @@ def test_what_comes_out_is_what_is_stored(kind):
         assert file.read().equals(ROWS[:0])
 
 
-def test_nested_columns_are_told_by_their_paths_and_chosen():
+def test_nested_columns_are_named_by_their_paths_and_chosen():
     with columnar.opened(written()) as file:
         assert file.paths == ["a", "b.c"]
         assert file.read(["b.c"]).column_names == ["b"]

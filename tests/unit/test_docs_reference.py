@@ -196,7 +196,7 @@ def test_the_runbook_has_every_alert_with_what_to_do():
 # --- metrics
 
 
-def test_the_service_page_tells_every_metric_and_no_other():
+def test_the_service_page_lists_every_metric_and_no_other():
     exposition = Metrics().exposition().decode()
     exposed = set(re.findall(r"^# TYPE (lakesweep_\w+)(?<!_created) ", exposition, re.M))
     cells = re.findall(r"^\| ((?:`lakesweep_\w+`(?:, )?)+) \|", (DOCS / "service.md").read_text(), re.M)
@@ -236,7 +236,7 @@ def commented_settings() -> Iterator[tuple[tuple[str, ...], str]]:
         comment = []
 
 
-def test_dist_toml_describes_settings_in_the_words_of_the_schema():
+def test_dist_toml_describes_settings_as_the_schema_does():
     told = dict(commented_settings())
     assert len(told) > 40
     meant = {key: plain(described(key)) for key in told}

@@ -34,7 +34,7 @@ def client(request, lake, tmp_path):
     return Client(config=str(tmp_path / "lakesweep.toml"), command=command)
 
 
-def test_tables_are_cleaned_and_each_end_is_told(client, lake):
+def test_tables_are_cleaned_and_each_end_is_reported(client, lake):
     (dry,) = client.run(["acme/d/one"], execute=False, rules={"older_than": timedelta(days=3), "retain_last": None})
     assert (dry.outcome, dry.files) == ("dry_run", 3)
     assert len(lake.orphans_left("acme/d/one")) == 3

@@ -27,7 +27,7 @@ def test_tables_come_by_what_could_be_deleted_and_sums_by_tenant_and_dataset():
     assert found["tables"][2]["bytes"] is None
 
 
-def test_what_was_freed_and_retained_is_told_by_tenant_and_dataset():
+def test_what_was_freed_and_retained_is_reported_by_tenant_and_dataset():
     runs = [figures(1, 9, 5, kept=7, table="a/x/t"), figures(2, 9, 1, table="a/y/t"), figures(40, 9, 9, table="a/x/t")]
     runs.append(replace(figures(0, table="a/x/t", made_plan=False), restored_bytes=3))  # of those 7
     found = report(known("a/x/t"), known("a/y/t"), known("b/x/t"), runs=runs)
@@ -49,7 +49,7 @@ def test_what_was_deleted_is_waste_no_more():
     assert (row["waste_bytes"], row["files"]["orphan"], row["files"]["expired"]) == (0, 0, 0)
 
 
-def test_waste_is_told_in_money_only_where_there_is_a_price():
+def test_waste_is_reported_in_money_only_where_there_is_a_price():
     table = known(run=planned(10 * GB))
     assert report(table, price=Price(per_gb_month=0.023, currency="EUR"))["tables"][0]["cost_per_month"] == 0.23
     assert report(table)["totals"]["cost_per_month"] is None
@@ -69,7 +69,7 @@ def test_waste_is_told_in_money_only_where_there_is_a_price():
         (known(run=planned(1)), None, False),
     ],
 )
-def test_what_stands_in_the_way_is_told_with_its_code(table, code, person):
+def test_what_stands_in_the_way_is_reported_with_its_code(table, code, person):
     found = report(table)
     row = found["tables"][0]
     assert (row["why"]["code"] if row["why"] else None) == code

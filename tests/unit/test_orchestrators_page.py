@@ -96,7 +96,7 @@ def test_the_prefect_flow_cleans_and_names_a_refusal(lake, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("title", "code"), [("dbt", 0), ("cron", 3)])
-def test_the_lines_for_dbt_and_cron_clean_and_tell_a_refusal(title, code, lake, tmp_path):
+def test_the_lines_for_dbt_and_cron_clean_and_report_a_refusal(title, code, lake, tmp_path):
     line = re.sub(r"^[\d*/]+( [\d*/]+){4} +", "", block(title, "console", tmp_path))  # without cron's own fields
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     assert subprocess.run(["sh", "-c", line], env=environment, check=False).returncode == code

@@ -219,7 +219,7 @@ def test_a_plan_without_compiled_parts_is_the_same_and_says_so_once(tmp_path):
     ("value", "used"),
     [*((value, True) for value in ("", "0", "false", "False", "no", "off", " 0 ")), ("1", False), ("true", False)],
 )
-def test_a_word_for_no_does_not_ask_for_plain_python(monkeypatch, value, used):
+def test_a_value_for_no_does_not_ask_for_plain_python(monkeypatch, value, used):
     monkeypatch.setattr(compiled, "_without", {})
     monkeypatch.setenv("LAKESWEEP_PURE_PYTHON", value)
     assert compiled.is_there("lakesweep.formats._avro") is used
@@ -227,11 +227,11 @@ def test_a_word_for_no_does_not_ask_for_plain_python(monkeypatch, value, used):
 
 def test_a_part_that_cannot_be_loaded_is_named_once(monkeypatch):
     monkeypatch.setattr(compiled, "_without", {})
-    monkeypatch.setattr(compiled, "_told", [])
+    monkeypatch.setattr(compiled, "_reported", [])
     monkeypatch.setattr(compiled, "PARTS", ("lakesweep.formats._avro", "lakesweep.formats._none"))
     monkeypatch.delenv("LAKESWEEP_PURE_PYTHON", raising=False)
     with capture_logs() as told:
-        compiled.tell()
-        compiled.tell()
+        compiled.warn_if_missing()
+        compiled.warn_if_missing()
     assert [line["parts"] for line in told] == [["_none"]]
     assert "lakesweep.formats._none" in told[0]["why"]

@@ -133,7 +133,7 @@ async def test_what_readers_enter_by_comes_back_last_and_the_newest_first(tmp_pa
     assert result.restored == Tally(files=6, bytes=sum(len(name) for name, _ in files))
 
 
-async def test_what_the_store_would_not_bring_back_is_told_and_stays_in_the_trash(tmp_path):
+async def test_what_the_store_does_not_bring_back_is_reported_and_stays_in_trash(tmp_path):
     bench = Bench(tmp_path, [("a", 0), ("b", 0)])
 
     def fails(operation, address):

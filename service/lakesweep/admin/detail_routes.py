@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from lakesweep.admin import documents
 from lakesweep.admin.problems import documented
-from lakesweep.admin.routes import Backend, Reader, RunId, seen, told_holds
+from lakesweep.admin.routes import Backend, Reader, RunId, seen, visible_holds
 from lakesweep.audit.chain import tenant_of
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import run_document
@@ -116,7 +116,7 @@ async def table(backend: Backend, principal: Reader, table: TableName) -> JSONRe
         "next_expiry": iso_utc(found.next_expiry),
         "next_listing": iso_utc(found.next_listing),
         "next_because": found.next_because,
-        "holds": told_holds(found.holds, principal),
+        "holds": visible_holds(found.holds, principal),
         "trend": found.trend,
     }
     return JSONResponse(answer)
@@ -152,8 +152,8 @@ async def settings(backend: Backend, principal: Reader, table: TableName) -> JSO
     """The rules that apply to one table, and which level sets each."""
     _check_sees(principal, table)
     found = await backend.settings_of(table)
-    told: list[documents.Setting] = [{"name": one.name, "value": one.value, "level": one.level.value} for one in found]
-    answer: documents.TableSettings = {"table": table, "settings": told}
+    rows: list[documents.Setting] = [{"name": one.name, "value": one.value, "level": one.level.value} for one in found]
+    answer: documents.TableSettings = {"table": table, "settings": rows}
     return JSONResponse(answer)
 
 

@@ -21,13 +21,13 @@ Name = Annotated[str, Field(min_length=1, max_length=1000)]
 _FAR = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """A request. An unknown field is an error: a typo must not be ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class RunRequest(Asked):
+class RunRequest(RequestBody):
     """Which table to work on, and whether to change anything."""
 
     target: Name = Field(description="One configured table: tenant/dataset/table.", examples=["acme/prod/orders"])
@@ -41,7 +41,7 @@ class Event(StrEnum):
     JOB_ENDED = "job_ended"
 
 
-class HintRequest(Asked):
+class HintRequest(RequestBody):
     """Something happened to a table."""
 
     table: Name = Field(description="One configured table: tenant/dataset/table.", examples=["acme/prod/orders"])
@@ -55,7 +55,7 @@ class Hinted(TypedDict):
     next_due: Moment
 
 
-class ApprovalRequest(Asked):
+class ApprovalRequest(RequestBody):
     """What is approved."""
 
     digest: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
@@ -63,7 +63,7 @@ class ApprovalRequest(Asked):
     )
 
 
-class RestoreRequest(Asked):
+class RestoreRequest(RequestBody):
     """What of a run is restored."""
 
     paths: list[Name] = Field(
@@ -74,7 +74,7 @@ class RestoreRequest(Asked):
     dry_run: bool = Field(False, description="Show what would be restored, and change nothing.")
 
 
-class ScopeRequest(Asked):
+class ScopeRequest(RequestBody):
     """What is paused, or resumed."""
 
     scope: Name | None = Field(

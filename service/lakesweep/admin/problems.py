@@ -103,8 +103,8 @@ async def _ours(request: Request, exc: Exception) -> Response:
 
 async def _invalid(_: Request, exc: Exception) -> Response:
     faults = exc.errors() if isinstance(exc, RequestValidationError) else ()
-    told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:10])
-    return response(422, told or "the request is malformed")
+    detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:10])
+    return response(422, detail or "the request is malformed")
 
 
 async def _http(request: Request, exc: Exception) -> Response:
@@ -120,13 +120,13 @@ def _methods(request: Request) -> set[str]:
     """Every method of this path. Starlette tells those of one route only."""
     app: FastAPI = request.app
     paths: dict[str, dict[str, Any]] = app.openapi()["paths"]
-    asked = request.url.path.split("/")
-    return {method.upper() for path, item in paths.items() if _spells(path.split("/"), asked) for method in item}
+    requested = request.url.path.split("/")
+    return {method.upper() for path, item in paths.items() if _spells(path.split("/"), requested) for method in item}
 
 
-def _spells(template: list[str], asked: list[str]) -> bool:
-    return len(template) == len(asked) and all(
-        part == given or part.startswith("{") for part, given in zip(template, asked, strict=True)
+def _spells(template: list[str], requested: list[str]) -> bool:
+    return len(template) == len(requested) and all(
+        part == given or part.startswith("{") for part, given in zip(template, requested, strict=True)
     )
 
 

@@ -94,13 +94,13 @@ async def start_run(backend: Backend, principal: Operator, wanted: documents.Run
 
 
 @router.post("/hints", status_code=202, response_model=documents.Hinted, responses=documented(404))
-async def hint(backend: Backend, principal: Operator, told: documents.HintRequest) -> JSONResponse:
+async def hint(backend: Backend, principal: Operator, reported: documents.HintRequest) -> JSONResponse:
     """Report that something happened to a table: its next regular cycle comes earlier. Changes no rule."""
-    if not principal.sees(tenant_of(told.table)):
-        raise UnknownTable(told.table)
+    if not principal.sees(tenant_of(reported.table)):
+        raise UnknownTable(reported.table)
     answer: documents.Hinted = {
-        "table": told.table,
-        "next_due": report.iso_utc(await backend.hint(told.table, event=told.event, who=principal.name)),
+        "table": reported.table,
+        "next_due": report.iso_utc(await backend.hint(reported.table, event=reported.event, who=principal.name)),
     }
     return JSONResponse(answer, 202)
 
@@ -185,9 +185,9 @@ async def restore(
 ) -> JSONResponse:
     """Restore the files that a run took, from the trash or by removing its delete markers. Its table is paused."""
     await seen(backend, principal, run_id)
-    asked = wanted or documents.RestoreRequest()
+    options = wanted or documents.RestoreRequest()
     restored = await backend.restore(
-        run_id, paths=asked.paths, dry_run=asked.dry_run, who=principal.name, admin=principal.sees_all
+        run_id, paths=options.paths, dry_run=options.dry_run, who=principal.name, admin=principal.sees_all
     )
     return JSONResponse(restored)
 
@@ -204,15 +204,15 @@ async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONRe
 @router.post("/pause", response_model=documents.Pauses, responses=documented(404, 409))
 async def pause(backend: Backend, principal: Operator, wanted: documents.PauseRequest | None = None) -> JSONResponse:
     """Start nothing more, in the whole service or in a part of it. A run that deletes ends before its next request."""
-    asked = wanted or documents.PauseRequest()
-    for scope in _scopes(principal, asked):
+    options = wanted or documents.PauseRequest()
+    for scope in _scopes(principal, options):
         await backend.pause(
             scope,
             who=principal.name,
-            reason=asked.reason,
+            reason=options.reason,
             admin=principal.sees_all,
-            force=asked.force,
-            ends_at=asked.ends_at,
+            force=options.force,
+            ends_at=options.ends_at,
         )
     return await _pauses(backend, principal)
 
@@ -221,8 +221,8 @@ async def pause(backend: Backend, principal: Operator, wanted: documents.PauseRe
 async def holds(backend: Backend, principal: Reader) -> JSONResponse:
     """What is paused, since when, until when, by whom and why."""
     answer: documents.Holds = {
-        "holds": told_holds(await backend.holds(), principal),
-        "ended": told_holds(await backend.ended_holds(), principal),
+        "holds": visible_holds(await backend.holds(), principal),
+        "ended": visible_holds(await backend.ended_holds(), principal),
     }
     return JSONResponse(answer)
 
@@ -269,17 +269,17 @@ def _scopes(principal: Principal, wanted: documents.ScopeRequest | None) -> Coll
 
 
 async def _pauses(backend: AdminBackend, principal: Principal) -> JSONResponse:
-    held = [_pause(hold, principal) for hold in await backend.holds() if _told(hold, principal)]
+    held = [_pause(hold, principal) for hold in await backend.holds() if _is_visible(hold, principal)]
     answer: documents.Pauses = {"paused": held}
     return JSONResponse(answer)
 
 
-def told_holds(holds: Iterable[Hold], principal: Principal) -> list[run_document.Hold]:
+def visible_holds(holds: Iterable[Hold], principal: Principal) -> list[run_document.Hold]:
     """Those that concern the caller. A tenant does not see who holds several tenants, and why."""
-    return [_hold(hold, principal) for hold in holds if _told(hold, principal)]
+    return [_hold(hold, principal) for hold in holds if _is_visible(hold, principal)]
 
 
-def _told(hold: Hold, principal: Principal) -> bool:
+def _is_visible(hold: Hold, principal: Principal) -> bool:
     return hold.scope == EVERY_TENANT or principal.sees(hold.scope.partition("/")[0])
 
 
@@ -297,5 +297,5 @@ def _pause(hold: Hold, principal: Principal) -> documents.Paused:
 
 def _hold(hold: Hold, principal: Principal) -> run_document.Hold:
     whole = principal.sees(hold.scope.partition("/")[0])
-    told = report.hold_document(hold)
-    return told if whole else {**told, "by": None, "reason": None}
+    document = report.hold_document(hold)
+    return document if whole else {**document, "by": None, "reason": None}

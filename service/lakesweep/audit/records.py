@@ -91,7 +91,7 @@ def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
     kept = pc.fill_null(pc.not_equal(went, Went.FREED.value), False)
     return _lines(
         _text('{"record":'),
-        arrow_json.json_words(fates.column("fate")),
+        arrow_json.json_repeated(fates.column("fate")),
         _text(f',"batch":{batch.number},"path":'),
         arrow_json.json_strings(fates.column("path")),
         _text(',"size_bytes":'),
@@ -115,7 +115,7 @@ def restored_lines(batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
 def _restore_lines(batch: BatchRecord, rows: pa.RecordBatch, record: pa.Array) -> bytes:
     return _lines(
         _text('{"record":'),
-        arrow_json.json_words(record),
+        arrow_json.json_repeated(record),
         _text(f',"batch":{batch.number},"path":'),
         arrow_json.json_strings(rows.column("path")),
         _text(',"size_bytes":'),
@@ -155,9 +155,9 @@ def _decisions(record: str, batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
         _text(',"etag":'),
         arrow_json.json_strings(rows.column("etag")),
         _text(',"kind":'),
-        arrow_json.json_words(rows.column("kind")),
+        arrow_json.json_repeated(rows.column("kind")),
         _text(',"reason":'),
-        arrow_json.json_words(rows.column("reason")),
+        arrow_json.json_repeated(rows.column("reason")),
         _text("}\n"),
     )
 

@@ -43,10 +43,10 @@ def _plain(texts: pa.Array) -> bool:
     return b'"' not in together and b"\\" not in together
 
 
-def json_words(texts: pa.Array) -> pa.Array:
+def json_repeated(texts: pa.Array) -> pa.Array:
     """The same for a column with few different texts and no null."""
-    words = texts.dictionary_encode()
-    return json_strings(words.dictionary).take(words.indices)
+    encoded = texts.dictionary_encode()
+    return json_strings(encoded.dictionary).take(encoded.indices)
 
 
 def json_times(moments: pa.Array) -> pa.Array:

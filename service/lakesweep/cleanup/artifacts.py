@@ -115,7 +115,7 @@ class Artifacts:
 
         if self._shared is None or self._parted is None or "://" not in address:
             return await asyncio.to_thread(rows, address)
-        return await self._parted.ask(Location.parse(address), rows)
+        return await self._parted.query(Location.parse(address), rows)
 
     async def _fetch(self, place: Location, copy: Path) -> None:
         if self._storage is None:

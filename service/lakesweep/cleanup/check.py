@@ -44,11 +44,11 @@ async def check(
 ) -> Checked:
     """All guards between a plan and the first change."""
     state = marked.state
-    borrowers_unknown = await ports.surroundings.check_borrowers(state)  # first: it remembers them, refused or not
+    users_unknown = await ports.surroundings.check_file_users(state)  # first: it remembers them, refused or not
     refusal = (
         early_refusal
         or await _check_neighbours(ports, state, neighbours)
-        or borrowers_unknown
+        or users_unknown
         or guards.check_stayed(before_listing, state)
         or await KnownRoots(store=ports.state).set_back(state)
     )
@@ -65,7 +65,7 @@ async def check_again(ports: Ports, context: RunContext, marked: Marked) -> None
     shared = await ports.surroundings.shared_files(marked.state)  # first: asking may find a problem with a neighbour
     neighbours = await ports.surroundings.neighbours()
     refusal = await _check_neighbours(ports, marked.state, neighbours)
-    refusal = refusal or await ports.surroundings.check_borrowers(marked.state)
+    refusal = refusal or await ports.surroundings.check_file_users(marked.state)
     refusal = refusal or await trash_place.check(context.trash, marked.state, neighbours)
     if refusal:
         raise Refused(refusal.code, refusal.reason)

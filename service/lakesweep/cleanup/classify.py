@@ -63,8 +63,8 @@ def judge_batch(rows: pa.RecordBatch, layout: Layout, cutoff: datetime) -> pa.Re
     distinct = list({id(kind): kind for kind in kinds}.values())
     numbers = {id(kind): number << 3 for number, kind in enumerate(distinct)}
     cases = pa.array([numbers[id(kind)] for kind in kinds], pa.int64())
-    for bit, said in enumerate((rows.column("expired"), rows.column("elsewhere"), _old(rows, cutoff))):
-        cases = pc.bit_wise_or(cases, pc.shift_left(said.cast(pa.int64()), bit))
+    for bit, flags in enumerate((rows.column("expired"), rows.column("elsewhere"), _old(rows, cutoff))):
+        cases = pc.bit_wise_or(cases, pc.shift_left(flags.cast(pa.int64()), bit))
     encoded = cases.dictionary_encode()
     decided = [_decided(distinct[case >> 3], case) for case in encoded.dictionary.to_pylist()]
     outcomes = pa.RecordBatch.from_pylist(decided, schema=_DECIDED).take(encoded.indices)

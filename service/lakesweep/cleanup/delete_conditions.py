@@ -29,7 +29,7 @@ is called so. Raises when the table must be left."""
 REFERENCED = "referenced again since the plan was made"
 
 
-async def nobody_objects() -> None:
+async def never_held() -> None:
     """The table is not on hold."""
 
 
@@ -37,21 +37,21 @@ class Shared(Generic[T]):
     """One question shared by all who ask at the same time. An answer counts only for callers that asked before it was
     started: a caller that comes while it is under way waits for the next one."""
 
-    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
-        self._ask = ask
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
         self._turn = asyncio.Lock()
-        self._asked = 0
+        self._requested = 0
         self._answered = 0
         self._answer: T
 
     async def __call__(self) -> T:
         """The answer to a question that was started after this call began."""
-        self._asked += 1
-        mine = self._asked
+        self._requested += 1
+        mine = self._requested
         async with self._turn:
             if self._answered < mine:
-                until = self._asked
-                self._answer = await self._ask()
+                until = self._requested
+                self._answer = await self._read()
                 self._answered = until
             return self._answer
 
@@ -60,8 +60,8 @@ class Looks:
     """Reads the table during a sweep, one read after the other. A request to delete always needs a new read. A batch
     starts from the read that the batch before it made after it was journalled; so a batch takes one read, not two."""
 
-    def __init__(self, ask: Revalidate) -> None:
-        self._ask = ask
+    def __init__(self, read: Revalidate) -> None:
+        self._read = read
         self._turn = asyncio.Lock()
         self._period = 0
         self._found: frozenset[str] | None = None
@@ -71,7 +71,7 @@ class Looks:
         """What is referenced now. For a request, no earlier answer counts."""
         async with self._turn:
             period = self._period
-            found = await self._ask()
+            found = await self._read()
             if period == self._period:
                 self._found = found
                 self._taken.set()
@@ -95,7 +95,7 @@ class Looks:
 
 
 @dataclass(kw_only=True)
-class LastWord:
+class LastCheck:
     """One for a sweep; `about` gives a batch's deleter what it has to ask."""
 
     revalidate: Revalidate
@@ -122,28 +122,28 @@ class LastWord:
 class BatchConditions:
     """The Conditions of one batch: the sweep's last check in the form that a deleter asks for."""
 
-    def __init__(self, word: LastWord, etags: Mapping[str, str], written_ms: Mapping[str, int]) -> None:
-        self._word = word
-        self._look = Shared(word.revalidate)  # a store that takes few keys at once has many requests under way
+    def __init__(self, last_check: LastCheck, etags: Mapping[str, str], written_ms: Mapping[str, int]) -> None:
+        self._last_check = last_check
+        self._look = Shared(last_check.revalidate)  # a store that takes few keys at once has many requests under way
         self.etags = etags
         self.written_ms = written_ms
 
     async def withheld(self, paths: Sequence[str]) -> Mapping[str, Deleted]:
         """Those that must not be sent. If anything is unknown, all of them are kept and the sweep ends."""
         try:
-            self._word.check()
-            spared = still_referenced(paths, await self._look(), self._word.match_by)
+            self._last_check.check()
+            spared = still_referenced(paths, await self._look(), self._last_check.match_by)
         except LakesweepError as exc:
-            self._word.ended_by = self._word.ended_by or exc
+            self._last_check.ended_by = self._last_check.ended_by or exc
             return {path: not_sent(path, str(exc)) for path in paths}
         return {path: Deleted(path=path, fate=DeleteStatus.SPARED, why=REFERENCED) for path in spared}
 
     def ended(self) -> str | None:
         """Why nothing may be sent at this very moment."""
         try:
-            self._word.check()
+            self._last_check.check()
         except LakesweepError as exc:
-            self._word.ended_by = self._word.ended_by or exc
+            self._last_check.ended_by = self._last_check.ended_by or exc
             return str(exc)
         return None
 

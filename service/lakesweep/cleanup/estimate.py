@@ -32,7 +32,7 @@ from lakesweep.model.files import OrphanPlan, Went
 from lakesweep.model.requests import Expense, Requests
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Marked
-from lakesweep.ports.table import ClosesFirst, SeesNewcomers
+from lakesweep.ports.table import ClosesFirst, DetectsOtherCommits
 
 KEYS_PER_DELETE = 1000
 """What one request to delete may name."""
@@ -53,7 +53,7 @@ class Sweeping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class CheckCosts:
     """The cost of checks that a sweep repeats."""
 
     look: Requests
@@ -92,44 +92,44 @@ class Estimate:
     async def _of_execution(self) -> Requests:
         files = self.orphans.candidates.files
         cut = await asyncio.to_thread(_cut, self.orphans.rows_path, self.context.policy.batch_size)
-        asking = await self._asking()
-        ahead = asking.neighbours + Requests(delete=cut.deletes)
+        costs = await self._check_costs()
+        ahead = costs.neighbours + Requests(delete=cut.deletes)
         if cut.batches:
-            ahead += asking.look.times(cut.deletes + 1)
+            ahead += costs.look.times(cut.deletes + 1)
         if not self.expiry.empty:
-            ahead += self.load.times(_READS_PER_EXPIRY) + asking.look
+            ahead += self.load.times(_READS_PER_EXPIRY) + costs.look
             ahead += _CLOSING if isinstance(self.ports.table, ClosesFirst) else Requests(put=1)
         if self.recorder.run.will_stay is Went.TRASH and not self.context.tenant_root.is_local:
             # The source is deleted under conditions of its own, and the bucket is asked for its versions first.
-            ahead += _TO_TRASH.times(files) + asking.look.times(cut.batches) + Requests(get=cut.batches)
+            ahead += _TO_TRASH.times(files) + costs.look.times(cut.batches) + Requests(get=cut.batches)
         if self.ports.artifacts.is_shared:
             ahead += Requests(put=_RECORDS_PER_BATCH * cut.batches + 1 + (0 if self.expiry.empty else 2))
         return ahead
 
-    async def _asking(self) -> Asking:
+    async def _check_costs(self) -> CheckCosts:
         """Measured by asking once, unless that is known and this run changes something."""
         name = f"asking:{self.ports.table.ref.label}"
         noted = await self.ports.state.recall(name) if self.context.execute else None
         if noted:
             with suppress(TypeError, KeyError, ValueError):  # another version's note: find out anew
                 known = json.loads(noted)
-                return Asking(look=Requests(**known["look"]), neighbours=Requests(**known["neighbours"]))
-        asking = Asking(look=await self._taken(self._look), neighbours=await self._taken(self._ask_neighbours))
-        await self.ports.state.remember(name, json.dumps(asdict(asking)))
-        return asking
+                return CheckCosts(look=Requests(**known["look"]), neighbours=Requests(**known["neighbours"]))
+        costs = CheckCosts(look=await self._taken(self._look), neighbours=await self._taken(self._read_shared_files))
+        await self.ports.state.remember(name, json.dumps(asdict(costs)))
+        return costs
 
-    async def _taken(self, ask: Callable[[], Awaitable[object]]) -> Requests:
+    async def _taken(self, check: Callable[[], Awaitable[object]]) -> Requests:
         before = self.recorder.requests.so_far
-        await ask()
+        await check()
         return self.recorder.requests.so_far - before
 
     async def _look(self) -> None:
         table = self.ports.table
-        if isinstance(table, SeesNewcomers):
-            await table.has_newcomers()
+        if isinstance(table, DetectsOtherCommits):
+            await table.has_other_commits()
         await table.head()
 
-    async def _ask_neighbours(self) -> None:
+    async def _read_shared_files(self) -> None:
         await self.ports.surroundings.shared_files(self.marked.state)
 
 

@@ -104,7 +104,7 @@ async def _sweep(
         recheck=VerifyUnchanged(ports.storage) if context.inventory and planned.orphans.listed else None,
         closed=table.closed if isinstance(table, ClosesFirst) else None,
         places=context.deletion_slots,
-        ask_owners=ports.surroundings.check_not_held,
+        check_not_held=ports.surroundings.check_not_held,
     )
     try:
         result = await sweeping.run()

@@ -39,13 +39,13 @@ def added(report: documents.Report, tenants: Mapping[str, TenantLeftovers], pric
         if rest:
             below[f"{tenant}/{rest[0]}"].append(found)
 
-    def told(name: str, found: Iterable[Found]) -> documents.Leftovers | None:
+    def counted(name: str, found: Iterable[Found]) -> documents.Leftovers | None:
         known = tenants.get(name.partition("/")[0])
         return _document(known.counted, found, price) if known else None
 
     def part(one: documents.Part) -> documents.Part:
         name = one["name"]
-        return {**one, "leftovers": told(name, below[name]), "unclaimed": told(name, [shown.get(name, {})])}
+        return {**one, "leftovers": counted(name, below[name]), "unclaimed": counted(name, [shown.get(name, {})])}
 
     everywhere = set().union(*(tenant.counted for tenant in tenants.values()))
     whole = _document(everywhere, shown.values(), price) if tenants else None
@@ -54,7 +54,9 @@ def added(report: documents.Report, tenants: Mapping[str, TenantLeftovers], pric
         "totals": {**report["totals"], "leftovers": whole},
         "tenants": [part(one) for one in report["tenants"]],
         "datasets": [part(one) for one in report["datasets"]],
-        "tables": [{**row, "leftovers": told(row["table"], [shown.get(row["table"], {})])} for row in report["tables"]],
+        "tables": [
+            {**row, "leftovers": counted(row["table"], [shown.get(row["table"], {})])} for row in report["tables"]
+        ],
         "leftover_counts": [count for _, tenant in sorted(tenants.items()) for count in tenant.counts],
     }
 
@@ -73,13 +75,13 @@ def _document(counted: set[LeftoverKind], found: Iterable[Found], price: Price) 
             sums[kind] += tally
     size = sum(tally.bytes for tally in sums.values())
 
-    def told(kind: LeftoverKind) -> run_document.Tally | None:
+    def tally_of(kind: LeftoverKind) -> run_document.Tally | None:
         return {"count": sums[kind].files, "bytes": sums[kind].bytes} if kind in counted else None
 
     return {
-        "trash": told(LeftoverKind.TRASH),
-        "noncurrent_versions": told(LeftoverKind.NONCURRENT_VERSIONS),
-        "incomplete_uploads": told(LeftoverKind.INCOMPLETE_UPLOADS),
+        "trash": tally_of(LeftoverKind.TRASH),
+        "noncurrent_versions": tally_of(LeftoverKind.NONCURRENT_VERSIONS),
+        "incomplete_uploads": tally_of(LeftoverKind.INCOMPLETE_UPLOADS),
         "bytes": size,
         "cost_per_month": price.of(size),
     }

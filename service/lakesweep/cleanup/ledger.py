@@ -154,8 +154,8 @@ class Ledger:
 
 def check_digest(rows_path: str, address: str) -> None:
     """Raise Unreadable unless these bytes are those that were published under the address."""
-    told = _DIGEST.search(address)
-    if told is None or told[1] != _digest(Path(rows_path)):
+    recorded = _DIGEST.search(address)
+    if recorded is None or recorded[1] != _digest(Path(rows_path)):
         raise Unreadable(address, "it is not the ledger that was written")
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from lakesweep.model.errors import CommitConflict, Indeterminate, Unreadable
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.requests import Requests
-from lakesweep.model.run import LentFiles
+from lakesweep.model.run import SharedFiles
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Marked
 from lakesweep.ports.state import StateStore
@@ -42,7 +42,7 @@ class Marking:
     policy: CleanupPolicy
     now: datetime
     surroundings: Surroundings
-    lent: tuple[LentFiles, ...] = ()
+    shared_files: tuple[SharedFiles, ...] = ()
     """What other tables used of this one when it was last read."""
     requests: RequestCount = field(default_factory=RequestCount)
     """What the run sends."""
@@ -79,7 +79,9 @@ class Marking:
         references = await state.references(expiry, before)
         # After the references: what another table took over from this one until now is among them.
         shared = await self.surroundings.shared_files(state)
-        self.lent = tuple(LentFiles(table=other, files=len(some), first=some[0]) for other, some in shared.items())
+        self.shared_files = tuple(
+            SharedFiles(table=other, files=len(some), first=some[0]) for other, some in shared.items()
+        )
         paths = (path for some in shared.values() for path in some)
         references = replace(references, tolerated=(*references.tolerated, *paths))
         marked = Marked(state=state, references=references)

@@ -19,7 +19,7 @@ _ENDS = 8
 """Partition levels and a name: as many segments of an address are tried below a root."""
 
 
-async def asked_for(
+async def looked_up(
     plan: OrphanPlan, storage: Storage, roots: Sequence[Location], is_outdated: Callable[[], Awaitable[bool]]
 ) -> OrphanPlan:
     """The plan with what was found out. Unchanged if there are more of these files than a plan names, and where nothing

@@ -87,14 +87,14 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         tell=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
     )
     orphans = await _find_orphans(engine, job, marking)
-    orphans = await outside_files.asked_for(orphans, ports.storage, job.roots, marking.is_outdated)
+    orphans = await outside_files.looked_up(orphans, ports.storage, job.roots, marking.is_outdated)
     marked, expiry = marking.result()
     orphans = await recorder.ledger.hold_back(orphans, expiry, now, ports.clock.now())
     recorder.note(
         plan=orphans,
         expiry=expiry,
         head=marked.state.head,
-        lent=marking.lent,
+        shared_files=marking.shared_files,
         last_listed_at=now if orphans.listed else look.last.at,
         listed_because=look.listed_because,
         phase=Phase.CHECKING,

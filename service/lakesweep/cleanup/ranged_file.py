@@ -36,7 +36,7 @@ class Parted:
         self._one_fetch = asyncio.Lock()
         """Many questions about one plan come at once; one of them fetches what all of them need."""
 
-    async def ask(self, place: Location, question: Callable[[PartedFile], Answer]) -> Answer:
+    async def query(self, place: Location, read: Callable[[PartedFile], Answer]) -> Answer:
         """The result of `question` for the file, in a thread. It is called again if it lacked a part, so it must start
         over each time. Raises NotFound and OSError like the store, Unreadable if parts are missing."""
         file = PartedFile(int(place.name))
@@ -45,7 +45,7 @@ class Parted:
             await self._bring(place, file, file.lacks)
             file.seek(0)
             try:
-                return await asyncio.to_thread(question, file)
+                return await asyncio.to_thread(read, file)
             except (Unreadable, OSError):
                 if file.lacks is None:
                     raise

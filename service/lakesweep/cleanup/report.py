@@ -61,7 +61,7 @@ def run_document(run: CleanupRun) -> documents.Run:
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "stream": run.stream,
-        "lent": _lent(run),
+        "lent": _shared_files(run),
         "requests": _requests(run),
         "trash": {"place": run.trash.place.raw, "root": run.trash.root.raw} if run.trash else None,
         "table_uuid": run.table_uuid,
@@ -100,7 +100,7 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> documents.Plan
         "unconfirmed": _unconfirmed(run.plan),
         "missing": _missing(run.plan),
         "stream": run.stream,
-        "lent": _lent(run),
+        "lent": _shared_files(run),
         "requests": _requests(run),
         "listed": run.plan is not None and run.plan.listed,
         "last_listed_at": iso_utc(run.last_listed_at),
@@ -285,8 +285,8 @@ def _missing(plan: OrphanPlan | None) -> documents.Missing:
     return {"count": plan.missing_count, "files": list(plan.missing), "unverified": plan.unverified}
 
 
-def _lent(run: CleanupRun) -> list[documents.Lent]:
-    return [{"table": one.table, "files": one.files, "first": one.first} for one in run.lent]
+def _shared_files(run: CleanupRun) -> list[documents.Lent]:
+    return [{"table": one.table, "files": one.files, "first": one.first} for one in run.shared_files]
 
 
 def _retained(deletion: DeletionReport) -> documents.Retained:
@@ -318,14 +318,14 @@ def _requests(run: CleanupRun) -> documents.Requests:
 
 
 def _expense(expense: Expense) -> documents.Expense:
-    asked = expense.requests
+    requests = expense.requests
     return {
-        "list": asked.list,
-        "get": asked.get,
-        "head": asked.head,
-        "put": asked.put,
-        "delete": asked.delete,
-        "bytes_read": asked.bytes_read,
+        "list": requests.list,
+        "get": requests.get,
+        "head": requests.head,
+        "put": requests.put,
+        "delete": requests.delete,
+        "bytes_read": requests.bytes_read,
         "seconds": round(expense.seconds, 3),
         "cost": expense.cost,
         "currency": expense.currency,

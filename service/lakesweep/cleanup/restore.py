@@ -114,8 +114,8 @@ class Finder:
         at = 0
         while rows := await self.artifacts.page(plan.rows_path, at, _PAGE):
             for index, row in enumerate(rows, at):
-                asked = index in tried and bool(self._wanted([row]))
-                if row.stage >= 0 and not asked and not await self.stands(row.path):
+                selected = index in tried and bool(self._wanted([row]))
+                if row.stage >= 0 and not selected and not await self.stands(row.path):
                     return row.path
             at += len(rows)
         return None
@@ -177,14 +177,14 @@ class Entrance:
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
         self._shut: str | None = None
-        self._asked = False
+        self._entries_checked = False
 
     async def why_shut(self, rows: Sequence[Candidate]) -> str | None:
         """Why these must not be restored. None for files that are not entries."""
         if rows[0].stage >= 0:
             return None
-        if self._shut is None and not self._asked:
-            self._shut, self._asked = await self._finder.why_entries_stay(), True
+        if self._shut is None and not self._entries_checked:
+            self._shut, self._entries_checked = await self._finder.why_entries_stay(), True
         return self._shut
 
     def note(self, rows: Sequence[Candidate], outcomes: Sequence[str | None]) -> None:
@@ -226,7 +226,7 @@ class Restore:
                     result = _sum(result, some, await self.finder.left_out(some, shut))
                     continue
                 record = self._record(number, first, len(some))
-                await self.audit.restoring(record, _told(some))
+                await self.audit.restoring(record, _audit_rows(some))
                 await self.journal.begin_batch(record)
                 outcomes = await self._moved(some)
                 entrance.note(some, outcomes)
@@ -251,8 +251,8 @@ class Restore:
                 for row in rows
                 if row.path not in taken.markers
             ]
-            told = await self.mover.back(moves)
-            answers |= {move.target: one for move, one in zip(moves, told, strict=True)}
+            moved = await self.mover.back(moves)
+            answers |= {move.target: one for move, one in zip(moves, moved, strict=True)}
         return [await self._outcome(row, answers.get(row.path)) for row in rows]
 
     async def _outcome(self, row: Candidate, answer: Deleted | None) -> str | None:
@@ -275,7 +275,7 @@ class Restore:
     ) -> None:
         failed = sum(bool(why) for why in outcomes)
         try:
-            await self.audit.restored(record, _told(rows, outcomes))
+            await self.audit.restored(record, _audit_rows(rows, outcomes))
         finally:
             await self.journal.finish_batch(replace(record, state=BatchState.DONE, failed=failed))
         await self.note(result)
@@ -338,13 +338,13 @@ def _add(result: Restored, row: Candidate, outcome: str | None) -> Restored:
     return replace(result, not_restorable=result.not_restorable + 1, examples=examples)
 
 
-def _told(rows: Sequence[Candidate], outcomes: Sequence[str | None] | None = None) -> pa.RecordBatch:
+def _audit_rows(rows: Sequence[Candidate], outcomes: Sequence[str | None] | None = None) -> pa.RecordBatch:
     """What the audit trail is told: without outcomes, that they are about to come back."""
-    words = {None: "restored", ALREADY_THERE: "already_there"}
+    names = {None: "restored", ALREADY_THERE: "already_there"}
     columns = [
         pa.array([row.path for row in rows], pa.string()),
         pa.array([row.size_bytes for row in rows], pa.int64()),
-        pa.array([words.get(one, "not_restored") for one in outcomes or [None] * len(rows)], pa.string()),
+        pa.array([names.get(one, "not_restored") for one in outcomes or [None] * len(rows)], pa.string()),
         pa.array([one or None for one in outcomes or [None] * len(rows)], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RESTORE_RESULTS_SCHEMA)

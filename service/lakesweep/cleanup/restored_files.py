@@ -29,15 +29,15 @@ class RestoredFiles:
     async def add(self, explanation: Explanation) -> Explanation:
         """The same with a sentence for every restore that brought it back, the newest first."""
         label = explanation.table.label
-        told = [
+        added = [
             sentence
             for run in await self.state.list_runs(table=label, limit=_RUNS)
             if run["restored"] is not None
-            async for sentence in self._told(run["run_id"], run["restored"]["run_id"], explanation)
+            async for sentence in self._sentences(run["run_id"], run["restored"]["run_id"], explanation)
         ]
-        return replace(explanation, sentences=(*explanation.sentences, *told)) if told else explanation
+        return replace(explanation, sentences=(*explanation.sentences, *added)) if added else explanation
 
-    async def _told(self, run_id: str, of: str, explanation: Explanation) -> AsyncIterator[str]:
+    async def _sentences(self, run_id: str, of: str, explanation: Explanation) -> AsyncIterator[str]:
         who = "somebody"
         try:
             async with aclosing(self.records(run_id, explanation.table.label)) as records:

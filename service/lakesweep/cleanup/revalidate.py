@@ -17,7 +17,7 @@ from lakesweep.model.errors import CommitConflict, Refused, Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Engine, Marked
 from lakesweep.ports.references import References
-from lakesweep.ports.table import SeesNewcomers, Table
+from lakesweep.ports.table import DetectsOtherCommits, Table
 
 _LOOKS = 8
 """A table that is committed to faster than its new references can be read is left to the next cycle."""
@@ -49,9 +49,9 @@ class Revalidator:
     async def __call__(self) -> frozenset[str]:
         """Read the head; while it moves, add what its new sources name. Nothing is read after the last look at it. The
         caller waits for the answer before it calls again."""
-        return await self._ask()
+        return await self._read_references()
 
-    async def _ask(self) -> frozenset[str]:
+    async def _read_references(self) -> frozenset[str]:
         for _ in range(_LOOKS):
             if await self._stands_still():
                 return self._referenced
@@ -67,7 +67,7 @@ class Revalidator:
         while listing a place may not be."""
         if self._head is None:
             return False
-        if isinstance(self._table, SeesNewcomers) and await self._table.has_newcomers():
+        if isinstance(self._table, DetectsOtherCommits) and await self._table.has_other_commits():
             return False
         return await self._table.head() == self._head
 

@@ -20,7 +20,7 @@ from lakesweep.ports.engine import Engines
 from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.store_rules import AsksRules, NobodyAsks
+from lakesweep.ports.store_rules import NoStoreRules, StoreRulesReader
 from lakesweep.ports.surroundings import Surroundings
 from lakesweep.ports.table import Table
 
@@ -40,7 +40,7 @@ class Ports:
     artifacts: Artifacts
     """Where the plan and the ledger are kept."""
     surroundings: Surroundings
-    rules: AsksRules = field(default_factory=NobodyAsks)
+    rules: StoreRulesReader = field(default_factory=NoStoreRules)
     """Knows what the store does with deleted objects."""
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lakesweep.aio import finish_shielded
 from lakesweep.cleanup import addresses, plan_file
-from lakesweep.cleanup.delete_conditions import LastWord, Looks, Revalidate, nobody_objects
+from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Revalidate, never_held
 from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
 from lakesweep.model.errors import Interrupted, LakesweepError
 from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Went
@@ -69,22 +69,22 @@ class Sweep:
     """Called once, when everything of the stages below 0 is deleted, before the first other file is."""
     places: Slots | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
-    ask_owners: Callable[[], Awaitable[None]] = nobody_objects
+    check_not_held: Callable[[], Awaitable[None]] = never_held
     """Called before every request: raises Refused if the table is on hold by now."""
     result: SweepResult = field(default_factory=SweepResult)
     """What was done so far, also of a sweep that is cancelled."""
-    word: LastWord = field(init=False)
+    last_check: LastCheck = field(init=False)
     looks: Looks = field(init=False)
 
     def __post_init__(self) -> None:
         looks = Looks(self._referenced)
-        word = LastWord(
+        last_check = LastCheck(
             revalidate=looks.new,
             match_by=self.match_by,
             fence=self.fence,
             stop=self.stop,
         )
-        object.__setattr__(self, "word", word)
+        object.__setattr__(self, "last_check", last_check)
         object.__setattr__(self, "looks", looks)
 
     async def run(self) -> SweepResult:
@@ -137,7 +137,7 @@ class Sweep:
         return result
 
     async def _referenced(self) -> frozenset[str]:
-        await self.ask_owners()
+        await self.check_not_held()
         return await self.revalidate()  # last, since what it finds is what can be lost
 
     async def _batches(self) -> AsyncIterator[pa.RecordBatch]:
@@ -167,17 +167,17 @@ class Sweep:
     async def _fates(self, going: pa.RecordBatch, gone: frozenset[str]) -> list[Deleted]:
         """Delete what exists. A store that cannot tell would count what was gone before as deleted."""
         paths: list[str] = going.column("path").to_pylist()
-        asked = [path for path in paths if path not in gone] if gone else paths
-        conditions = self.word.about(*self._judged(going, paths))
-        answers = await self.deleter.delete(asked, conditions) if asked else []
-        if [one.path for one in answers] != asked:
+        sent = [path for path in paths if path not in gone] if gone else paths
+        conditions = self.last_check.about(*self._judged(going, paths))
+        answers = await self.deleter.delete(sent, conditions) if sent else []
+        if [one.path for one in answers] != sent:
             raise ValueError(
-                f"{len(asked)} objects were to be deleted, but the deleter's answers do not match them one by one"
+                f"{len(sent)} objects were to be deleted, but the deleter's answers do not match them one by one"
             )
         if not gone:
             return answers
-        told = iter(answers)
-        return [Deleted(path=path, fate=DeleteStatus.ALREADY_GONE) if path in gone else next(told) for path in paths]
+        rest = iter(answers)
+        return [Deleted(path=path, fate=DeleteStatus.ALREADY_GONE) if path in gone else next(rest) for path in paths]
 
     def _judged(self, going: pa.RecordBatch, paths: list[str]) -> tuple[dict[str, str], dict[str, int]]:
         """Etags, and times where there are none. An inventory rounds times; what it names was looked at again."""
@@ -224,7 +224,7 @@ class Sweep:
         """If something was not sent, the sweep ends, for the reason that the last check gave."""
         if all(one.fate is not DeleteStatus.NOT_SENT for one in fates):
             return
-        why = self.word.ended_by
+        why = self.last_check.ended_by
         if why is None or isinstance(why, Interrupted):
             result.interrupted = True
         else:
@@ -234,7 +234,7 @@ class Sweep:
     async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, fates: Sequence[Deleted]) -> None:
         """Into the audit trail and the journal: into the journal even if the audit trail fails."""
         try:
-            await self.audit.deleted(done, _told(going, fates))
+            await self.audit.deleted(done, _audit_rows(going, fates))
         finally:
             await self.journal.finish_batch(done)
 
@@ -303,7 +303,7 @@ def _parted(
     return rows.filter(pc.invert(taken)), rows.filter(taken)
 
 
-def _told(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
+def _audit_rows(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
     columns = [
         going.column("path"),
         going.column("size_bytes"),

@@ -22,7 +22,7 @@ class TrashDeleter:
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         moves = [Move(source=path, target=self._trash.address(path)) for path in paths]
         answers = await self._mover.to_trash(moves, conditions)
-        return [_told(answer, move) for answer, move in zip(answers, moves, strict=True)]
+        return [_result(answer, move) for answer, move in zip(answers, moves, strict=True)]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         return await self._directories.remove_empty_directories(root, directories)
@@ -34,7 +34,7 @@ class TrashDeleter:
             await self._directories.aclose()
 
 
-def _told(answer: Deleted, move: Move) -> Deleted:
+def _result(answer: Deleted, move: Move) -> Deleted:
     """Another object at our own address in the trash means that somebody else writes there: a person must look."""
     if answer.fate is DeleteStatus.SPARED and answer.why == TAKEN:
         return replace(answer, fate=DeleteStatus.FAILED, why=f"another object is at {move.target} in the trash")

@@ -12,8 +12,8 @@ from lakesweep.ports.storage import Writer
 def check_inside(location: Location, roots: Sequence[Location]) -> None:
     """Raise Refused unless the location is strictly inside one of a table's roots."""
     if not any(root.contains(location) for root in roots):
-        told = ", ".join(root.raw for root in roots) or "none"
-        raise Refused("outside_root", f"{location} is outside the table's roots ({told}); nothing was written")
+        allowed = ", ".join(root.raw for root in roots) or "none"
+        raise Refused("outside_root", f"{location} is outside the table's roots ({allowed}); nothing was written")
 
 
 class GatedWriter:

@@ -135,18 +135,18 @@ def compact(
         for row in rows:
             sizes = f"{screen.size(row['bytes_before'])} became {screen.size(row['bytes_after'])}"
             segments = f"{screen.counted(row['segments'], 'segment')} packed, {sizes}"
-            told = segments if row["segments"] else "nothing to pack"
-            screen.output().print(screen.text(f"{row['table']}: {told}"))
+            shown = segments if row["segments"] else "nothing to pack"
+            screen.output().print(screen.text(f"{row['table']}: {shown}"))
         return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
 
 
-async def _each(inspector: Inspector, table: str | None, tell: Callable[[Findings], None]) -> ExitCode:
+async def _each(inspector: Inspector, table: str | None, show: Callable[[Findings], None]) -> ExitCode:
     code = ExitCode.DONE
     async with aclosing(inspector.verify(table)) as tables:
         async for findings in tables:
-            tell(findings)
+            show(findings)
             if findings.faults:
                 code = ExitCode.FAILED
     return code
@@ -178,14 +178,14 @@ def _sentence(record: dict[str, Any]) -> str:
         case {"record": "begin", "trigger": {"by": by, "who": who}, "head": head, "plan": plan}:
             planned = f"{plan['count']:,} files, {screen.size(plan['bytes'])}" if plan else "no plan"
             return f"begin by {by} ({who}), head {head}, {planned}"
-        case {"record": "expiring" | "expired" as word, "snapshots": snapshots}:
-            return f"{word} {screen.counted(len(snapshots), 'snapshot')} {' '.join(snapshots)}".rstrip()
-        case {"record": "delete" | "spare" as word, "path": path, "size_bytes": size, "kind": kind, "reason": reason}:
-            return f"{word} {path} ({kind}, {reason}, {screen.size(size)})"
+        case {"record": "expiring" | "expired" as event, "snapshots": snapshots}:
+            return f"{event} {screen.counted(len(snapshots), 'snapshot')} {' '.join(snapshots)}".rstrip()
+        case {"record": "delete" | "spare" as event, "path": path, "size_bytes": size, "kind": kind, "reason": reason}:
+            return f"{event} {path} ({kind}, {reason}, {screen.size(size)})"
         case {"record": "end", "outcome": outcome, "deleted": deleted}:
             freed = f"{deleted['count']:,} deleted, {screen.size(deleted['bytes'])} freed"
             return f"end: {outcome}, {freed}" + (f" ({record['reason']})" if record.get("reason") else "")
-        case {"record": word, "path": path}:
-            return f"{word} {path}" + (f": {record['why']}" if record.get("why") else "")
+        case {"record": event, "path": path}:
+            return f"{event} {path}" + (f": {record['why']}" if record.get("why") else "")
         case _:
             return documents.dumps(record)

@@ -33,16 +33,16 @@ def show_warnings(console: Console, run: CleanupRun) -> None:
 def show_expenses(console: Console, run: CleanupRun) -> None:
     if run.planned is None:
         return
-    asked = run.planned.requests
+    requests = run.planned.requests
     kinds = (
-        (asked.list, "LIST"),
-        (asked.get, "GET"),
-        (asked.head, "HEAD"),
-        (asked.put, "PUT"),
-        (asked.delete, "DELETE"),
+        (requests.list, "LIST"),
+        (requests.get, "GET"),
+        (requests.head, "HEAD"),
+        (requests.put, "PUT"),
+        (requests.delete, "DELETE"),
     )
-    told = ", ".join(f"{screen.count(number)} {kind}" for number, kind in kinds if number)
-    if told:
+    parts = ", ".join(f"{screen.count(number)} {kind}" for number, kind in kinds if number)
+    if parts:
         price = f", {run.planned.cost:.6f} {run.planned.currency}" if run.planned.cost else ""
-        text = f"a cycle that does this takes about {told}, reads {screen.size(asked.bytes_read)}{price}"
+        text = f"a cycle that does this takes about {parts}, reads {screen.size(requests.bytes_read)}{price}"
         console.print(screen.text(text, "dim"), soft_wrap=True)

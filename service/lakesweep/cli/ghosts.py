@@ -57,8 +57,8 @@ def ghosts(
 
         codes = await session.each_tenant(opened, tenant, look)
         if as_json:
-            told = {"ghosts": [_told(one, runs) for one in found], "digest": digest(found)}
-            sys.stdout.write(documents.dumps(told) + "\n")
+            document = {"ghosts": [_document(one, runs) for one in found], "digest": digest(found)}
+            sys.stdout.write(documents.dumps(document) + "\n")
         else:
             show(screen.output(), found, runs)
         return exit_codes.gravest([*codes, *(_code(run) for run in runs.values())])
@@ -83,7 +83,7 @@ def _code(run: CleanupRun) -> ExitCode:
     return ExitCode.DONE if _waits(run) else exit_codes.of_run(run)
 
 
-def _told(ghost: Ghost, runs: Mapping[str, CleanupRun]) -> dict[str, object]:
+def _document(ghost: Ghost, runs: Mapping[str, CleanupRun]) -> dict[str, object]:
     run = runs.get(ghost.location)
     if run is None:
         return {**document(ghost)}
@@ -114,7 +114,7 @@ def _show_plan(console: Console, run: CleanupRun) -> None:
         command = f"lakesweep approve {run.id} --digest {run.plan.digest}"
         console.print(screen.text(f"  to approve it: {command}", "yellow"), soft_wrap=True)
     elif run.outcome is Outcome.DRY_RUN:
-        told = "  approved: `lakesweep run --ghosts --execute` deletes it"
-        console.print(screen.text(told, "yellow"), soft_wrap=True)
+        line = "  approved: `lakesweep run --ghosts --execute` deletes it"
+        console.print(screen.text(line, "yellow"), soft_wrap=True)
     else:
         console.print(screen.text(f"  stays: {run.reason}", "red"), soft_wrap=True)

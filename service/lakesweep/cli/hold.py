@@ -124,11 +124,11 @@ def holds(as_json: options.Json = False, config: options.Config = None, debug: o
     async def body(opened: Session) -> ExitCode:
         found, ended = await opened.app.state.holds(), await opened.app.state.ended_holds()
         if as_json:
-            told = {
+            document = {
                 name: [reports.hold_document(hold) for hold in some]
                 for name, some in (("holds", found), ("ended", ended))
             }
-            print(documents.dumps(told), file=sys.stdout)
+            print(documents.dumps(document), file=sys.stdout)
         else:
             lists.show_holds(screen.output(), found, ended)
         return ExitCode.DONE

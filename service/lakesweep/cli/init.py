@@ -85,18 +85,18 @@ def _wanted(place: str | None, catalog: list[str], tenant: str | None) -> _Wante
         return _Wanted(place=place, catalog=given, tenant=tenant or DEFAULT_TENANT)
     if not sys.stdin.isatty():
         raise SettingsError("give a location: `lakesweep init s3://lake/tables`, or a directory")
-    place = _ask("Where are the tables (s3://…, or a directory)?")
+    place = _prompt("Where are the tables (s3://…, or a directory)?")
     if not given:
-        kind = _ask("Type of their Iceberg catalog (rest, sql, glue, hive, …; empty if there is none)?", default="")
+        kind = _prompt("Type of their Iceberg catalog (rest, sql, glue, hive, …; empty if there is none)?", default="")
         names = ("type", "uri", "name") if kind == "sql" else ("type", "uri")
-        given = {"type": kind} | {name: _ask(f"Its {name} (may be empty)?", default="") for name in names[1:] if kind}
+        given = {"type": kind} | {name: _prompt(f"Its {name} (optional)?", default="") for name in names[1:] if kind}
         given = {name: answer for name, answer in given.items() if answer}
     if tenant is None and not given and typer.confirm("Is each directory there a tenant of its own?", err=True):
         tenant = "*"
     return _Wanted(place=place, catalog=given, tenant=tenant or DEFAULT_TENANT)
 
 
-def _ask(question: str, default: str | None = None) -> str:
+def _prompt(question: str, default: str | None = None) -> str:
     answer: str = typer.prompt(question, default=default, show_default=False, err=True)
     return answer.strip()
 

@@ -26,7 +26,7 @@ WHY = "interrupted by Ctrl-C; the next run continues"
 
 
 @contextmanager
-def asking(stop: StopRequest, why: str = WHY) -> Iterator[None]:
+def stop_on_interrupt(stop: StopRequest, why: str = WHY) -> Iterator[None]:
     """While the block runs, Ctrl-C asks for an end, with this reason. Elsewhere than in the main thread it is not ours
     to hear."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
@@ -35,12 +35,12 @@ def asking(stop: StopRequest, why: str = WHY) -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     loop = asyncio.get_running_loop()
 
-    def ask() -> None:
+    def request_stop() -> None:
         signal.signal(signal.SIGINT, before)  # the second one is heard as ever
         screen.complain("ending after the requests under way; Ctrl-C again ends at once")
         stop.end(why)
 
-    loop.add_signal_handler(signal.SIGINT, ask)
+    loop.add_signal_handler(signal.SIGINT, request_stop)
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def asking(stop: StopRequest, why: str = WHY) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def tell(runs: Sequence[CleanupRun], *, execute: bool) -> None:
+def report_interrupted(runs: Sequence[CleanupRun], *, execute: bool) -> None:
     """What was done until then, and how to go on."""
     deleted = sum(run.deletion.deleted.files for run in runs)
     freed = sum(run.deletion.deleted.bytes for run in runs)

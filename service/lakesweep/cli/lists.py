@@ -67,9 +67,9 @@ def _cycle(last: run_document.Run | None) -> str:
     expected = run_document.next_cycle(last)
     if expected is None:
         return "-"
-    asked = expected["list"] + expected["get"] + expected["head"] + expected["put"] + expected["delete"]
+    requests = expected["list"] + expected["get"] + expected["head"] + expected["put"] + expected["delete"]
     price = f", {expected['cost']:.6f} {expected['currency']}" if expected["cost"] else ""
-    return f"{screen.counted(asked, 'request')}{price}"
+    return f"{screen.counted(requests, 'request')}{price}"
 
 
 def _state(status: TableStatus) -> Text:
@@ -149,9 +149,9 @@ def show_holds(console: Console, holds: Iterable[Hold], ended: Iterable[Hold] = 
 def show_stored_plan(console: Console, run: run_document.Run, header: PlanHeader, first: Sequence[Candidate]) -> None:
     """How a run ended, and what it had planned to delete."""
     console.print(Text.assemble(screen.text(header.table, "bold cyan"), f"  {run['format'].value}"))
-    told = f"run {header.run_id}, planned {screen.moment(header.created_at)}: "
+    line = f"run {header.run_id}, planned {screen.moment(header.created_at)}: "
     why = f" ({run['reason']})" if run["reason"] else ""
-    console.print(screen.text(told), _outcome(run["outcome"]), screen.text(why), sep="", soft_wrap=True)
+    console.print(screen.text(line), _outcome(run["outcome"]), screen.text(why), sep="", soft_wrap=True)
     console.print(screen.text(f"digest {header.digest}"), soft_wrap=True)
     number = f"{screen.counted(header.candidates, 'file')} to delete, {screen.size(header.bytes)}"
     console.print(screen.text(number))

@@ -71,8 +71,8 @@ def show(console: Console, drawn: TenantMap) -> None:
     if shown.row_count:
         console.print(shown)
     for outer, inner in drawn["overlaps"]:
-        words = f"{outer} is shared" if outer == inner else f"{outer} contains {inner}, of another table"
-        console.print(screen.text(f"  {words}", "red"), soft_wrap=True)
+        problem = f"{outer} is shared" if outer == inner else f"{outer} contains {inner}, of another table"
+        console.print(screen.text(f"  {problem}", "red"), soft_wrap=True)
     for problem in drawn["unread"]:
         console.print(
             screen.text(f"  could not be read, so its places are not shown: {problem}", "red"), soft_wrap=True

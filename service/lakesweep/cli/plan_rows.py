@@ -18,9 +18,9 @@ def elements(rows: pa.RecordBatch) -> str:
         ', "modified_at": ',
         arrow_json.json_times(rows.column("modified_at")),
         ', "kind": ',
-        arrow_json.json_words(rows.column("kind")),
+        arrow_json.json_repeated(rows.column("kind")),
         ', "reason": ',
-        arrow_json.json_words(rows.column("reason")),
+        arrow_json.json_repeated(rows.column("reason")),
         "}",
         "",
     )

@@ -47,7 +47,7 @@ def show_plan(console: Console, run: CleanupRun, first: Sequence[Candidate]) -> 
         costs.show_staying(console, run)
         _missing(console, run.plan)
         _unverified(console, run.plan)
-    _lent(console, run)
+    _shared_files(console, run)
     costs.show_expenses(console, run)
     costs.show_warnings(console, run)
     show_trouble(console, run)
@@ -58,8 +58,8 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
     if run.plan is not None:
         _verdicts(console, run.plan, run.stream)
         _listing(console, run, run.plan)
-    words, style = _OUTCOMES[run.outcome] if run.outcome else ("not finished", "bold red")
-    console.print(screen.text(words, style))
+    outcome, style = _OUTCOMES[run.outcome] if run.outcome else ("not finished", "bold red")
+    console.print(screen.text(outcome, style))
     if run.outcome is Outcome.DRY_RUN:
         _would(console, run, execute=execute)
     else:
@@ -67,7 +67,7 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
     if run.plan is not None:
         _missing(console, run.plan)
         _unverified(console, run.plan)
-    _lent(console, run)
+    _shared_files(console, run)
     costs.show_warnings(console, run)
     show_trouble(console, run)
 
@@ -84,8 +84,8 @@ def totals(runs: Sequence[CleanupRun]) -> str | None:
     if partitions:
         parts.insert(1, f"{screen.counted(partitions, 'partition')} to drop")
     refused = sum(_stopped(run) for run in runs)
-    told = f"{screen.counted(len(runs), 'table')}: {', '.join(parts)}"
-    return f"{told}; {screen.counted(refused, 'table')} refused or failed and left alone" if refused else told
+    counted = f"{screen.counted(len(runs), 'table')}: {', '.join(parts)}"
+    return f"{counted}; {screen.counted(refused, 'table')} refused or failed and left alone" if refused else counted
 
 
 def _stopped(run: CleanupRun) -> bool:
@@ -97,9 +97,9 @@ def show_sum(console: Console, runs: Sequence[CleanupRun]) -> None:
     if len(runs) < 2:
         return
     parts = [screen.counted(len(runs), "table")]
-    for outcome, word in ((Outcome.REFUSED, "refused"), (Outcome.FAILED, "failed")):
+    for outcome, name in ((Outcome.REFUSED, "refused"), (Outcome.FAILED, "failed")):
         if found := sum(run.outcome is outcome for run in runs):
-            parts.append(f"{found} {word}")
+            parts.append(f"{found} {name}")
     found_orphans = sum((run.plan.candidates for run in runs if run.plan), Tally())
     deleted = sum((run.deletion.deleted for run in runs), Tally())
     parts.append(f"{_tally(found_orphans)} deletable")
@@ -227,11 +227,11 @@ def _unverified(console: Console, plan: OrphanPlan) -> None:
     console.print(screen.text(f"{text}, first {plan.unverified_first}", "yellow"), soft_wrap=True)
 
 
-def _lent(console: Console, run: CleanupRun) -> None:
-    for one in run.lent[:LINES_SHOWN]:
+def _shared_files(console: Console, run: CleanupRun) -> None:
+    for one in run.shared_files[:LINES_SHOWN]:
         text = f"{one.table} uses {screen.counted(one.files, 'file')} of this table, kept for it, first {one.first}"
         console.print(screen.text(text, "yellow"), soft_wrap=True)
-    _and_more(console, len(run.lent) - LINES_SHOWN, "table")
+    _and_more(console, len(run.shared_files) - LINES_SHOWN, "table")
 
 
 def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:

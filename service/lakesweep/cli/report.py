@@ -125,11 +125,11 @@ def _show_tables(console: Console, found: lake_report.Report, limit: int, now: d
     for row in found["tables"][:limit]:
         figures = row["bytes"]
         sizes = (row["waste_bytes"], figures["expired"], figures["live"]) if figures else ()
-        told = [*(screen.size(one) for one in sizes), *("-",) * (3 - len(sizes))]
-        told.append(screen.money(row["cost_per_month"], found["currency"]))
+        cells = [*(screen.size(one) for one in sizes), *("-",) * (3 - len(sizes))]
+        cells.append(screen.money(row["cost_per_month"], found["currency"]))
         shown.add_row(
             screen.text(row["table"]),
-            *told[: len(numbers)],
+            *cells[: len(numbers)],
             screen.age(row["last_planned_at"], now),
             screen.text(row["why"]["code"] if row["why"] else "", "yellow"),
         )
@@ -167,7 +167,7 @@ def _ghosts(found: lake_report.Report) -> str:
 
 
 def _holdings(figures: lake_report.Figures) -> str:
-    words = {
+    amounts = {
         "live": figures["live"],
         "young": figures["young"],
         "reserved": figures["reserved"],
@@ -175,7 +175,7 @@ def _holdings(figures: lake_report.Figures) -> str:
         "expired": figures["expired"],
         "foreign": figures["foreign"],
     }
-    return ", ".join(f"{word} {screen.size(number)}" for word, number in words.items())
+    return ", ".join(f"{name} {screen.size(number)}" for name, number in amounts.items())
 
 
 def _show_tenants(console: Console, found: lake_report.Report) -> None:

@@ -106,7 +106,7 @@ def _tiles(found: lake_report.Report) -> str:
     ]
     return (
         '<section class="tiles">'
-        + "".join(f"<div><b>{_text(value)}</b>{_text(words)}</div>" for value, words in tiles)
+        + "".join(f"<div><b>{_text(value)}</b>{_text(label)}</div>" for value, label in tiles)
         + "</section>\n"
     )
 
@@ -169,9 +169,9 @@ def _leftovers(found: lake_report.Report) -> str:
         for row in report_leftovers.rows(found)[:TABLES_SHOWN]
     ]
     lines = [*report_leftovers.sentences(found), *report_leftovers.advice(found)]
-    told = "".join(f"<p>{_text(line[0].upper() + line[1:])}</p>" for line in lines)
+    paragraphs = "".join(f"<p>{_text(line[0].upper() + line[1:])}</p>" for line in lines)
     head = ("Whose", "!Trash", "!Noncurrent versions", "!Incomplete uploads", "!Files", "!Cost a month")
-    return _section("Stored beside the tables' files", told + (_table(head, rows) if rows else ""))
+    return _section("Stored beside the tables' files", paragraphs + (_table(head, rows) if rows else ""))
 
 
 def _ghosts(found: lake_report.Report) -> str:

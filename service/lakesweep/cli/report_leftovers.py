@@ -25,7 +25,7 @@ class Row:
     cost: str
 
 
-def words(kind: str) -> str:
+def label(kind: str) -> str:
     """For people."""
     return kind.replace("_", " ")
 
@@ -52,10 +52,10 @@ def sentences(found: lake_report.Report) -> list[str]:
     sums, counts = found["totals"]["leftovers"], found["leftover_counts"]
     if sums is None:
         return [NEVER]
-    told: dict[str, list[str]] = {}
+    statements: dict[str, list[str]] = {}
     for kind, tally in zip(LeftoverKind, _tallies(sums), strict=True):
-        told.setdefault(_told(tally, [one for one in counts if one["kind"] == kind]), []).append(words(kind))
-    lines = [f"{' and '.join(kinds)}: {statement}" for statement, kinds in told.items()]
+        statements.setdefault(_statement(tally, [one for one in counts if one["kind"] == kind]), []).append(label(kind))
+    lines = [f"{' and '.join(kinds)}: {statement}" for statement, kinds in statements.items()]
     money = screen.money(sums["cost_per_month"], found["currency"])
     cost = f", {money} a month" if sums["cost_per_month"] is not None and sums["bytes"] else ""
     requests = sum(one["requests"] for one in counts)
@@ -66,11 +66,11 @@ def sentences(found: lake_report.Report) -> list[str]:
 
 def advice(found: lake_report.Report) -> list[str]:
     """What a person can do about them, each once."""
-    told = ((one["advice"], one["tenant"]) for one in found["leftover_counts"] if one["advice"])
-    return [f"{tenants}: {text}" for text, tenants in _by_text(told)]
+    advice = ((one["advice"], one["tenant"]) for one in found["leftover_counts"] if one["advice"])
+    return [f"{tenants}: {text}" for text, tenants in _by_text(advice)]
 
 
-def _told(tally: Tally | None, counts: Sequence[lake_report.LeftoverCount]) -> str:
+def _statement(tally: Tally | None, counts: Sequence[lake_report.LeftoverCount]) -> str:
     if tally is None:
         statement = "not counted"
     else:

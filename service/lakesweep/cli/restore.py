@@ -60,7 +60,7 @@ def restore(
             undone = await restoring.plan()
         else:
             try:
-                with interrupts.asking(stop, _INTERRUPTED):
+                with interrupts.stop_on_interrupt(stop, _INTERRUPTED):
                     undone = await restoring.execute(new_run_id(), stop)
             except Interrupted as exc:  # before anything was moved
                 screen.complain(str(exc))
@@ -69,9 +69,9 @@ def restore(
             print(documents.dumps(report.restore_document(undone.result, paused=undone.paused)), file=sys.stdout)
         else:
             _show(undone, dry_run=dry_run)
-        for told in (undone.remark, None if undone.result.not_restorable else undone.why_in_vain):
-            if told:
-                screen.complain(told)
+        for remark in (undone.remark, None if undone.result.not_restorable else undone.why_in_vain):
+            if remark:
+                screen.complain(remark)
         if undone.run is not None and undone.run.outcome is Outcome.FAILED:
             screen.complain(undone.run.reason or "failed")
             return ExitCode.INTERRUPTED if undone.run.reason == _INTERRUPTED else ExitCode.FAILED

@@ -76,16 +76,16 @@ def runs(
                 for one in found:
                     written.add(one)
         else:
-            asked = [table] if table else targets or []
-            lists.show_runs(screen.output(), found, ", ".join(asked))
-            if asked and not found and (hint := await _suggested(opened, asked)):
+            requested = [table] if table else targets or []
+            lists.show_runs(screen.output(), found, ", ".join(requested))
+            if requested and not found and (hint := await _suggested(opened, requested)):
                 screen.output().print(screen.text(hint))
         return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
 
 
-async def _suggested(opened: Session, asked: Sequence[str]) -> str:
+async def _suggested(opened: Session, requested: Sequence[str]) -> str:
     """Names near those that nothing is known of: of tenants, datasets, and tables that had runs."""
     from lakesweep.daemon.targets import covers, suggestion  # noqa: PLC0415 - heavy
 
@@ -93,7 +93,7 @@ async def _suggested(opened: Session, asked: Sequence[str]) -> str:
     known = [run["table"] for run in recent]
     for tenant in opened.settings.tenants:
         known += [tenant.id, *(f"{tenant.id}/{dataset.id}" for dataset in tenant.datasets)]
-    unknown = [name for name in asked if not any(covers(name, one) for one in known)]
+    unknown = [name for name in requested if not any(covers(name, one) for one in known)]
     return " ".join(filter(None, (suggestion(name, known) for name in unknown)))
 
 

@@ -35,4 +35,4 @@ def serve(config: options.Config = None, debug: options.Debug = False) -> None:
         await service.run()
         return ExitCode.DONE
 
-    raise typer.Exit(session.run(body, config=config, debug=debug, tells_by_log=True))
+    raise typer.Exit(session.run(body, config=config, debug=debug, is_service=True))

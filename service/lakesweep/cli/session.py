@@ -58,11 +58,11 @@ def run(
     *,
     config: Path | None,
     debug: bool,
-    tells_by_log: bool = False,
+    is_service: bool = False,
     rules: Rules | None = None,
 ) -> ExitCode:
     """Run one command. Never raises: the answer is the process's exit code."""
-    return guarded(lambda: _run(body, config, rules or Rules(), debug=debug, tells_by_log=tells_by_log), debug=debug)
+    return guarded(lambda: _run(body, config, rules or Rules(), debug=debug, is_service=is_service), debug=debug)
 
 
 async def each_tenant(opened: Session, tenant: str | None, look: Callable[[str], Awaitable[None]]) -> list[ExitCode]:
@@ -109,7 +109,7 @@ def _run(
     rules: Rules,
     *,
     debug: bool,
-    tells_by_log: bool,
+    is_service: bool,
 ) -> ExitCode:
     # pydantic, pyarrow, botocore and their like take longer to import than `--help` takes to print.
     from lakesweep.settings.load import load, read_objects_by  # noqa: PLC0415 - heavy
@@ -119,8 +119,8 @@ def _run(
     settings = load(config)
     log_settings = settings.logging.model_copy(update={"level": "debug"}) if debug else settings.logging
     # On a terminal most commands tell themselves what happens.
-    quiet = sys.stderr.isatty() and not (debug or tells_by_log)
-    logs.configure(log_settings, at_least=logging.WARNING if quiet else logging.DEBUG, for_person=not tells_by_log)
+    quiet = sys.stderr.isatty() and not (debug or is_service)
+    logs.configure(log_settings, at_least=logging.WARNING if quiet else logging.DEBUG, for_person=not is_service)
 
     override = rules.override()
     startup.import_arrow()
@@ -130,7 +130,7 @@ def _run(
         async with App.open(settings, override=override) as app:
             startup.finish()
             code = await body(Session(settings=settings, app=app))
-            if not tells_by_log:  # the service tells by itself, and goes on trying
+            if not is_service:  # the service tells by itself, and goes on trying
                 await app.notifier.deliver()
             return code
 

@@ -51,16 +51,16 @@ def settings(
         held, variable_of = load.load_traced(config)
         file, service = load.settings_file(config), effective.for_service(held, variable_of)
         found, code = scopes.wanted(held, targets) if targets else (list(scopes.configured(held)), ExitCode.DONE)
-        code = max(code, _tell_catalogs(held, found))
-        told = [(scope, effective.for_table(held, variable_of, *scope.names)) for scope in found]
+        code = max(code, _report_catalogs(held, found))
+        scoped = [(scope, effective.for_table(held, variable_of, *scope.names)) for scope in found]
         if as_json:
-            print(documents.dumps(_document(file, service, told)))
+            print(documents.dumps(_document(file, service, scoped)))
             return code
         console = screen.output()
         if not targets:
             _show_head(console, held, file, code)
             _show_values(console, service, None, every=every)
-        for scope, values in told:
+        for scope, values in scoped:
             _show_scope(console, held, scope)
             _show_values(console, values, scope, every=every)
         _show_foot(console, found, every=every)
@@ -70,16 +70,16 @@ def settings(
 
 
 def _document(
-    file: Path | None, service: Iterable[Effective], told: Iterable[tuple[Scope, Iterable[Effective]]]
+    file: Path | None, service: Iterable[Effective], scoped: Iterable[tuple[Scope, Iterable[Effective]]]
 ) -> dict[str, Any]:
     def values(shown: Iterable[Effective]) -> dict[str, Any]:
         return {one.name: {"value": one.value, "level": one.level, "variable": one.variable} for one in shown}
 
-    tables = [{"table": scope.label, "format": scope.format, "settings": values(shown)} for scope, shown in told]
+    tables = [{"table": scope.label, "format": scope.format, "settings": values(shown)} for scope, shown in scoped]
     return {"file": str(file) if file else None, "service": values(service), "tables": tables}
 
 
-def _tell_catalogs(held: Settings, found: Sequence[Scope]) -> ExitCode:
+def _report_catalogs(held: Settings, found: Sequence[Scope]) -> ExitCode:
     """What can be said of the catalogs without asking them."""
     from lakesweep.settings import catalogs  # noqa: PLC0415 - heavy
 
@@ -115,7 +115,7 @@ def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
     from lakesweep.settings.cascade import cleanup_for, policy_for  # noqa: PLC0415 - heavy
 
     cleanup = cleanup_for(held, *scope.names)
-    when = f"at {cleanup.cron} (UTC)" if cleanup.cron else f"every {_words(cleanup.cleanup_interval_hours)} h"
+    when = f"at {cleanup.cron} (UTC)" if cleanup.cron else f"every {_shown_value(cleanup.cleanup_interval_hours)} h"
     if not cleanup.enabled:
         service = "the service skips it: enabled = false"
     elif cleanup.dry_run:
@@ -137,7 +137,7 @@ def _show_values(console: Console, values: Iterable[Effective], scope: Scope | N
     shown = screen.table(console, "setting", "value", "from", paths=("setting", "value", "from"))
     for one in values:
         if every or one.level != "default":
-            shown.add_row(one.name, screen.text(_words(one.value)), screen.text(_origin(one, scope)))
+            shown.add_row(one.name, screen.text(_shown_value(one.value)), screen.text(_origin(one, scope)))
     console.print(shown if shown.row_count else screen.text("every setting has its default"))
     console.print()
 
@@ -151,7 +151,7 @@ def _show_foot(console: Console, found: Sequence[Scope], *, every: bool) -> None
         console.print(screen.text("settings with default values are hidden: --all shows them", "dim"))
 
 
-def _words(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     """As the settings file spells it, but for the quotes."""
     if value is None:
         return "-"

@@ -88,8 +88,8 @@ def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | No
         if run.deletion.failed:
             first = run.deletion.failed[0]
             number = screen.counted(len(run.deletion.failed), "file")
-            told = f"{run.table.label}: {number} could not be deleted, first {first.path}: {first.why}"
-            console.print(screen.text(told, "red"), soft_wrap=True)
+            line = f"{run.table.label}: {number} could not be deleted, first {first.path}: {first.why}"
+            console.print(screen.text(line, "red"), soft_wrap=True)
         if run.plan is not None and run.plan.missing_count and not is_refused(run):
             missing = screen.counted(run.plan.missing_count, "live file")
             console.print(screen.text(f"{run.table.label}: {missing} missing", "red"), soft_wrap=True)
@@ -109,8 +109,8 @@ def _reasons(console: Console, runs: Sequence[CleanupRun]) -> None:
     if refused:
         console.print()
     for run in refused[:REASONS_SHOWN]:
-        told = f"{run.table.label}: {_code(run)}: {run.reason or 'no reason was given'}"
-        console.print(screen.text(told))
+        line = f"{run.table.label}: {_code(run)}: {run.reason or 'no reason was given'}"
+        console.print(screen.text(line))
         if run.refusal is not None and (advice := remedy(run.refusal.code, run.id[: lists.ID_SHOWN])):
             console.print(screen.text(f"  {advice}"))
     if len(refused) > REASONS_SHOWN:

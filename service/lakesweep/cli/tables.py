@@ -67,7 +67,7 @@ def tables(
         else:
             lists.show_tables(screen.output(), found)
         if not targets:
-            _tell_empty(opened, looked)
+            _report_empty(opened, looked)
         return exit_codes.gravest(ExitCode.FAILED for status in found if status.problem)
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
@@ -85,7 +85,7 @@ def _wanted(status: TableStatus, outcome: Outcome | None, *, refused: bool) -> b
     return outcome in (None, last["outcome"] if last else None) and (in_the_way or not refused)
 
 
-def _tell_empty(opened: Session, found: Sequence[TableStatus]) -> None:
+def _report_empty(opened: Session, found: Sequence[TableStatus]) -> None:
     """A dataset without tables may be new, or a slip in its address: silence would hide the second."""
     seen = {(status.ref.tenant, status.ref.dataset) for status in found}
     for tenant, dataset in opened.app.discovery.datasets():

@@ -78,7 +78,7 @@ class Targets:
         async for work in self.works():
             stop = StopRequest()  # of this run alone: a sweep that meets trouble sets it too
             try:
-                with progress.watching(work.ref.label) as report, interrupts.asking(stop):
+                with progress.watching(work.ref.label) as report, interrupts.stop_on_interrupt(stop):
                     done = await self._app.run(work, execute=execute, progress=report, stop=stop, listing=self._listing)
             except SettingsError as exc:
                 screen.complain(f"{work.ref.label}: {exit_codes.sentence(exc)}")
@@ -90,7 +90,7 @@ class Targets:
             self.done.append(done)
             yield done
             if stop.why == interrupts.WHY:
-                interrupts.tell(self.done, execute=execute)
+                interrupts.report_interrupted(self.done, execute=execute)
                 self.codes.append(ExitCode.INTERRUPTED)
                 return
 

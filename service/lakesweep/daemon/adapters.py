@@ -32,7 +32,7 @@ from lakesweep.ports.engine import Engine
 from lakesweep.ports.mover import Mover
 from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
-from lakesweep.ports.store_rules import AsksRules
+from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.ports.table import Table, TableFormat, TableState
 from lakesweep.settings import stores
 from lakesweep.settings.cascade import trash_places
@@ -58,7 +58,7 @@ class Adapters:
         self._storages: dict[StorageSpec, Storage] = {}
         self._caches: dict[str, DigestCache | None] = {}
         self._writers: dict[StorageSpec, Writer] = {}
-        self._rules: dict[StorageSpec, AsksRules] = {}
+        self._rules: dict[StorageSpec, StoreRulesReader] = {}
         self._paces: dict[str, Gate] = {}
         self._engines: dict[tuple[str, Location | None], Engine] = {}
         self._spark_engines: dict[tuple[str, Location | None], Engine] = {}
@@ -136,7 +136,7 @@ class Adapters:
         """Writing whole objects below one root, with one tenant's way to S3."""
         return self._opened_writer(replace(self._storage_spec(tenant), confine=Confine(places=(root,))))
 
-    def rules(self, tenant: str) -> AsksRules:
+    def rules(self, tenant: str) -> StoreRulesReader:
         """Who knows what one tenant's stores do with deleted objects."""
         spec = self._storage_spec(tenant)
         if spec not in self._rules:

@@ -68,7 +68,7 @@ class Control:
         # As the state store has them: the scheduler's own may be some seconds old.
         holds = HoldIndex(await self._app.state.holds())
         unseen = self._unseen()
-        known = self._scheduler.roster.entries.keys() | unseen.keys()
+        known = self._scheduler.known_tables.entries.keys() | unseen.keys()
         labels = sorted(label for label in known if tenants is None or label.partition("/")[0] in tenants)
         first = bisect_right(labels, after) if after is not None else 0
         page = labels[first : first + limit]
@@ -91,8 +91,8 @@ class Control:
             return kept[1]
 
     def _named(self, tenants: Collection[str] | None) -> list[gather_report.Named]:
-        problems = self._scheduler.roster.problems
-        entries = self._scheduler.roster.entries.items()
+        problems = self._scheduler.known_tables.problems
+        entries = self._scheduler.known_tables.entries.items()
         known = {label: (entry.work.ref.format, _dataset(label)) for label, entry in entries}
         unseen = {label: (table["format"], _dataset(label)) for label, table in self._unseen().items()}
         return [
@@ -112,7 +112,7 @@ class Control:
 
     async def hint(self, table: str, *, event: str, who: str) -> datetime:
         """For all replicas. Never sooner after its last cycle than `min_interval_hours`, however many hints come."""
-        entry = self._scheduler.roster.entries.get(table)
+        entry = self._scheduler.known_tables.entries.get(table)
         if entry is None:
             raise UnknownTable(f"no table {table} is known")
         state, now = self._app.state, self._app.clock.now()
@@ -199,7 +199,7 @@ class Control:
             return await table_detail.snapshots(entry.app, entry)
 
     def _entry(self, table: str) -> Entry:
-        entry = self._scheduler.roster.entries.get(table)
+        entry = self._scheduler.known_tables.entries.get(table)
         if entry is None:
             raise UnknownTable(table)
         return entry
@@ -207,8 +207,8 @@ class Control:
     async def settings_of(self, table: str) -> list[effective.Effective]:
         """The rules of cleaning only; the rest of the settings is for the operator alone."""
         self._entry(table)
-        told = effective.for_table(self._app.settings, lambda _: None, *table.split("/", 2))
-        return [one for one in told if one.name.startswith("orphan_cleanup.")]
+        in_effect = effective.for_table(self._app.settings, lambda _: None, *table.split("/", 2))
+        return [one for one in in_effect if one.name.startswith("orphan_cleanup.")]
 
     async def approve(self, run_id: str, *, digest: str | None, who: str) -> Approval:
         """The table's next cycle comes at once."""
@@ -251,7 +251,7 @@ class Control:
     ) -> None:
         """For all replicas."""
         if not force:
-            await hold_commands.check_names_a_table(self._app, scope, self._scheduler.roster.entries)
+            await hold_commands.check_names_a_table(self._app, scope, self._scheduler.known_tables.entries)
         now = self._app.clock.now()
         hold = Hold(scope=scope, since=now, by=who, reason=reason, by_admin=admin, ends_at=ends_at)
         await hold_commands.pause(self._app, hold)
@@ -293,13 +293,13 @@ class Control:
         return self._app.metrics.exposition()
 
     async def _table(self, label: str, holds: HoldIndex, last: run_document.Run | None) -> documents.Table:
-        entry = self._scheduler.roster.entries[label]
+        entry = self._scheduler.known_tables.entries[label]
         ref = entry.work.ref
         return {
             "table": label,
             "format": ref.format,
             "location": last["location"] if last else None,
-            "problem": self._scheduler.roster.problems.get(f"{ref.tenant}/{ref.dataset}"),
+            "problem": self._scheduler.known_tables.problems.get(f"{ref.tenant}/{ref.dataset}"),
             "last_run": last,
             "estimate": run_document.next_cycle(last),
             "next_due": report.iso_utc(self._scheduler.due_at(label)) if entry.enabled else None,
@@ -324,7 +324,7 @@ class Control:
                 "paused": False,
                 **next_looks.document(None),
             }
-            for name, problem in self._scheduler.roster.problems.items()
+            for name, problem in self._scheduler.known_tables.problems.items()
             if name in formats
         }
 

@@ -56,7 +56,7 @@ from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.run import ReportProgress
 from lakesweep.ports.state import Approval, DueTime, StateStore
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.store_rules import AsksRules
+from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.ports.table import MergesManifests
 from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.cleanup import CleanupOverride
@@ -112,7 +112,7 @@ class App:
 
     async def __aenter__(self) -> Self:
         self._make_directories()
-        compiled.tell()
+        compiled.warn_if_missing()
         self.state = await open_state(self.settings.state_url, self.clock)
         self._closing.push_async_callback(self.state.aclose)
         self._closing.push_async_callback(self._adapters.aclose)
@@ -237,7 +237,7 @@ class App:
                 run = run_results.not_started(run_id, work.ref, exc, self.clock.now())
             trace.ended(run)
             self.metrics.count_run(run)
-            run_results.tell(run)
+            run_results.log_result(run)
             await self.notifier.note(run)
             return run
 
@@ -245,7 +245,7 @@ class App:
         """A run that met a bug of ours: failed like any other, so that the tables after it have their turn."""
         self.metrics.count_panic(work.ref)
         run = run_results.not_started(new_run_id(), work.ref, run_results.unexpected(exc), self.clock.now())
-        run_results.tell(run)
+        run_results.log_result(run)
         return run
 
     @asynccontextmanager
@@ -314,7 +314,7 @@ class App:
     def tenant_storage(self, tenant: str) -> Storage:
         return self._adapters.storage(tenant)
 
-    def store_rules(self, tenant: str) -> AsksRules:
+    def store_rules(self, tenant: str) -> StoreRulesReader:
         """Who knows what a tenant's stores keep of what is deleted."""
         return self._adapters.rules(tenant)
 

@@ -64,17 +64,19 @@ class Discovery:
     async def _no_match(self, target: str | None) -> str:
         if target == "":
             return "an empty target matches no table; use '*' for every configured table"
-        told = f"no configured table matches {target!r}, and there is no such directory: " if target else ""
+        begins = f"no configured table matches {target!r}, and there is no such directory: " if target else ""
         if target and (meant := await self.suggestion(target)):
-            told += f"{meant} "
+            begins += f"{meant} "
         if not self.datasets():
-            return f"{told}no dataset is configured; name a settings file with --config or LAKESWEEP_CONFIG"
+            return f"{begins}no dataset is configured; name a settings file with --config or LAKESWEEP_CONFIG"
         pattern = target or "*"
         near = [names for names in self.datasets() if targets.may_match(pattern, *(part.id for part in names))]
         where = ", ".join(sorted(f"{tenant.id}/{dataset.id}" for tenant, dataset in near or self.datasets()))
         if not near:
-            return f"{told}configured datasets: {where}"
-        return f"{told}looked in {where}; `lakesweep tables` lists what is there" if target else f"no tables in {where}"
+            return f"{begins}configured datasets: {where}"
+        return (
+            f"{begins}looked in {where}; `lakesweep tables` lists what is there" if target else f"no tables in {where}"
+        )
 
     async def discover(self, tenant: TenantSettings, dataset: DatasetSettings, pattern: str = "*") -> list[Work]:
         """The tables of one dataset as its catalog or warehouse shows them now, or one Work with its problem."""

@@ -77,10 +77,10 @@ async def answers(settings: Settings) -> AsyncIterator[Finding]:
         await adapters.aclose()
 
 
-async def _limited(name: str, asking: AsyncIterator[str]) -> Finding:
+async def _limited(name: str, checks: AsyncIterator[str]) -> Finding:
     try:
         async with asyncio.timeout(_SECONDS):
-            return _ok(name, "; ".join([part async for part in asking]))
+            return _ok(name, "; ".join([part async for part in checks]))
     except TimeoutError:
         return Finding(name=name, health=Health.FAILED, detail=f"no answer in {_SECONDS:g} s")
     except LakesweepError as exc:

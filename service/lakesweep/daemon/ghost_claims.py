@@ -77,7 +77,7 @@ def _key(place: Location) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimsOf:
+class ClaimsReader:
     """Finds out who claims the places of one tenant."""
 
     settings: Settings
@@ -85,7 +85,7 @@ class ClaimsOf:
     state: StateStore
     tenant: TenantSettings
 
-    async def ask(self) -> Claims:
+    async def read(self) -> Claims:
         """Catalogs, datasets and registered locations of all tenants, read again: one may have lent a place to another.
         Refused if one of them cannot be read."""
         places = await self._places()
@@ -125,13 +125,13 @@ class ClaimsOf:
             for claim, theirs in claims.identities.items():
                 if mine.overlaps(theirs):
                     raise _claimed(place, f"it is {claim} under another name (a link or a mount)")
-        lent: dict[TableRef, list[str]] = {}
+        shared: dict[TableRef, list[str]] = {}
         spelled = list(dict.fromkeys([targets.real(place), place]))
         for tenant in self.settings.tenants:
-            lent |= await self.discovery.neighbours.lent(tenant, spelled, _NOBODY)
+            shared |= await self.discovery.neighbours.shared_files(tenant, spelled, _NOBODY)
         self.refuse_unknown()  # what was asked last may have been the first not to answer
-        lent |= await asyncio.to_thread(really_below, self.discovery.neighbours.uses(), targets.real(place))
-        for other, paths in lent.items():
+        shared |= await asyncio.to_thread(really_below, self.discovery.neighbours.uses(), targets.real(place))
+        for other, paths in shared.items():
             raise _claimed(place, f"{other} uses {len(paths)} files in it, first {paths[0]}")
 
     def used_names(self) -> dict[str, TableRef]:

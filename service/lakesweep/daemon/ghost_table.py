@@ -88,7 +88,7 @@ class GhostTable:
     _elsewhere: tuple[Location, ...] = ()
     """Places that its own metadata names."""
     _uuid: str | None = None
-    _told: TableView | None = None
+    _view: TableView | None = None
     """What its own metadata tells, if it can be read."""
 
     def place(self) -> Location | None:
@@ -99,8 +99,9 @@ class GhostTable:
         """The same as long as it is a ghost: nobody claims it and nothing has come. Raises Refused when it is none."""
         await self._refuse_claimed()
         if self._seen is not None:
-            await self._refuse_newcomers(self._seen)
-            await self.hunt.asking.refuse_claimed_place((self.location, *self._elsewhere))  # listing may take long
+            await self._refuse_new_objects(self._seen)
+            # Listing may take long.
+            await self.hunt.claims_reader.refuse_claimed_place((self.location, *self._elsewhere))
         return self._identity
 
     async def load(self) -> TableView:
@@ -152,24 +153,24 @@ class GhostTable:
 
     async def _refuse_claimed(self, *, read: bool = False) -> None:
         """Ask everybody. With `read`, also read its own metadata, which a sweep deletes first."""
-        asking = self.hunt.asking
-        claims = await asking.ask()
+        claims_reader = self.hunt.claims_reader
+        claims = await claims_reader.read()
         if read and self.format is not None:
-            told = await self.hunt.read(self.location, self.format, claims)
-            if told.owned:
+            metadata = await self.hunt.read(self.location, self.format, claims)
+            if metadata.owned:
                 raise self._claimed(
                     "its metadata is that of a known table, of a known table's former location, or of a view"
                 )
-            if told.problem and not await self.was_begun():
+            if metadata.problem and not await self.was_begun():
                 raise Indeterminate(
-                    f"the metadata of {self.location} cannot be read, so it is unknown whose it was: {told.problem}"
+                    f"the metadata of {self.location} cannot be read, so it is unknown whose it was: {metadata.problem}"
                 )
-            self._told = told.state
-            self._elsewhere = told.roots or self._elsewhere
-            self._uuid = told.uuid or self._uuid
+            self._view = metadata.state
+            self._elsewhere = metadata.roots or self._elsewhere
+            self._uuid = metadata.uuid or self._uuid
         if self._uuid in claims.uuids:
             raise self._claimed("a table has its uuid now")
-        await asking.refuse_used(self.location, claims, elsewhere=self._elsewhere)
+        await claims_reader.refuse_used(self.location, claims, elsewhere=self._elsewhere)
 
     async def _refuse_links(self) -> None:
         found = await self.storage.irregular(self.location)
@@ -185,7 +186,7 @@ class GhostTable:
         oldest = min(self.clock.now(), await self.storage.now()) - self.grace
         await self.hunt.refuse_lately_known(self.location, oldest)
         seen: set[int] = set()
-        layout, used = self._layout, self.hunt.asking.used_names()
+        layout, used = self._layout, self.hunt.claims_reader.used_names()
         directories: dict[str, str] = {}
         async for path, size, modified, etag in _objects(self.storage, self.location):
             if modified is None or modified >= oldest:
@@ -212,7 +213,7 @@ class GhostTable:
     async def _refuse_foreign(self, directories: dict[str, str]) -> None:
         """If an earlier run of ours began to delete it, it was checked when it was complete, and its metadata says less
         by now."""
-        found = await ghost_files.foreign(self.storage, self._told, self._layout, directories)
+        found = await ghost_files.foreign(self.storage, self._view, self._layout, directories)
         if found and not await self.was_begun():
             raise Refused(
                 "foreign_table",
@@ -220,7 +221,7 @@ class GhostTable:
                 "else's: move it away, or all of it stays",
             )
 
-    async def _refuse_newcomers(self, seen: frozenset[int]) -> None:
+    async def _refuse_new_objects(self, seen: frozenset[int]) -> None:
         places = [self.location]
         if len(seen) > LISTED_WHOLE:
             top = [*markers.SIGNS.directories, *markers.PAIMON_DIRECTORIES]

@@ -18,7 +18,7 @@ from lakesweep.aio import gather_bounded
 from lakesweep.daemon import targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.discovery import Discovery
-from lakesweep.daemon.ghost_claims import Claims, ClaimsOf
+from lakesweep.daemon.ghost_claims import Claims, ClaimsReader
 from lakesweep.formats import ghost_metadata, markers
 from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import LakesweepError, Refused, Unreadable
@@ -59,8 +59,8 @@ class GhostHunt:
 
     async def find(self) -> list[Ghost]:
         """All of them, by location. Refused if a catalog or table that could claim one cannot be read."""
-        asking = self.asking
-        claims = await asking.ask()
+        claims_reader = self.claims_reader
+        claims = await claims_reader.read()
         former = await self.former_names()
         storage = self.adapters.storage(self.tenant.id)
         candidates = await self._walk(storage, claims)
@@ -78,13 +78,13 @@ class GhostHunt:
             if ghost is not None and ghost.files:
                 ghosts.append(ghost)
         if candidates:
-            asking.refuse_unknown()  # what was asked last may have been the first not to answer
+            claims_reader.refuse_unknown()  # what was asked last may have been the first not to answer
         return sorted(ghosts, key=lambda ghost: ghost.location)
 
     @property
-    def asking(self) -> ClaimsOf:
+    def claims_reader(self) -> ClaimsReader:
         """Who is asked whose a place is."""
-        return ClaimsOf(settings=self.settings, discovery=self.discovery, state=self.state, tenant=self.tenant)
+        return ClaimsReader(settings=self.settings, discovery=self.discovery, state=self.state, tenant=self.tenant)
 
     @property
     def _root(self) -> Location:
@@ -146,7 +146,7 @@ class GhostHunt:
         """None if somebody uses it after all."""
         place = candidate.location
         try:
-            await self.asking.refuse_used(place, claims)
+            await self.claims_reader.refuse_used(place, claims)
         except Refused as exc:
             if exc.code != RefusalCode.GHOST_CLAIMED:
                 raise
@@ -157,10 +157,10 @@ class GhostHunt:
             if read.owned:
                 return None
             uuid = read.uuid
-            evidence += read.told
+            evidence += read.evidence
         run = former.get(place_key(place))
-        told = run is not None and f"Lakesweep has planned {run['table']} here" in evidence
-        if run is not None and not told and not is_ghost(run["table"]):
+        noted = run is not None and f"Lakesweep has planned {run['table']} here" in evidence
+        if run is not None and not noted and not is_ghost(run["table"]):
             evidence.append(f"Lakesweep last planned it as {run['table']} at {run['started_at']}")
         evidence.append("no catalog, dataset or table that is configured refers to it")
         ghost = Ghost(
@@ -185,16 +185,16 @@ class GhostHunt:
             if beside.view is not None or beside.uuids & claims.uuids:
                 return Read(owned=True)
         except Unreadable as exc:
-            return Read(problem=str(exc), told=(f"its metadata cannot be read: {exc}",))
+            return Read(problem=str(exc), evidence=(f"its metadata cannot be read: {exc}",))
         try:
             table = await self.adapters.bare_table(place, format, root, self.tenant.id)
             state = await table.load()
         except LakesweepError as exc:
-            return Read(problem=str(exc), told=(f"its metadata cannot be read: {exc}",))
+            return Read(problem=str(exc), evidence=(f"its metadata cannot be read: {exc}",))
         uuid = state.table_uuid
         owned = uuid in claims.uuids or any(claims.touches(targets.real(one)) for one in state.roots)
         return Read(
-            uuid=uuid, owned=owned, roots=state.roots, state=state, told=(f"its uuid is {uuid}",) if uuid else ()
+            uuid=uuid, owned=owned, roots=state.roots, state=state, evidence=(f"its uuid is {uuid}",) if uuid else ()
         )
 
 
@@ -209,7 +209,7 @@ class Read:
     state: TableView | None = None
     problem: str | None = None
     """Why it cannot be read, if so."""
-    told: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
 
 def place_key(place: Location) -> str:

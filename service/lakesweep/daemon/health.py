@@ -73,5 +73,5 @@ class Checkup:
         return f"ended {max(0.0, (self.scheduler.app.clock.now() - finished).total_seconds()):.0f} s ago"
 
 
-def _health(needed: dict[str, str], told: dict[str, str]) -> Health:
-    return Health(well=all(answer == OK for answer in needed.values()), checks=needed | told)
+def _health(needed: dict[str, str], optional: dict[str, str]) -> Health:
+    return Health(well=all(answer == OK for answer in needed.values()), checks=needed | optional)

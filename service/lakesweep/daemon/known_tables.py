@@ -126,7 +126,7 @@ class KnownTables:
         self._datasets[key].looked = True
         if problem is None:
             self._enter(app, key, entries)
-            self._tell_if_empty(app, tenant, dataset)
+            self._log_if_empty(app, tenant, dataset)
             self._datasets[key].failures = 0
             self._datasets[key].next_look = now + self._interval
         else:
@@ -165,7 +165,7 @@ class KnownTables:
         self._datasets[key].labels = set(found)
         self._count(app)
 
-    def _tell_if_empty(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
+    def _log_if_empty(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
         """Once: it may be new. It may also be a typo in an address, which nothing else would show."""
         known = self._datasets[tenant.id, dataset.id]
         empty = not known.labels and _any_enabled(app, tenant, dataset)

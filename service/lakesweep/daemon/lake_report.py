@@ -109,12 +109,12 @@ async def last_look(state: StateStore, tenant: str) -> GhostLook | None:
     note = await state.recall(f"ghosts {tenant}")
     if note is None:
         return None
-    told = json.loads(note)
-    found = told["ghosts"]
+    document = json.loads(note)
+    found = document["ghosts"]
     return GhostLook(
-        at=datetime.fromisoformat(told["at"]),
-        count=told.get("count", len(found)),
-        bytes=told.get("bytes", sum(one["bytes"] for one in found)),
+        at=datetime.fromisoformat(document["at"]),
+        count=document.get("count", len(found)),
+        bytes=document.get("bytes", sum(one["bytes"] for one in found)),
     )
 
 
@@ -125,9 +125,9 @@ async def _recalled_ghosts(state: StateStore, tenants: Iterable[str]) -> tuple[l
     for tenant in tenants:
         note = await state.recall(f"ghosts {tenant}")
         if note is not None:
-            told = json.loads(note)
-            found += told["ghosts"]
-            looked.append(told["at"])
+            document = json.loads(note)
+            found += document["ghosts"]
+            looked.append(document["at"])
     return sorted(found, key=lambda one: (-one["bytes"], one["location"])), min(looked, default=None)
 
 
@@ -142,12 +142,12 @@ async def _recalled_leftovers(state: StateStore, tenants: Iterable[str]) -> dict
     for tenant in tenants:
         note = await state.recall(leftovers_note(tenant))
         if note is not None:
-            told = json.loads(note)
+            document = json.loads(note)
             by_owner = {
                 owner: {LeftoverKind(kind): Counted(files=files, bytes=size) for kind, (files, size) in kinds.items()}
-                for owner, kinds in told["owners"].items()
+                for owner, kinds in document["owners"].items()
             }
-            found[tenant] = TenantLeftovers(counts=told["counts"], by_owner=by_owner)
+            found[tenant] = TenantLeftovers(counts=document["counts"], by_owner=by_owner)
     return found
 
 

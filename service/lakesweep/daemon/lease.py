@@ -42,13 +42,13 @@ class Moment:
 class HeldLease:
     """A lease with a heartbeat. Implements the Fence port."""
 
-    def __init__(self, state: StateStore, lease: Lease, ttl: timedelta, asked: Moment) -> None:
+    def __init__(self, state: StateStore, lease: Lease, ttl: timedelta, sent_at: Moment) -> None:
         self._state = state
         self._lease = lease
         self._ttl = ttl
         self._lost: LeaseLost | None = None
         # Counted from before the store was asked, so by the store's clock the lease ends later, never earlier.
-        self._ends = asked.after(ttl)
+        self._ends = sent_at.after(ttl)
         self._deadline: asyncio.Timeout | None = None
 
     @property
@@ -89,7 +89,7 @@ class HeldLease:
         """Renew until cancelled or lost. A failed renewal is tried again: the lease outlives several beats."""
         while True:
             await asyncio.sleep(self._ttl.total_seconds() / _BEATS)
-            asked = Moment.now()
+            sent_at = Moment.now()
             try:
                 self._lease = await self._state.renew_lease(self._lease, self._ttl)
             except LeaseLost as exc:
@@ -99,7 +99,7 @@ class HeldLease:
             except StateError as exc:
                 log.warning("lease_not_renewed", reason=str(exc))
             else:
-                self._end_at(asked.after(self._ttl))
+                self._end_at(sent_at.after(self._ttl))
 
     async def release(self) -> None:
         """Give the table back. A store that is away lets the lease run out by itself."""
@@ -115,11 +115,11 @@ class HeldLease:
 @contextlib.asynccontextmanager
 async def lease(state: StateStore, table: str, owner: str, ttl: timedelta) -> AsyncIterator[HeldLease]:
     """Claim the table for the time of one cycle, or refuse because somebody else works on it."""
-    asked = Moment.now()
+    sent_at = Moment.now()
     claimed = await state.acquire_lease(table, owner, ttl)
     if claimed is None:
         raise Refused("busy", f"{table} is being cleaned by another process; its lease ends by itself if that dies")
-    held = HeldLease(state, claimed, ttl, asked)
+    held = HeldLease(state, claimed, ttl, sent_at)
     beat = asyncio.create_task(held.heartbeat(), name=f"heartbeat {table}")
     try:
         yield held

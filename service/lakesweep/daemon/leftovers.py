@@ -76,9 +76,9 @@ class _Counting:
             self._add(LeftoverKind.TRASH, self._tenant.id, others)
 
     async def store(self, app: App) -> None:
-        root, asks = targets.real(Location.parse(self._tenant.root)), app.store_rules(self._tenant.id)
-        self._rules = await asks.rules(root)
-        async with aclosing(asks.leftovers(root)) as pages:
+        root, reader = targets.real(Location.parse(self._tenant.root)), app.store_rules(self._tenant.id)
+        self._rules = await reader.rules(root)
+        async with aclosing(reader.leftovers(root)) as pages:
             async for page in pages:
                 self._take(page)
 

@@ -53,11 +53,11 @@ def limit() -> int | None:
     """Beyond which the kernel kills the process, where that is set for it."""
     for place in _LIMITS:
         try:
-            told = Path(place).read_text().strip()
+            limit = Path(place).read_text().strip()
         except OSError:
             continue
-        if told.isdecimal() and int(told) < os.sysconf("SC_PHYS_PAGES") * _PAGE:
-            return int(told)
+        if limit.isdecimal() and int(limit) < os.sysconf("SC_PHYS_PAGES") * _PAGE:
+            return int(limit)
     return None
 
 

@@ -58,13 +58,13 @@ class Notifier:
         """Try every table's oldest notice that is due, until none is. Returns how many were delivered."""
         if self._settings.url is None:
             return 0
-        told = 0
+        delivered = 0
         while due := await self._due():
             answers = await asyncio.gather(*(self._try(notice) for notice in due))
-            told += sum(answers)
+            delivered += sum(answers)
             if not any(answers):
                 break
-        return told
+        return delivered
 
     async def _due(self) -> list[Notice]:
         now = self._clock.now()

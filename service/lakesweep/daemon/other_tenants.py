@@ -25,7 +25,7 @@ from lakesweep.settings.tenants import TenantSettings
 
 log = structlog.get_logger()
 
-_ASKED_SECONDS = 10
+_READ_SECONDS = 10
 """So long a tenant that never noted anything may take to answer."""
 _RECALLED_FOR = timedelta(minutes=5)
 _NOBODY = TableRef(tenant=TenantId(""), dataset="", name="", format=next(iter(FormatName)))
@@ -43,7 +43,7 @@ class OtherTenants:
         self._clock = clock
         self._noted: dict[str, tuple[datetime, Directories | None]] = {}
 
-    async def lent(
+    async def shared_files(
         self, store: StateStore, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
     ) -> dict[TableRef, list[str]]:
         """By table of another tenant: the files below the roots of `own` that it uses. Asked after
@@ -54,41 +54,41 @@ class OtherTenants:
             if other.id != tenant.id and other.datasets:
                 used = await self._used_by(store, other)
                 if any(place.overlaps(root) for place in used for root in roots):
-                    found |= await self._locations.lent(other, roots, own)
+                    found |= await self._locations.shared_files(other, roots, own)
         return found
 
     async def _used_by(self, store: StateStore, other: TenantSettings) -> list[Location]:
         noted = await self._recall(store, other.id)
         if noted is None and self._locations.used_outside_root(other.id) is None:
-            await self._ask(store, other)
-        told, _ = self._locations.used_outside_root(other.id) or ({}, False)
-        places = {place for one in (noted or {}, told) for where in one.values() for place in where}
+            await self._read(store, other)
+        used, _ = self._locations.used_outside_root(other.id) or ({}, False)
+        places = {place for one in (noted or {}, used) for where in one.values() for place in where}
         return list(filter(None, map(Location.parse_or_none, places)))
 
-    async def _ask(self, store: StateStore, other: TenantSettings) -> None:
+    async def _read(self, store: StateStore, other: TenantSettings) -> None:
         """Once, whatever comes of it: tables too large to read must not end the runs of one tenant after the other."""
         await store.remember(_name(other.id), json.dumps({}))
         self._noted[other.id] = (self._clock.now(), {})
         try:
             with working_for(other.id):
-                async with asyncio.timeout(_ASKED_SECONDS):
-                    await self._locations.lent(other, (), _NOBODY)
+                async with asyncio.timeout(_READ_SECONDS):
+                    await self._locations.shared_files(other, (), _NOBODY)
         except Exception as exc:  # noqa: BLE001 - a bug that one tenant meets must not stop the others
             log.warning("borrowed_files_unknown", tenant=other.id, reason=str(exc) or type(exc).__name__)
         else:
             await self._note(store, other.id)
 
     async def _note(self, store: StateStore, tenant: str) -> None:
-        asked = self._locations.used_outside_root(tenant)
-        if asked is None:
+        found = self._locations.used_outside_root(tenant)
+        if found is None:
             return
-        told, complete = asked
+        used, complete = found
         noted = await self._recall(store, tenant)
         unread = {ref.label for ref in self._locations.unread(tenant)}
-        told = {label: where for label, where in (noted or {}).items() if label in unread or not complete} | told
-        if told != noted:
-            await store.remember(_name(tenant), json.dumps(told))
-            self._noted[tenant] = (self._clock.now(), told)
+        used = {label: where for label, where in (noted or {}).items() if label in unread or not complete} | used
+        if used != noted:
+            await store.remember(_name(tenant), json.dumps(used))
+            self._noted[tenant] = (self._clock.now(), used)
 
     async def _recall(self, store: StateStore, tenant: str) -> Directories | None:
         now, known = self._clock.now(), self._noted.get(tenant)

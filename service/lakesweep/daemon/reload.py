@@ -46,7 +46,7 @@ class Reloader:
         self._current = current
         self._apply = apply
         self._metrics = metrics
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._seen = _signature(file)
         metrics.settings_valid.set(1)
 
@@ -54,7 +54,7 @@ class Reloader:
     def listening(self) -> Iterator[None]:
         """Listen for SIGHUP while the block runs."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._asked.set)
+        loop.add_signal_handler(signal.SIGHUP, self._requested.set)
         try:
             yield
         finally:
@@ -64,7 +64,7 @@ class Reloader:
         while True:
             try:
                 async with asyncio.timeout(POLL_SECONDS):
-                    await self._asked.wait()
+                    await self._requested.wait()
             except TimeoutError:
                 pass
             await self.check()
@@ -72,9 +72,9 @@ class Reloader:
     async def check(self) -> None:
         """Reload if somebody asked for it or the file is not what it was."""
         signature = await asyncio.to_thread(_signature, self._file)
-        if not self._asked.is_set() and signature == self._seen:
+        if not self._requested.is_set() and signature == self._seen:
             return
-        self._asked.clear()
+        self._requested.clear()
         self._seen = signature
         try:
             settings = self._bound(await asyncio.to_thread(self._load))

@@ -35,7 +35,7 @@ from lakesweep.model.store_rules import Versioning
 from lakesweep.model.table import BARE_TENANT, TableRef, TenantId, is_ghost
 from lakesweep.model.trash import RunTrash
 from lakesweep.ports.state import Hold
-from lakesweep.ports.table import Table, TellsReaders
+from lakesweep.ports.table import HasReaderHints, Table
 
 if TYPE_CHECKING:
     from lakesweep.daemon.app import App
@@ -124,10 +124,10 @@ class Restoring:
         )
         ended = await self._ended(restore, held)
         if restore.entries:
-            await self._tell_readers(document, ref)
-        told = undone.remark(document, head_stands=await undone.look_for_head(document, finder))
-        if told and ended["outcome"] is Outcome.DONE:
-            ended["reason"] = f"{ended['reason']}; {told}"
+            await self._update_hints(document, ref)
+        remark = undone.remark(document, head_stands=await undone.look_for_head(document, finder))
+        if remark and ended["outcome"] is Outcome.DONE:
+            ended["reason"] = f"{ended['reason']}; {remark}"
         run = replace(so_far[-1], **ended, phase=Phase.FINISHED, finished_at=app.clock.now())
         await audit.end(run)
         await app.state.update_run(run)
@@ -154,11 +154,11 @@ class Restoring:
         reason = f"restored {result.restored.files} of the files that run {self.run_id} took"
         return {"restored": result, "outcome": Outcome.DONE, "reason": reason}
 
-    async def _tell_readers(self, document: run_document.Run, ref: TableRef) -> None:
+    async def _update_hints(self, document: run_document.Run, ref: TableRef) -> None:
         """Best effort: the files are there in any case, and a repeated restore tries it again."""
         try:
             table = await self._opened(document, ref)
-            if isinstance(table, TellsReaders):
+            if isinstance(table, HasReaderHints):
                 await table.reopened()
         except LakesweepError as exc:
             log.warning("readers_not_told", table=ref.label, reason=str(exc))
@@ -226,7 +226,7 @@ class Restoring:
     def _another_table(self, document: run_document.Run, ref: TableRef) -> Callable[[], Awaitable[str | None]]:
         """Asks whether the table at this place is still the one that the run changed."""
 
-        async def ask() -> str | None:
+        async def check() -> str | None:
             try:
                 table = await self._opened(document, ref)
                 now = await table.load()
@@ -234,7 +234,7 @@ class Restoring:
                 return f"the table cannot be read, so it is unknown whose log it is now: {exc}"
             return None if now.table_uuid == document["table_uuid"] else ANOTHER_TABLE
 
-        return ask
+        return check
 
     async def _opened(self, document: run_document.Run, ref: TableRef) -> Table:
         """As a cycle opens it; by its place if no dataset has it."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from lakesweep.daemon import holds
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import ClockWatch
-from lakesweep.daemon.known_borrowers import KnownBorrowers
+from lakesweep.daemon.known_file_users import KnownFileUsers
 from lakesweep.daemon.other_tenants import OtherTenants
 from lakesweep.daemon.table_locations import TableLocations, other_roots, without_itself
 from lakesweep.daemon.targets import Work
@@ -92,15 +92,15 @@ class TableSurroundings:
         tenant = self.settings.tenant(self.work.tenant)
         if tenant is None:
             return {}
-        lent = await self.locations.lent(tenant, state.roots, self.work.ref)
-        lent |= await self.other_tenants.lent(self.state, tenant, state.roots, self.work.ref)
-        return {other.label: paths for other, paths in lent.items()}
+        shared = await self.locations.shared_files(tenant, state.roots, self.work.ref)
+        shared |= await self.other_tenants.shared_files(self.state, tenant, state.roots, self.work.ref)
+        return {other.label: paths for other, paths in shared.items()}
 
-    async def check_borrowers(self, state: TableState) -> Refusal | None:
+    async def check_file_users(self, state: TableState) -> Refusal | None:
         tenant = self.settings.tenant(self.work.tenant)
         if tenant is None:
             return None
-        known = KnownBorrowers(state=self.state, locations=self.locations, tenants=self.settings.tenants)
+        known = KnownFileUsers(state=self.state, locations=self.locations, tenants=self.settings.tenants)
         return await known.check(tenant, state)
 
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:

@@ -39,6 +39,6 @@ def unexpected(exc: Exception) -> LakesweepError:
     return LakesweepError(f"unexpected {type(exc).__name__}: {exc}; this is a bug in Lakesweep: please report it")
 
 
-def tell(run: CleanupRun) -> None:
+def log_result(run: CleanupRun) -> None:
     level = log.info if run.outcome in (Outcome.DONE, Outcome.DRY_RUN) else log.warning
     level("run_finished", **report.log_fields(report.run_document(run)))

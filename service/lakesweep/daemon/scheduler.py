@@ -46,7 +46,7 @@ class Scheduler:
     """`run` until `stop`. Everything else may be asked at any time."""
 
     def __init__(self, app: App, *, jitter: Callable[[], float] = random.random) -> None:
-        self.roster = KnownTables(app)
+        self.known_tables = KnownTables(app)
         self.running: dict[str, ScheduledRun] = {}
         self.last_beat: float | None = None
         """When it last looked around, by the event loop's clock."""
@@ -58,7 +58,7 @@ class Scheduler:
         """When each table is due, worked out once from its due time and its schedule."""
         self._look_again_at: dict[str, datetime] = {}
         self._holds = HoldIndex()
-        self._told_paused: set[str] = set()
+        self._reported_paused: set[str] = set()
         self._requests: deque[ScheduledRun] = deque()
         self._refreshed: datetime | None = None
         self._users: Counter[App] = Counter()
@@ -68,7 +68,7 @@ class Scheduler:
 
     @property
     def app(self) -> App:
-        return self.roster.app
+        return self.known_tables.app
 
     async def run(self) -> None:
         """Work until told to stop; then wait for what is running."""
@@ -103,16 +103,16 @@ class Scheduler:
                 log.info("run_overruled", table=turn.entry.label, run=turn.run_id)
                 turn.end(Stopped.SHUTDOWN)
         self._retiring.append(self.app)
-        self.roster.adopt(app)
+        self.known_tables.adopt(app)
         self._moments.clear()
         self._wake.set()
 
     def request(self, table: str, *, execute: bool | None, trigger: Trigger) -> str:
         """Ask for a run of a known table before the tenant's others; its id. Refused while the table is worked on, or
         when too many runs of its tenant wait."""
-        entry = self.roster.entries.get(table)
+        entry = self.known_tables.entries.get(table)
         if entry is None:
-            if self.roster.may_appear(table):
+            if self.known_tables.may_appear(table):
                 raise NotYet(f"{table} may exist: the tables of its dataset are not known yet", RETRY_SECONDS)
             raise UnknownTable(f"no table {table} is known")
         if table in self.running or any(waiting.entry.label == table for waiting in self._requests):
@@ -154,7 +154,7 @@ class Scheduler:
         self.last_beat = asyncio.get_running_loop().time()
         self.app.metrics.scheduler_step.set(now.timestamp())
         await self._retire()
-        for tenant, dataset in self.roster.wanted(now):
+        for tenant, dataset in self.known_tables.wanted(now):
             tasks.create_task(self._look(self.app, tenant, dataset), name=f"discover {tenant.id}/{dataset.id}")
         if await self._refresh(now):
             self._start(tasks, await self._affordable(now))
@@ -164,7 +164,7 @@ class Scheduler:
             return  # other settings came before this look began: they have their own
         self._users[app] += 1
         try:
-            await self.roster.look(tenant, dataset)
+            await self.known_tables.look(tenant, dataset)
         finally:
             self._users[app] -= 1
             self._wake.set()
@@ -183,7 +183,7 @@ class Scheduler:
             self._refreshed = None
             self.app.metrics.state_up.set(0)
             return False
-        self._tell_ended(in_force, now)
+        self._log_ended_holds(in_force, now)
         self._holds = in_force
         self.app.metrics.state_up.set(1)
         set_back = [row for row in self._due.values() if row.last_finished and row.last_finished > now]
@@ -192,7 +192,7 @@ class Scheduler:
         self._refreshed = now
         return True
 
-    def _tell_ended(self, in_force: HoldIndex, now: datetime) -> None:
+    def _log_ended_holds(self, in_force: HoldIndex, now: datetime) -> None:
         there = {hold.scope for hold in in_force.holds}
         for hold in self._holds.holds:
             if hold.ends_at is not None and hold.ends_at <= now and hold.scope not in there:
@@ -214,7 +214,7 @@ class Scheduler:
             return []
         for table in late:
             self._look_again_at[table] = now + request_budget.LOOK_AGAIN
-            self.app.metrics.count_skip(self.roster.entries[table].work.ref, request_budget.REASON)
+            self.app.metrics.count_skip(self.known_tables.entries[table].work.ref, request_budget.REASON)
         return [one for one in due if one.table not in late]
 
     def _start(self, tasks: asyncio.TaskGroup, waiting_now: list[Due]) -> None:
@@ -234,15 +234,15 @@ class Scheduler:
                 self._requests.remove(requested[one.table])
                 self._begin(tasks, requested[one.table])
             else:
-                self._begin(tasks, self._turn(self.roster.entries[one.table]))
+                self._begin(tasks, self._turn(self.known_tables.entries[one.table]))
 
     def _is_current(self, turn: ScheduledRun) -> bool:
         """Can it begin under the newest settings? They may have changed while it waited."""
-        entry = self.roster.entries.get(turn.entry.label)
+        entry = self.known_tables.entries.get(turn.entry.label)
         if turn.entry.app is self.app or entry is not None:
             turn.entry = entry or turn.entry
             return True
-        if self.roster.not_looked_yet(turn.entry.work.ref):
+        if self.known_tables.not_looked_yet(turn.entry.work.ref):
             return False
         gone = UnknownTable(
             f"{turn.entry.label} is not known under the current settings, which changed after it was requested"
@@ -252,7 +252,7 @@ class Scheduler:
 
     def _waiting(self, now: datetime) -> Iterator[Due]:
         """Tables whose time has come, and that nobody is known to work on."""
-        for label, entry in self.roster.entries.items():
+        for label, entry in self.known_tables.entries.items():
             if not entry.enabled or label in self.running:
                 continue
             moment = self._moments.get(label)
@@ -276,10 +276,10 @@ class Scheduler:
 
     def _skips_paused(self, entry: Entry) -> bool:
         if not self._holds or not self.paused(entry.label):
-            self._told_paused.discard(entry.label)
+            self._reported_paused.discard(entry.label)
             return False
-        if entry.label not in self._told_paused:
-            self._told_paused.add(entry.label)
+        if entry.label not in self._reported_paused:
+            self._reported_paused.add(entry.label)
             self.app.metrics.count_skip(entry.work.ref, "paused")
         return True
 
@@ -301,14 +301,14 @@ class Scheduler:
     async def _tend(self, turn: ScheduledRun) -> None:
         label = turn.entry.label
         try:
-            tended = await tend(turn, self._jitter)
-            if tended.due is not None:
-                self._learn(tended.due)
-            if tended.look_again_at is not None:
-                self._look_again_at[label] = tended.look_again_at
+            ended = await tend(turn, self._jitter)
+            if ended.due is not None:
+                self._learn(ended.due)
+            if ended.look_again_at is not None:
+                self._look_again_at[label] = ended.look_again_at
             else:
                 self._look_again_at.pop(label, None)
-            if tended.ran:
+            if ended.ran:
                 self.last_finished = turn.entry.app.clock.now()
         finally:
             del self.running[label]

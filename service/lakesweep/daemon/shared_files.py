@@ -91,7 +91,7 @@ class Uses:
 _NOTHING = Uses(_NONE, _NONE)
 
 
-class Borrowed:
+class SharedFileIndex:
     """What the tables of one dataset borrow, remembered by head and by source."""
 
     def __init__(self, storage: Storage) -> None:
@@ -195,16 +195,16 @@ def _spelled(paths: Iterable[str]) -> Uses:
     return Uses(pa.array([place.raw for place in places], pa.string()), _NONE)
 
 
-def inside(borrowed: dict[TableRef, Uses], roots: Iterable[Location], own: TableRef) -> dict[TableRef, list[str]]:
+def inside(used: dict[TableRef, Uses], roots: Iterable[Location], own: TableRef) -> dict[TableRef, list[str]]:
     """By borrower: what lies below these roots of the table `own`."""
     places = tuple(roots)
     found = {
-        ref: list(dict.fromkeys(path for root in places for path in uses.below(root))) for ref, uses in borrowed.items()
+        ref: list(dict.fromkeys(path for root in places for path in uses.below(root))) for ref, uses in used.items()
     }
     return {ref: paths for ref, paths in found.items() if paths and ref != own}
 
 
-def really_below(borrowed: dict[TableRef, Uses], place: Location) -> dict[TableRef, list[str]]:
+def really_below(used: dict[TableRef, Uses], place: Location) -> dict[TableRef, list[str]]:
     """By borrower: what leads below a local place through links, whatever it is called. Blocking."""
     if not place.is_local:
         return {}
@@ -217,17 +217,15 @@ def really_below(borrowed: dict[TableRef, Uses], place: Location) -> dict[TableR
         found = f"{directories[above]}/{name}"
         return os.path.realpath(found) if Path(found).is_symlink() else found
 
-    found = {
-        ref: [path for path in uses.local_paths() if real(path).startswith(root)] for ref, uses in borrowed.items()
-    }
+    found = {ref: [path for path in uses.local_paths() if real(path).startswith(root)] for ref, uses in used.items()}
     return {ref: paths for ref, paths in found.items() if paths}
 
 
-def file_names(borrowed: dict[TableRef, Uses]) -> dict[str, TableRef]:
+def file_names(used: dict[TableRef, Uses]) -> dict[str, TableRef]:
     """By name of a file that is used: who uses it."""
     return {
         path.rpartition("/")[2]: ref
-        for ref, uses in borrowed.items()
+        for ref, uses in used.items()
         for paths in (uses.addresses, uses.keys)
         for path in paths.to_pylist()
     }

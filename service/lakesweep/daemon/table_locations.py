@@ -17,7 +17,7 @@ import structlog
 
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.other_names import through_links, top_directories
-from lakesweep.daemon.shared_files import Borrowed, Uses, first_segments, inside
+from lakesweep.daemon.shared_files import SharedFileIndex, Uses, first_segments, inside
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.clock import Clock
@@ -27,7 +27,7 @@ from lakesweep.storage.local.same_place import linked
 
 log = structlog.get_logger()
 
-LENT_FOR = timedelta(minutes=5)
+SHARED_FILES_KEPT_FOR = timedelta(minutes=5)
 """So old may be at most what is known of files that tables use in each other's places, where asking takes long."""
 QUICK_SECONDS = 0.5
 """What takes no longer is asked anew every time: a clone may have been made since."""
@@ -43,10 +43,10 @@ PlacesByTable = Mapping[TableRef, tuple[Location, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Lent:
+class _SharedFiles:
     """What the tables of a tenant use in each other's places."""
 
-    asked_at: datetime
+    read_at: datetime
     took_seconds: float
     uses: dict[TableRef, Uses]
     begins: frozenset[str]
@@ -56,7 +56,7 @@ class _Lent:
     def lasts(self) -> timedelta:
         if self.took_seconds <= QUICK_SECONDS:
             return timedelta(0)
-        return min(LENT_FOR, timedelta(seconds=(1 + _REST) * self.took_seconds))
+        return min(SHARED_FILES_KEPT_FOR, timedelta(seconds=(1 + _REST) * self.took_seconds))
 
 
 class TableLocations:
@@ -70,61 +70,63 @@ class TableLocations:
         self._problems: dict[tuple[str, str], str] = {}
         self._changes: Counter[str] = Counter()
         """How often a tenant's tables have changed: an answer that was asked for before may not know the newest."""
-        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._borrowed: dict[tuple[str, str], Borrowed] = {}
-        self._lent: dict[str, _Lent] = {}
-        self._borrowers: dict[tuple[TableRef, str], dict[TableRef, str]] = {}
+        self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._indexes: dict[tuple[str, str], SharedFileIndex] = {}
+        self._shared: dict[str, _SharedFiles] = {}
+        self._users: dict[tuple[TableRef, str], dict[TableRef, str]] = {}
         """By table and tenant, as last asked: which of the tenant's tables use files of it, and the first of them."""
         self._used_outside_root: dict[str, tuple[dict[str, list[str]], bool]] = {}
         self._directories: dict[TableRef, tuple[Uses, list[str]]] = {}
         self._places: dict[str, PlacesByTable] = {}
         """By tenant, as last told, completely or not."""
-        self._lending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._reading_shared: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, tenant: TenantSettings) -> PlacesByTable:
         """The places of all tables of a tenant. A dataset that does not answer keeps the places last known of it."""
-        async with self._asking[tenant.id]:
+        async with self._reading[tenant.id]:
             found = self._known.get(tenant.id)
             now = self._clock.now()
             if found is None or not found[0] <= now < found[0] + KEPT_FOR:
                 changes = self._changes[tenant.id]
-                places, complete = await self._ask(tenant)
+                places, complete = await self._read(tenant)
                 found = (now, places)
                 if complete and changes == self._changes[tenant.id]:
                     self._known[tenant.id] = found
             self._places[tenant.id] = found[1]
             return found[1]
 
-    async def lent(self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef) -> dict[TableRef, list[str]]:
+    async def shared_files(
+        self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
+    ) -> dict[TableRef, list[str]]:
         """By table: the files below the roots of `own` that it uses. A dataset that does not answer is believed what it
         last said."""
-        async with self._lending[tenant.id]:
-            found, now = self._lent.get(tenant.id), self._clock.now()
+        async with self._reading_shared[tenant.id]:
+            found, now = self._shared.get(tenant.id), self._clock.now()
             wanted = frozenset(first_segments(roots).to_pylist())
-            stands = found is not None and found.asked_at <= now < found.asked_at + found.lasts
+            stands = found is not None and found.read_at <= now < found.read_at + found.lasts
             if found is None or not stands or not wanted <= found.begins:
                 begun, changes = asyncio.get_running_loop().time(), self._changes[tenant.id]
                 places = await self.of(tenant)
                 begins = first_segments([*(place for where in places.values() for place in where), *roots])
                 begins = pa.array(sorted({*begins.to_pylist(), *top_directories(roots)}), pa.string())
-                borrowed, complete = await self._borrowed_by(tenant, places, begins)
+                uses_by_table, complete = await self._uses_by_tenant(tenant, places, begins)
                 took = asyncio.get_running_loop().time() - begun
-                found = _Lent(now, took, borrowed, frozenset(begins.to_pylist()))
+                found = _SharedFiles(now, took, uses_by_table, frozenset(begins.to_pylist()))
                 if complete and changes == self._changes[tenant.id]:
-                    self._lent[tenant.id] = found
-                used = {ref.label: self._outside(ref, uses, tenant.root) for ref, uses in borrowed.items()}
+                    self._shared[tenant.id] = found
+                used = {ref.label: self._outside(ref, uses, tenant.root) for ref, uses in uses_by_table.items()}
                 self._used_outside_root[tenant.id] = (
                     {label: where for label, where in used.items() if where},
                     complete,
                 )
-        lent = inside(found.uses, roots, own)
+        shared_files = inside(found.uses, roots, own)
         others = {ref: uses.local_paths() for ref, uses in found.uses.items() if ref != own}
         for other, paths in (await through_links(others, roots)).items():
-            lent[other] = [*lent.get(other, ()), *paths]
-        self._borrowers[own, tenant.id] = {other: paths[0] for other, paths in lent.items()}
-        for other, paths in lent.items():
+            shared_files[other] = [*shared_files.get(other, ()), *paths]
+        self._users[own, tenant.id] = {other: paths[0] for other, paths in shared_files.items()}
+        for other, paths in shared_files.items():
             log.info("files_lent", table=own.label, to=other.label, files=len(paths), first=paths[0])
-        return lent
+        return shared_files
 
     def _outside(self, ref: TableRef, uses: Uses, root: str) -> list[str]:
         """Looked up again only where the table was read again."""
@@ -133,23 +135,23 @@ class TableLocations:
             known = self._directories[ref] = (uses, uses.directories_outside(root))
         return known[1]
 
-    async def _borrowed_by(
+    async def _uses_by_tenant(
         self, tenant: TenantSettings, places: PlacesByTable, begins: pa.Array
     ) -> tuple[dict[TableRef, Uses], bool]:
         """By all tables, the one that asks too: what it uses counts for others while its catalog does not answer."""
         found: dict[TableRef, Uses] = {}
         complete = True
         for dataset in tenant.datasets:
-            uses, whole = await self._borrowed_in(tenant, dataset, places, begins)
+            uses, whole = await self._uses_by_dataset(tenant, dataset, places, begins)
             found |= uses
             complete = complete and whole
         return found, complete
 
-    async def _borrowed_in(
+    async def _uses_by_dataset(
         self, tenant: TenantSettings, dataset: DatasetSettings, places: PlacesByTable, begins: pa.Array
     ) -> tuple[dict[TableRef, Uses], bool]:
         """What the tables of a dataset use, and whether that is known as of now."""
-        known = self._borrowed.setdefault((tenant.id, dataset.id), Borrowed(self._adapters.storage(tenant.id)))
+        known = self._indexes.setdefault((tenant.id, dataset.id), SharedFileIndex(self._adapters.storage(tenant.id)))
         try:
             source = self._adapters.format(tenant, dataset)
             # Asked anew, unlike the places: a clone may be younger than these.
@@ -176,7 +178,7 @@ class TableLocations:
 
     def uses(self) -> dict[TableRef, Uses]:
         """What the tables of all tenants use outside their own places, as `lent` was last told."""
-        return {ref: uses for lent in self._lent.values() for ref, uses in lent.uses.items()}
+        return {ref: uses for shared_files in self._shared.values() for ref, uses in shared_files.uses.items()}
 
     def problem(self, tenant: str, dataset: str) -> str | None:
         """Why the places of a dataset's tables are not known now, as of the last time they were asked for."""
@@ -184,7 +186,7 @@ class TableLocations:
 
     def unread(self, tenant: str) -> dict[TableRef, str]:
         """Tables of which something could not be read for good when they were last asked what they use, and why."""
-        own = [known for (owner, _), known in self._borrowed.items() if owner == tenant]
+        own = [known for (owner, _), known in self._indexes.items() if owner == tenant]
         return {ref: why for known in own for ref, why in known.unread.items()}
 
     def used_outside_root(self, tenant: str) -> tuple[dict[str, list[str]], bool] | None:
@@ -192,7 +194,7 @@ class TableLocations:
         answer? None if it was not asked."""
         return self._used_outside_root.get(tenant)
 
-    def borrowers(self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef) -> dict[str, str]:
+    def users(self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef) -> dict[str, str]:
         """By label: tables that use files of `own`, as `lent` last told it, or are in one place with it, and how."""
         found = {
             ref.label: f"was at {place}"
@@ -200,14 +202,14 @@ class TableLocations:
             for place in where
             if ref != own and any(root.overlaps(place) for root in roots)
         }
-        told = [uses for (table, _), uses in self._borrowers.items() if table == own]
-        return found | {ref.label: f"used {first}" for uses in told for ref, first in uses.items()}
+        known = [uses for (table, _), uses in self._users.items() if table == own]
+        return found | {ref.label: f"used {first}" for uses in known for ref, first in uses.items()}
 
     def doubt(self, tenants: Iterable[TenantSettings], label: str) -> str | None:
         """Why it is not known which files a table uses. None if it is known, or was once in this process."""
         datasets = [(tenant.id, dataset.id) for tenant in tenants for dataset in tenant.datasets]
         key = next((one for one in datasets if label.startswith("/".join((*one, "")))), None)
-        known = self._borrowed.get(key) if key else None
+        known = self._indexes.get(key) if key else None
         if key is None or known is None or any(ref.label == label for ref in known.whole):
             return None
         if problem := self._problems.get(key):
@@ -219,12 +221,12 @@ class TableLocations:
     def forget(self, tenant: str) -> None:
         """Ask again next time: the tenant has other tables now."""
         self._known.pop(tenant, None)
-        self._lent.pop(tenant, None)
+        self._shared.pop(tenant, None)
         self._changes[tenant] += 1
 
-    async def _ask(self, tenant: TenantSettings) -> tuple[PlacesByTable, bool]:
+    async def _read(self, tenant: TenantSettings) -> tuple[PlacesByTable, bool]:
         """The places, and whether every dataset answered."""
-        told: dict[str, PlacesByTable] = {}
+        by_dataset: dict[str, PlacesByTable] = {}
         catalogs: dict[str, Hashable] = {}
         complete = True
         for dataset in tenant.datasets:
@@ -241,9 +243,9 @@ class TableLocations:
                 found, complete = self._last.get((tenant.id, dataset.id), {}), False
             else:
                 self._problems.pop((tenant.id, dataset.id), None)
-            told[dataset.id] = found
+            by_dataset[dataset.id] = found
         answered = {one: catalogs[one] for one in catalogs if (tenant.id, one) not in self._problems}
-        return _without_repeated(tenant, told, catalogs, answered), complete
+        return _without_repeated(tenant, by_dataset, catalogs, answered), complete
 
 
 def without_itself(places: PlacesByTable, bare: TableRef) -> PlacesByTable:
@@ -273,24 +275,24 @@ def is_of_no_dataset(ref: TableRef) -> bool:
 
 def _without_repeated(
     tenant: TenantSettings,
-    told: Mapping[str, PlacesByTable],
+    by_dataset: Mapping[str, PlacesByTable],
     catalogs: Mapping[str, Hashable],
     answered: Mapping[str, Hashable],
 ) -> PlacesByTable:
     """A catalog with several datasets tells the tables of each to all of them. What its own dataset tells, too, is no
     second table, if it is certainly the same catalog; and if it told it now: what is remembered may have moved."""
-    own = {dataset.id: _own_names(dataset, told[dataset.id]) for dataset in tenant.datasets}
+    own = {dataset.id: _own_names(dataset, by_dataset[dataset.id]) for dataset in tenant.datasets}
     places: dict[TableRef, tuple[Location, ...]] = {}
     for dataset in tenant.datasets:
         same = [one for one in answered if one != dataset.id and answered[one] == catalogs.get(dataset.id)]
-        for ref, where in told[dataset.id].items():
+        for ref, where in by_dataset[dataset.id].items():
             name = ref.name.removeprefix(_OUTSIDE)
             if not is_of_no_dataset(ref) or not any(name in own[other] for other in same):
                 places[ref] = where
     return places
 
 
-def _own_names(dataset: DatasetSettings, told: PlacesByTable) -> set[str]:
+def _own_names(dataset: DatasetSettings, by_dataset: PlacesByTable) -> set[str]:
     """The dataset's tables, as their catalog calls them."""
     before = f"{dataset.namespace}." if dataset.namespace else ""
-    return {f"{before}{ref.name}" for ref in told if not is_of_no_dataset(ref)}
+    return {f"{before}{ref.name}" for ref in by_dataset if not is_of_no_dataset(ref)}

@@ -91,7 +91,7 @@ async def tend(turn: ScheduledRun, jitter: Callable[[], float]) -> RunEnd:
             reason = exc.code if isinstance(exc, Refused) else "lease_lost"
             app.metrics.count_skip(ref, reason)
             log.info("table_skipped", reason=reason)
-            await _tell_requester(turn, run_results.not_started(turn.run_id, ref, exc, app.clock.now()))
+            await _record_for_requester(turn, run_results.not_started(turn.run_id, ref, exc, app.clock.now()))
             pause = timedelta(seconds=app.settings.daemon.lease_seconds / 2)
             return RunEnd(look_again_at=app.clock.now() + pause)
         except LakesweepError as exc:
@@ -128,7 +128,7 @@ async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[]
         )
     except LakesweepError as exc:
         run = _not_started(turn, exc)
-    await _tell_requester(turn, run)
+    await _record_for_requester(turn, run)
     with suppress(StateError):
         await request_budget.count(app.state, run, app.clock.now())
     if turn.requested and run.outcome is Outcome.DRY_RUN:
@@ -164,11 +164,11 @@ def _not_started(turn: ScheduledRun, exc: LakesweepError) -> CleanupRun:
     app = turn.entry.app
     run = run_results.not_started(turn.run_id, turn.entry.work.ref, exc, app.clock.now())
     app.metrics.count_run(run)
-    run_results.tell(run)
+    run_results.log_result(run)
     return run
 
 
-async def _tell_requester(turn: ScheduledRun, run: CleanupRun) -> None:
+async def _record_for_requester(turn: ScheduledRun, run: CleanupRun) -> None:
     """Whoever was told the run's id finds out what became of it, also if it ended before it was recorded."""
     if turn.requested:
         with suppress(StateError):  # it is there already, as nearly always

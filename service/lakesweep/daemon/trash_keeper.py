@@ -183,7 +183,7 @@ class _Emptying:
         async def nothing() -> frozenset[str]:
             return frozenset()
 
-        async def ask_owners() -> None:
+        async def check_not_held() -> None:
             for one in self._due:
                 await holds.refuse_held(app.state, one.document["table"] if one.document else "")
 
@@ -200,7 +200,7 @@ class _Emptying:
             revalidate=nothing,
             stop=StopRequest(),
             progress=silent,
-            ask_owners=ask_owners,
+            check_not_held=check_not_held,
         )
         try:
             async with held.guarding():

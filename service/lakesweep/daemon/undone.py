@@ -50,11 +50,11 @@ def remark(taken: run_document.Run, *, head_stands: bool) -> str | None:
         return None
     name = taken["table"].split("/", 2)[2]
     more = ", …" if len(expired) > 3 else ""
-    told = f"the metadata no longer has the expired snapshots ({', '.join(expired[:3])}{more})"
+    found = f"the metadata no longer has the expired snapshots ({', '.join(expired[:3])}{more})"
     if not head_stands:
-        return f"{told}, and {head}, which had them, is gone: without a copy of it they cannot be registered again"
+        return f"{found}, and {head}, which had them, is gone: without a copy of it they cannot be registered again"
     return (
-        f"{told}; {head} still has them, and this registers it under another name: "
+        f"{found}; {head} still has them, and this registers it under another name: "
         f"CALL catalog.system.register_table(table => '{name}_restored', metadata_file => '{head}')"
     )
 

@@ -63,7 +63,7 @@ def cloud_event(event: str, run: run_document.Run, *, source: str) -> dict[str, 
 def slack_message(event: Mapping[str, Any]) -> dict[str, str]:
     """A text for Slack and those who take its shape. Its own marks are escaped in names."""
     run = event["data"]
-    words = {
+    labels = {
         "missing": f"misses {_counted(run['missing']['count'], 'live file')} in storage",
         "waiting": "waits for an approval",
         "refused": "was refused",
@@ -72,7 +72,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, str]:
     }
     kind = str(event["type"]).rpartition(".")[2]
     reason = f": {run['reason']}" if run["reason"] else ""
-    text = f"{run['table']} {words[kind]}{reason} (run {run['run_id']})"
+    text = f"{run['table']} {labels[kind]}{reason} (run {run['run_id']})"
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
 

@@ -53,7 +53,7 @@ class ColumnarFile:
     def __init__(self, worker: _Worker, data: bytes, kind: str) -> None:
         self._worker = worker
         self._stored = len(data)
-        worker.ask(kind, data)
+        worker.send(kind, data)
         head = worker.answer(HEAD) or memoryview(b"")
         (length,) = struct.unpack_from("<Q", head)
         footer = json.loads(bytes(head[8 : 8 + length]))
@@ -133,12 +133,12 @@ class _Worker:
         self.usable = True
         _all.add(self)
 
-    def ask(self, kind: str, data: bytes) -> None:
+    def send(self, kind: str, data: bytes) -> None:
         self._busy = True
         self._room = _ROOM_BYTES + (_ROOM_PER_BYTE + 1) * len(data)
         seconds = _SECONDS + len(data) // _BYTES_PER_SECOND
-        asked = {"kind": kind, "size": len(data), "memory": self._room, "seconds": seconds}
-        self._send(json.dumps(asked).encode() + b"\n", data)
+        request = {"kind": kind, "size": len(data), "memory": self._room, "seconds": seconds}
+        self._send(json.dumps(request).encode() + b"\n", data)
 
     def want(self, wanted: dict[str, Any] | None) -> None:
         self._waits = False

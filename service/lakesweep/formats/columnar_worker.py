@@ -41,10 +41,10 @@ def main() -> None:
     pa.set_io_thread_count(1)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while line := source.readline():
-        asked = json.loads(line)
-        _limit(asked)
+        request = json.loads(line)
+        _limit(request)
         try:
-            _serve(asked, source, target)
+            _serve(request, source, target)
         except (MemoryError, pa.ArrowMemoryError):
             sys.exit(OUT_OF_MEMORY)  # what is left of the heap is of no use to the next file
         except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as exc:
@@ -55,9 +55,9 @@ def main() -> None:
             _send(target, ERROR, str(exc)[:2000].encode())
 
 
-def _serve(asked: dict[str, Any], source: BinaryIO, target: BinaryIO) -> None:
-    data = source.read(asked["size"])
-    file = _Orc(data) if asked["kind"] == "orc" else _Parquet(data)
+def _serve(request: dict[str, Any], source: BinaryIO, target: BinaryIO) -> None:
+    data = source.read(request["size"])
+    file = _Orc(data) if request["kind"] == "orc" else _Parquet(data)
     _send(target, HEAD, file.head())
     wanted = json.loads(source.readline())
     if wanted is None:
@@ -100,9 +100,9 @@ class _Orc:
 
 
 def _described(schema: pa.Schema, *, rows: int, largest: int, paths: list[str]) -> bytes:
-    said = json.dumps({"rows": rows, "largest_group": largest, "paths": paths}).encode()
+    header = json.dumps({"rows": rows, "largest_group": largest, "paths": paths}).encode()
     fields: bytes = _plain(schema).serialize().to_pybytes()
-    return struct.pack("<Q", len(said)) + said + fields
+    return struct.pack("<Q", len(header)) + header + fields
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
@@ -145,12 +145,12 @@ def _send(target: BinaryIO, kind: bytes, payload: bytes | memoryview = b"") -> N
     target.flush()
 
 
-def _limit(asked: dict[str, Any]) -> None:
+def _limit(request: dict[str, Any]) -> None:
     """From what this process has now. The soft limits: they are set again for the next file."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
-        _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + asked["memory"])
-    _lower(resource.RLIMIT_CPU, int(time.process_time()) + asked["seconds"])
+        _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + request["memory"])
+    _lower(resource.RLIMIT_CPU, int(time.process_time()) + request["seconds"])
 
 
 def _lower(what: int, wanted: int) -> None:

@@ -25,19 +25,19 @@ def is_unique(name: str) -> bool:
 
 def shortlist(sizes: Mapping[str, int | None]) -> Shortlist:
     """Of files with the sizes that metadata records, None where it does not. What is no plain address is left out."""
-    asked: set[str] = set()
+    checked: set[str] = set()
     recorded: dict[str, int] = {}
     for path, size in sizes.items():
         place = Location.parse_or_none(path)
         if place is None or place.raw.endswith("/") or _DOT_SEGMENT.search(place.path):
             continue
         if size is None or not is_unique(place.raw.rpartition("/")[2]):
-            asked.add(place.raw)
+            checked.add(place.raw)
         else:
             recorded[place.raw] = size
     return Shortlist(
         roots=(),
-        objects=tuple(sorted(asked)),
-        recorded=tuple(sorted((path, size) for path, size in recorded.items() if path not in asked)),
+        objects=tuple(sorted(checked)),
+        recorded=tuple(sorted((path, size) for path, size in recorded.items() if path not in checked)),
         tolerates_all=False,
     )

@@ -96,7 +96,7 @@ class LakesweepOperator(_BaseOperator):  # type: ignore[misc]
         for one in ended:
             self.log.info("%s", one.sentence())
         _judge(self, ended, context)
-        return [_told(one) for one in ended]
+        return [_document(one) for one in ended]
 
 
 class LakesweepSensor(_BaseSensor):  # type: ignore[misc]
@@ -142,7 +142,7 @@ def _judge(task: Any, ended: Sequence[Ended], context: Any) -> None:
     try:
         check(ended)
     except LakesweepRefused as exc:
-        context["ti"].xcom_push(key="return_value", value=[_told(one) for one in ended])  # which Airflow drops now
+        context["ti"].xcom_push(key="return_value", value=[_document(one) for one in ended])  # which Airflow drops now
         context["ti"].xcom_push(key="lakesweep_refused", value=str(exc))
         if task.on_refused == "fail":
             raise AirflowFailException(str(exc)) from exc
@@ -155,7 +155,7 @@ def _moment(given: datetime | str | None) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
-def _told(one: Ended) -> dict[str, Any]:
+def _document(one: Ended) -> dict[str, Any]:
     return {
         "table": one.table,
         "run_id": one.run_id,

@@ -92,11 +92,11 @@ class Client:
 
     def find(self, run_id: str) -> Ended:
         """A run of the service as it is now; `outcome` is `running` until its end."""
-        return _ended(self._ask(f"/api/v1/runs/{run_id}"), self._link(run_id))
+        return _ended(self._request(f"/api/v1/runs/{run_id}"), self._link(run_id))
 
     def last(self, table: str, after: datetime | None = None) -> Ended | None:
         """The newest run of one table that the service knows, unless it began before `after`."""
-        found = self._ask(f"/api/v1/runs?table={urllib.parse.quote(table, safe='')}&limit=1")["runs"]
+        found = self._request(f"/api/v1/runs?table={urllib.parse.quote(table, safe='')}&limit=1")["runs"]
         if not found or (after is not None and datetime.fromisoformat(found[0]["started_at"]) < after):
             return None
         return _ended(found[0], self._link(found[0]["run_id"]))
@@ -111,13 +111,13 @@ class Client:
         return [_ended(one.to_dict()) for one in done]
 
     def _by_command(self, targets: Sequence[str], *, execute: bool, rules: dict[str, Any]) -> list[Ended]:
-        words = [str(self.command), "run", *targets, "--json", *(["--execute", "--yes"] if execute else [])]
+        arguments = [str(self.command), "run", *targets, "--json", *(["--execute", "--yes"] if execute else [])]
         for name, value in rules.items():
-            told = f"{value.total_seconds() / 3600:g}h" if hasattr(value, "total_seconds") else str(value)
-            words += [f"--{name.replace('_', '-')}", told]
-        words += ["--config", self.config] if self.config else []
+            text = f"{value.total_seconds() / 3600:g}h" if hasattr(value, "total_seconds") else str(value)
+            arguments += [f"--{name.replace('_', '-')}", text]
+        arguments += ["--config", self.config] if self.config else []
         done = subprocess.run(  # noqa: S603 - the operator's own command
-            words, capture_output=True, text=True, check=False, timeout=self.timeout_seconds, env=dict(os.environ)
+            arguments, capture_output=True, text=True, check=False, timeout=self.timeout_seconds, env=dict(os.environ)
         )
         try:
             tables = json.loads(done.stdout)["tables"]
@@ -147,14 +147,14 @@ class Client:
         labels: list[str] = []
         after: str | None = ""
         while after is not None:
-            page = self._ask(f"/api/v1/tables?limit=200&after={urllib.parse.quote(after, safe='')}")
+            page = self._request(f"/api/v1/tables?limit=200&after={urllib.parse.quote(after, safe='')}")
             labels += [table["table"] for table in page["tables"]]
             after = page["next"]
         return labels
 
     def _by_api(self, target: str, *, execute: bool, sleep: Callable[[float], None]) -> Ended:
         try:
-            started = self._ask("/api/v1/runs", {"target": target, "execute": execute})
+            started = self._request("/api/v1/runs", {"target": target, "execute": execute})
         except _NotStarted as exc:  # such as `busy`: nothing was changed, as with every refusal
             return Ended(table=target, run_id="", outcome="refused", code=exc.code, reason=str(exc), files=0, bytes=0)
         until = time.monotonic() + self.timeout_seconds
@@ -166,7 +166,7 @@ class Client:
                 raise LakesweepFailed(f"{target} has not ended in {self.timeout_seconds:g} s (run {now.run_id})")
             sleep(POLL_SECONDS)
 
-    def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _request(self, path: str, body: dict[str, Any] | None = None) -> Any:
         if not str(self.api).startswith(("http://", "https://")):
             raise LakesweepFailed(f"api = {self.api!r} is not an http or https address")
         headers = {"accept": "application/json", **({"content-type": "application/json"} if body is not None else {})}
@@ -223,12 +223,12 @@ def _ended(document: dict[str, Any], link: str | None = None) -> Ended:
 def _problem(exc: urllib.error.HTTPError) -> LakesweepFailed:
     try:
         problem = json.load(exc)
-        told = str(problem.get("detail") or problem.get("title"))
+        reason = str(problem.get("detail") or problem.get("title"))
     except (ValueError, AttributeError):
         return LakesweepFailed(f"status {exc.code}")
     if exc.code in (409, 429) and problem.get("code") not in (None, "settings"):
-        return _NotStarted(told, str(problem["code"]))
-    return LakesweepFailed(f"{exc.code}: {told}")
+        return _NotStarted(reason, str(problem["code"]))
+    return LakesweepFailed(f"{exc.code}: {reason}")
 
 
 def _is_one_table(target: str) -> bool:

@@ -48,8 +48,8 @@ class Prices:
     def of(self, requests: Requests) -> float:
         """The cost of these requests, rounded to a millionth."""
         kinds = ("list", "get", "head", "put", "delete")
-        asked = sum(getattr(requests, kind) * getattr(self, kind) for kind in kinds) / 1000
-        return float(round(asked + requests.bytes_read / 1e9 * self.read_gb, 6))
+        cost = sum(getattr(requests, kind) * getattr(self, kind) for kind in kinds) / 1000
+        return float(round(cost + requests.bytes_read / 1e9 * self.read_gb, 6))
 
 
 FREE = Prices()

@@ -62,7 +62,7 @@ class EngineChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LentFiles:
+class SharedFiles:
     """Files in this table's places that another table uses. They are kept as long as that table references them."""
 
     table: str
@@ -105,7 +105,7 @@ class CleanupRun:
     engine: EngineChoice | None = None
     stream: str | None = None
     """For a table that a stream writes to: why its unreferenced files stay longer than the grace period."""
-    lent: tuple[LentFiles, ...] = ()
+    shared_files: tuple[SharedFiles, ...] = ()
     """Files of this table that other tables use: through a clone, `add_files`, or a table that was moved."""
     deletion: DeletionReport = field(default_factory=DeletionReport)
     trash: RunTrash | None = None

@@ -393,8 +393,8 @@ def next_cycle(last: Run | None) -> Expense | None:
     """The expected cost of a table's next cycle: what its last run sent if it executed, otherwise what it estimated."""
     if last is None:
         return None
-    asked = last["requests"]
-    return asked["sent"] if last["outcome"] is Outcome.DONE else asked["planned"]
+    requests = last["requests"]
+    return requests["sent"] if last["outcome"] is Outcome.DONE else requests["planned"]
 
 
 def from_storage(stored: Mapping[str, object]) -> Run:

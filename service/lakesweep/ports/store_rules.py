@@ -10,7 +10,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.store_rules import UNKNOWN, StoreRules
 
 
-class AsksRules(Protocol):
+class StoreRulesReader(Protocol):
     """Knows whether versions are kept at a place, and for how long."""
 
     async def rules(self, place: Location) -> StoreRules:
@@ -28,7 +28,7 @@ class AsksRules(Protocol):
         ...
 
 
-class NobodyAsks:
+class NoStoreRules:
     """Rules that are never asked for: everything is unknown."""
 
     async def rules(self, place: Location) -> StoreRules:  # noqa: ARG002  # the port's

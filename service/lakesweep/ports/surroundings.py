@@ -62,7 +62,7 @@ class Surroundings(Protocol):
         this table's metadata says."""
         ...
 
-    async def check_borrowers(self, state: TableState) -> Refusal | None:
+    async def check_file_users(self, state: TableState) -> Refusal | None:
         """Refused while a table that is known to use files of this one cannot be read. Asked after `shared_files`."""
         ...
 

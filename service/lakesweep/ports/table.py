@@ -233,7 +233,7 @@ class ClosesFirst(Protocol):
 
 
 @runtime_checkable
-class TellsReaders(Protocol):
+class HasReaderHints(Protocol):
     """A table whose readers are told where its history begins (Paimon's hints)."""
 
     async def reopened(self) -> None:
@@ -242,10 +242,10 @@ class TellsReaders(Protocol):
 
 
 @runtime_checkable
-class SeesNewcomers(Protocol):
+class DetectsOtherCommits(Protocol):
     """A table whose location shows commits that its own head does not: of a second catalog (Iceberg)."""
 
-    async def has_newcomers(self) -> bool:
+    async def has_other_commits(self) -> bool:
         """Is there anything that `references` has not seen yet? Then it must be called again, even if the head is the
         same."""
         ...

@@ -94,10 +94,10 @@ async def runs(
 
 
 async def _one(app: App, work: Work, *, execute: bool, stop: StopRequest | None) -> tuple[CleanupRun, pa.Table]:
-    asked = StopRequest()  # for this run only: a sweep that fails sets it too
-    watching = asyncio.create_task(_forward(stop, asked)) if stop else None
+    own_stop = StopRequest()  # for this run only: a sweep that fails sets it too
+    watching = asyncio.create_task(_forward(stop, own_stop)) if stop else None
     try:
-        run = await app.run(work, execute=execute, stop=asked)
+        run = await app.run(work, execute=execute, stop=own_stop)
     except SettingsError:
         raise
     except Exception as exc:  # noqa: BLE001 - a bug that one table meets must not keep the others back
@@ -110,9 +110,9 @@ async def _one(app: App, work: Work, *, execute: bool, stop: StopRequest | None)
     return run, rows
 
 
-async def _forward(stop: StopRequest, asked: StopRequest) -> None:
+async def _forward(stop: StopRequest, own_stop: StopRequest) -> None:
     await stop.wait()
-    asked.end(stop.why)
+    own_stop.end(stop.why)
 
 
 async def explanation(

@@ -88,7 +88,7 @@ def _kind(whole: Schema, about: Schema) -> str:
         return f"table with any key of `{repeated}`"
     found = _resolved(whole, about)
     if "enum" in found:
-        return " or ".join(f"`{word}`" for word in found["enum"])
+        return " or ".join(f"`{value}`" for value in found["enum"])
     if (form := about.get("format", found.get("format"))) is not None:
         return _FORMATS[form]
     if found["type"] == "object":

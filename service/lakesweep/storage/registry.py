@@ -22,7 +22,7 @@ from lakesweep.model.store_rules import StoreRules
 from lakesweep.ports.deleter import Conditions, Deleted, Deleter
 from lakesweep.ports.mover import Marker, Move, Mover
 from lakesweep.ports.storage import Part, Storage, Writer
-from lakesweep.ports.store_rules import AsksRules
+from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.retry import Backoff
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.kinds import KINDS, StoreKind
@@ -40,7 +40,7 @@ class Backend(Protocol):
     def storage(self, spec: StorageSpec) -> Storage: ...
     def deleter(self, spec: StorageSpec, gate: Gate | None) -> Deleter: ...
     def mover(self, spec: StorageSpec, gate: Gate | None) -> Mover: ...
-    def rules(self, spec: StorageSpec) -> AsksRules: ...
+    def rules(self, spec: StorageSpec) -> StoreRulesReader: ...
     def writer(self, spec: StorageSpec) -> Writer: ...
     async def credentials(self, spec: StorageSpec) -> str | None: ...
 
@@ -76,7 +76,7 @@ def open_writer(spec: StorageSpec) -> Writer:
     return ConfinedWriter(writer, spec.confine) if spec.confine else writer
 
 
-def open_rules(spec: StorageSpec) -> AsksRules:
+def open_rules(spec: StorageSpec) -> StoreRulesReader:
     """The rules by which each store treats deleted objects. Nothing is connected yet."""
     return _RoutedRules(_Open(spec, lambda store, spec: store.rules(spec)))
 
@@ -207,7 +207,7 @@ class _RoutedDeleter:
 
 
 class _RoutedRules:
-    def __init__(self, stores: _Open[AsksRules]) -> None:
+    def __init__(self, stores: _Open[StoreRulesReader]) -> None:
         self._stores = stores
 
     async def rules(self, place: Location) -> StoreRules:

@@ -18,7 +18,7 @@ _NO = ("", "0", "false", "no", "off")
 log = structlog.get_logger(__name__)
 _without: dict[str, str] = {}
 """The parts that are not used, and why."""
-_told: list[str] = []
+_reported: list[str] = []
 
 
 def is_there(name: str) -> bool:
@@ -39,11 +39,11 @@ def without(name: str) -> str | None:
     return _without.get(name)
 
 
-def tell() -> None:
+def warn_if_missing() -> None:
     """Log once per process which parts are plain Python."""
     missing = [name for name in PARTS if not is_there(name)]
-    if missing and not _told:
-        _told.extend(missing)
+    if missing and not _reported:
+        _reported.extend(missing)
         log.warning(
             "compiled_parts_missing",
             parts=[name.rpartition(".")[2] for name in missing],

@@ -126,7 +126,7 @@ class _OpenTelemetry(Tracing):
         loop = asyncio.get_running_loop()
         sent = loop.create_future()
 
-        def told() -> None:
+        def sending_ended() -> None:
             if not sent.done():
                 sent.set_result(None)
 
@@ -134,7 +134,7 @@ class _OpenTelemetry(Tracing):
             with suppress(Exception):  # of a receiver that is down
                 self._provider.force_flush()
             with suppress(RuntimeError):  # of a loop that did not wait
-                loop.call_soon_threadsafe(told)
+                loop.call_soon_threadsafe(sending_ended)
 
         # A daemon thread: neither the loop nor the process waits for it beyond its time limit.
         threading.Thread(target=send, name="lakesweep traces", daemon=True).start()

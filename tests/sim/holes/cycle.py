@@ -103,7 +103,7 @@ HOLES = (
         body(
             "lakesweep.cleanup.revalidate",
             "Revalidator.__call__",
-            "if not hasattr(self, '_once'):\n    self._once = await self._ask()\nreturn self._once",
+            "if not hasattr(self, '_once'):\n    self._once = await self._read_references()\nreturn self._once",
         ),
         profile="returns",
     ),
@@ -133,7 +133,7 @@ HOLES = (
         "iceberg",
         edit(
             "lakesweep.cleanup.revalidate",
-            "Revalidator._ask",
+            "Revalidator._read_references",
             "            await unless_overtaken(self._look)\n",
             "            await unless_overtaken(self._look)\n            return self._referenced\n",
         ),
@@ -371,7 +371,7 @@ HOLES = (
         "A sweep that was told to stop goes on to its end.",
         SERVICE,
         edit("lakesweep.cleanup.sweep", "Sweep.run", "if self.stop.is_set():", "if False:"),
-        edit("lakesweep.cleanup.delete_conditions", "LastWord.check", "if self.stop.is_set():", "if False:"),
+        edit("lakesweep.cleanup.delete_conditions", "LastCheck.check", "if self.stop.is_set():", "if False:"),
     ),
     hole(
         "unsure-outcome-goes-on",
@@ -381,7 +381,7 @@ HOLES = (
             "lakesweep.cleanup.delete_conditions",
             "BatchConditions.withheld",
             "return {path: not_sent(path, str(exc)) for path in paths}",
-            "self._word.ended_by = None\n            return {}",
+            "self._last_check.ended_by = None\n            return {}",
         ),
     ),
     hole(

@@ -365,7 +365,7 @@ HOLES = (
         "Every file below a data path that several tables share is taken for this table's.",
         _I,
         body(_LAYOUT, "IcebergLayout._is_ours", "return True"),
-        body(_LAYOUT, "IcebergLayout._tells_ours", "return True"),
+        body(_LAYOUT, "IcebergLayout._is_known_ours", "return True"),
     ),
     hole(
         "iceberg-places-outside-the-tenant",

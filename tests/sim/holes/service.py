@@ -65,13 +65,13 @@ HOLES = (
         edit(
             _WORKER,
             "lease",
-            "held = HeldLease(state, claimed, ttl, asked)",
+            "held = HeldLease(state, claimed, ttl, sent_at)",
             "held = HeldLease(state, claimed, ttl, Moment.now())",
         ),
         edit(
             _WORKER,
             "HeldLease.heartbeat",
-            "self._end_at(asked.after(self._ttl))",
+            "self._end_at(sent_at.after(self._ttl))",
             "self._end_at(Moment.now().after(self._ttl))",
         ),
     ),
@@ -105,7 +105,7 @@ HOLES = (
         "pause-heard-by-the-next-run-only",
         "A pause does not end a sweep that is under way.",
         SERVICE,
-        edit("lakesweep.cleanup.sweep", "Sweep._referenced", "        await self.ask_owners()\n", ""),
+        edit("lakesweep.cleanup.sweep", "Sweep._referenced", "        await self.check_not_held()\n", ""),
     ),
     hole(
         "pause-not-asked-before-the-commit",

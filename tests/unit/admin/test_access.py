@@ -60,7 +60,7 @@ async def test_no_token_is_made_twice():
     assert len(texts) == 100
 
 
-async def test_without_a_valid_token_every_route_says_the_same_and_tells_nothing(service):
+async def test_without_a_valid_token_every_route_says_the_same_and_reveals_nothing(service):
     valid = await service.token()
     expired = await service.token(days=1)
     revoked = await service.token()
@@ -112,7 +112,7 @@ async def test_a_reader_changes_nothing(service):
     assert await service.state.approvals(ORDERS.label) == []
 
 
-async def test_a_reader_is_told_its_role_before_anything_is_looked_up(service):
+async def test_a_reader_learns_its_role_before_anything_is_looked_up(service):
     async with service.client(await service.token("acme", role=Role.READ)) as client:
         of_another = await client.post(f"/api/v1/runs/{SECRET_RUN_ID}/approve")
         of_nobody = await client.post(f"/api/v1/runs/{'0' * 32}/approve")
@@ -166,7 +166,7 @@ def hold(scope, reason=None):
     return Hold(scope=scope, since=NOON, by="token abc", reason=reason)
 
 
-async def test_a_pause_of_everything_is_told_without_who_and_why(service):
+async def test_a_pause_of_everything_is_reported_without_who_and_why(service):
     await service.state.set_hold(hold("*", reason="umbrella is on fire"))
     async with service.client(await service.token("acme")) as client:
         answer = await client.post("/api/v1/resume")

@@ -51,7 +51,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(service):
     assert answer.status_code == 408
 
 
-async def test_a_client_that_asks_too_often_is_told_to_wait(service):
+async def test_a_client_that_asks_too_often_has_to_wait(service):
     async with service.client(limits=Limits(burst=3, per_second=0.1)) as client:
         statuses = [(await client.get("/api/v1/runs")).status_code for _ in range(4)]
         answer = await client.get("/api/v1/runs")

@@ -39,7 +39,7 @@ async def test_a_run_is_given_as_it_was_recorded(client, service):
     assert (await client.get(f"/api/v1/runs/{RUN_ID}")).json() == await service.state.get_run(RUN_ID)
 
 
-async def test_a_run_that_was_started_is_told_by_its_id_and_found_under_it(client, service):
+async def test_a_run_that_was_started_is_named_by_its_id_and_found_under_it(client, service):
     answer = await client.post("/api/v1/runs", json={"target": ORDERS.label, "execute": True})
     assert answer.status_code == 202
     run_id = answer.json()["run_id"]
@@ -61,7 +61,7 @@ async def test_the_report_has_the_tables_that_were_asked_for(client):
         problem(await client.get("/api/v1/report", params=wrong), 422)
 
 
-async def test_a_table_tells_its_next_cycle_holds_trend_and_snapshots(client, service):
+async def test_a_table_reports_its_next_cycle_holds_trend_and_snapshots(client, service):
     await client.post("/api/v1/pause", json={"scope": "acme", "reason": "move", "ends_at": "2026-03-02T00:00:00Z"})
     await client.post("/api/v1/pause", json={"scope": SECRET.label})
     asked = {"params": {"table": ORDERS.label}}
@@ -98,7 +98,7 @@ async def test_files_of_a_plan_are_searched_and_counted_by_what_they_are(client)
     assert [one["name"] for one in groups["by_kind"]] == ["data"]
 
 
-async def test_details_tell_a_token_nothing_of_other_tenants(service):
+async def test_details_reveal_to_a_token_nothing_of_other_tenants(service):
     async with service.client(await service.token("acme", role=Role.READ)) as client:
         for path in (f"runs/{SECRET_RUN_ID}/groups", f"runs/{SECRET_RUN_ID}/batches", f"settings?table={SECRET.label}",
                      f"explain?path=s3://x&table={SECRET.label}"):  # fmt: skip
@@ -106,13 +106,13 @@ async def test_details_tell_a_token_nothing_of_other_tenants(service):
         assert (await client.get("/api/v1/me")).json()["tenants"] == ["acme"]
 
 
-async def test_a_report_tells_a_token_nothing_of_other_tenants(service):
+async def test_a_report_reveals_to_a_token_nothing_of_other_tenants(service):
     async with service.client(await service.token("acme", role=Role.READ)) as client:
         text = (await client.get("/api/v1/report")).text
     assert tenants_named(text) == {"acme", "orders"}
 
 
-async def test_a_run_is_a_dry_run_unless_told_otherwise(client, service):
+async def test_a_run_is_a_dry_run_by_default(client, service):
     await client.post("/api/v1/runs", json={"target": ORDERS.label})
     assert service.asked == [("run", ORDERS.label, "False", "local")]
 
@@ -221,7 +221,7 @@ async def test_what_is_stopped_stays_paused_until_resumed(client, service):
     assert (await client.post("/api/v1/resume", json={"scope": "acme"})).json() == {"paused": []}
 
 
-async def test_a_pause_of_a_table_that_is_not_there_is_told_unless_forced(client):
+async def test_a_pause_of_a_table_that_is_not_there_is_reported_unless_forced(client):
     assert (await client.post("/api/v1/pause", json={"scope": "acme/prod/oders"})).status_code == 404
     forced = await client.post("/api/v1/pause", json={"scope": "acme/prod/oders", "force": True})
     assert [hold["scope"] for hold in forced.json()["paused"]] == ["acme/prod/oders"]
@@ -266,7 +266,7 @@ async def test_what_is_paused_goes_on_when_resumed(client):
     assert (await client.post("/api/v1/resume", json={"scope": "acme/prod"})).json() == {"paused": []}
 
 
-async def test_probes_need_no_token_and_tell_the_truth(service):
+async def test_probes_need_no_token_and_are_truthful(service):
     await service.token()
     async with service.client() as client:
         for path in ("/healthz", "/readyz"):
@@ -289,7 +289,7 @@ async def test_an_unknown_path_or_method_is_a_problem(client):
     assert (await client.post("/")).status_code == 405
 
 
-async def test_a_store_that_is_away_is_told_without_its_address(service):
+async def test_a_store_that_is_away_is_reported_without_its_address(service):
     async def away(**_):
         raise StateError("postgresql://lakesweep@10.1.2.3/db cannot be used")
 
@@ -299,7 +299,7 @@ async def test_a_store_that_is_away_is_told_without_its_address(service):
     assert "10.1.2.3" not in told.detail
 
 
-async def test_a_bug_is_a_problem_that_tells_nothing(service):
+async def test_a_bug_is_a_problem_that_reveals_nothing(service):
     async def bug(**_):
         raise ZeroDivisionError("secret detail")
 
@@ -309,7 +309,7 @@ async def test_a_bug_is_a_problem_that_tells_nothing(service):
     assert "secret" not in told.detail
 
 
-async def test_settings_that_forbid_a_run_are_told(service):
+async def test_settings_that_forbid_a_run_are_reported(service):
     async def forbidden(*_, **__):
         raise SettingsError("remove the key from the settings")
 

@@ -28,14 +28,14 @@ async def test_an_app_is_served_while_the_context_is_open(app, listen):
         httpx.get(f"http://{address}/healthz")
 
 
-async def test_a_port_that_is_taken_is_told_by_its_setting(app):
+async def test_a_port_that_is_taken_is_reported_by_its_setting(app):
     async with serving(app, "127.0.0.1:0") as address:
         with pytest.raises(SettingsError, match=rf"admin\.listen: cannot listen on {address}: .*in use"):
             async with serving(app, address):
                 pass
 
 
-async def test_an_address_that_is_not_ours_is_told(app):
+async def test_an_address_that_is_not_ours_is_reported(app):
     with pytest.raises(SettingsError, match=r"metrics\.listen: cannot listen on 192\.0\.2\.1:1"):
         async with serving(app, "192.0.2.1:1", setting="metrics.listen"):
             pass

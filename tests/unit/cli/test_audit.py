@@ -37,7 +37,7 @@ SNAPSHOT = Snapshot(id="77", committed_at=NOON)
         ({"record": "something new", "more": 1}, '{"record": "something new", "more": 1}'),
     ],
 )
-def test_a_record_is_told_on_one_line(record, line):
+def test_a_record_is_shown_on_one_line(record, line):
     assert _sentence(record) == line
 
 

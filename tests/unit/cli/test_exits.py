@@ -55,7 +55,7 @@ def test_the_gravest_wins(codes):
     assert exit_codes.gravest(codes) == next((code for code in order if code in codes), 0)
 
 
-def test_several_faults_are_told_one_a_line():
+def test_several_faults_are_reported_one_a_line():
     assert exit_codes.sentence(SettingsError(["a", "b"])) == "2 errors in the settings:\n  - a\n  - b"
     assert exit_codes.sentence(SettingsError("a")) == "a"
 

@@ -13,7 +13,7 @@ def test_all_commands_are_seen():
 
 
 @each_command
-def test_every_word_of_a_command_is_explained(name):
+def test_every_option_of_a_command_is_explained(name):
     unexplained = [parameter.name for parameter in COMMANDS[name].params if not getattr(parameter, "help", None)]
     assert unexplained == []
 
@@ -25,6 +25,6 @@ def test_a_command_s_first_sentence_fits_into_the_list_of_commands(name):
 
 
 @each_command
-def test_a_command_tells_its_exit_codes(name):
+def test_a_command_lists_its_exit_codes(name):
     if name != "demo":  # it deletes nothing of anybody's, so no script asks it
         assert "Exit codes: 0 " in COMMANDS[name].help

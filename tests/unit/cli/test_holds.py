@@ -16,7 +16,7 @@ def lake(tmp_path):
 
 
 @pytest.mark.parametrize("scope", ["acme/d/oders", "acme/d/x*"])
-def test_a_pause_that_would_hold_nothing_is_told_and_not_made(scope, lake, call):
+def test_a_pause_that_would_hold_nothing_is_reported_and_not_made(scope, lake, call):
     code, _, told = call("pause", scope)
     assert code == 2
     assert f"no table matches {scope!r}: " in told
@@ -38,7 +38,7 @@ def test_a_pause_that_would_hold_nothing_is_told_and_not_made(scope, lake, call)
         (["runs", "--table", "acme/d/oders"], "acme/d/orders"),
     ],
 )
-def test_a_misspelled_name_is_told_with_the_one_that_is_near(words, meant, lake, call):
+def test_a_misspelled_name_is_reported_with_the_one_that_is_near(words, meant, lake, call):
     call("plan", "acme/d/orders")
     code, shown, told = call(*words)
     assert code == (0 if words[0] == "runs" else 2)

@@ -21,7 +21,7 @@ def _clean(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_shown(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"lakesweep {__version__}\n"
 
@@ -60,7 +60,7 @@ def test_help_needs_nothing_heavy():
         (["plan", "--nonsense"], "--nonsense"),
     ],
 )
-def test_wrong_words_exit_2_with_a_sentence(arguments, words, capsys):
+def test_wrong_arguments_exit_2_with_a_sentence(arguments, words, capsys):
     assert main(arguments) == 2
     written = capsys.readouterr()
     assert words in written.err
@@ -68,7 +68,7 @@ def test_wrong_words_exit_2_with_a_sentence(arguments, words, capsys):
 
 
 @pytest.mark.parametrize("command", [["plan"], ["run", "a/b/c"], ["tables"], ["settings"], ["runs"], ["explain", "/x"]])
-def test_wrong_settings_exit_2_and_tell_all_faults(command, capsys, tmp_path):
+def test_wrong_settings_exit_2_and_report_all_faults(command, capsys, tmp_path):
     config = tmp_path / "bad.toml"
     config.write_text("[orphan_cleanup]\ndryrun = true\nbatch_size = 0\n")
     assert main([*command, "--config", str(config)]) == 2
@@ -108,7 +108,7 @@ def test_the_module_is_the_command():
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
-def test_a_reader_that_went_away_is_told_by_the_exit_code_alone(words):
+def test_a_reader_that_went_away_is_reported_by_the_exit_code_alone(words):
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "lakesweep", "settings", *words]

@@ -9,7 +9,7 @@ from tests.unit.cli import examples
 
 from lakesweep.cli import render, screen
 from lakesweep.model.files import Candidate, Reason, Tally
-from lakesweep.model.run import LentFiles
+from lakesweep.model.run import SharedFiles
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
 from lakesweep.model.table import FormatName
 
@@ -29,8 +29,10 @@ def on_terminal(show, *values, **options) -> str:
 
 @pytest.mark.parametrize("shown", ["plan", "run"])
 def test_a_table_that_uses_files_of_this_one_is_named(shown):
-    lent = tuple(LentFiles(table=f"acme/prod/clone-{n}", files=n, first=f"s3://lake/{n}.parquet") for n in (1, 2))
-    run = replace(examples.planned(), lent=lent)
+    shared_files = tuple(
+        SharedFiles(table=f"acme/prod/clone-{n}", files=n, first=f"s3://lake/{n}.parquet") for n in (1, 2)
+    )
+    run = replace(examples.planned(), shared_files=shared_files)
     text = plain(render.show_plan, run, []) if shown == "plan" else plain(render.show_run, run, execute=False)
     assert "acme/prod/clone-1 uses 1 file of this table, kept for it, first s3://lake/1.parquet" in text
     assert "acme/prod/clone-2 uses 2 files of this table" in text
@@ -172,7 +174,7 @@ def test_a_dry_run_says_what_it_would_do_and_how_to_do_it():
     assert "again with --execute" in text
 
 
-def test_a_dry_run_against_the_operator_s_word_says_who_said_so():
+def test_a_dry_run_against_the_operator_s_settings_names_the_source():
     text = plain(render.show_run, examples.planned(), execute=True)
     assert "own dry_run = true overrides --execute" in text
 

@@ -105,7 +105,7 @@ def test_a_fresh_report_plans_every_table_of_the_tenant_first(config, capsys):
     assert "never" not in text
 
 
-def test_a_disk_says_why_versions_are_not_counted_and_tells_its_trash(tmp_path, capsys):
+def test_a_disk_says_why_versions_are_not_counted_and_reports_its_trash(tmp_path, capsys):
     made = LocalLake(root=tmp_path)
     made.add("acme", ["orders"], orphans=4)
     config = tmp_path / "lakesweep.toml"
@@ -164,7 +164,7 @@ def test_what_is_nobodys_has_rows_of_its_own_and_is_text_on_the_page():
     assert "acme/prod, unclaimed" in reader.words
 
 
-def test_a_tenant_that_does_not_exist_is_a_wrong_word(config, capsys):
+def test_a_tenant_that_does_not_exist_is_a_usage_error(config, capsys):
     assert main(["report", "acne", "--config", str(config)]) == 2
     assert "acne" in capsys.readouterr().err
 

@@ -142,6 +142,6 @@ def test_restore_ends_with_four_if_the_store_refuses(tmp_path, capsys, monkeypat
 
 
 @pytest.mark.parametrize("words", [("restore", "--help"), ("trash", "--help")])
-def test_help_tells_the_exit_codes(words, capsys):
+def test_help_lists_the_exit_codes(words, capsys):
     assert main(list(words)) == 0
     assert "Exit codes: 0" in " ".join(capsys.readouterr().out.split())

@@ -89,7 +89,7 @@ def row(text, name):
     return line.removeprefix(name).strip().split(maxsplit=1)
 
 
-def test_everything_configured_is_told_in_the_file_s_order(call, config):
+def test_everything_configured_is_reported_in_the_file_s_order(call, config):
     code, text, errors = call()
     assert (code, errors) == (0, "")
     assert text.startswith(f"{config} is valid: 2 tenants, 2 datasets\n\nthe service\n")
@@ -125,7 +125,7 @@ def test_what_the_settings_come_to_is_one_sentence(target, sentence, call):
     assert call(target)[1].splitlines()[1] == sentence
 
 
-def test_a_careful_beginning_is_told_as_what_it_is(call, config):
+def test_a_careful_beginning_is_shown_as_what_it_is(call, config):
     config.write_text('[[tenants]]\nid = "a"\nroot = "s3://a"\n')
     assert "the service skips it: enabled = false; `run --execute` cleans it" in call()[1]
     config.write_text(f"[orphan_cleanup]\nrevalidate_before_delete = false\n{config.read_text()}")
@@ -177,7 +177,7 @@ def test_a_target_names_what_the_settings_know(target, named, call):
     assert tables(call(target, target, "--json")[1]) == named
 
 
-def test_a_table_without_settings_of_its_own_is_told_to_have_none(call):
+def test_a_table_without_settings_of_its_own_is_shown_to_have_none(call):
     assert "nothing is configured for this table alone" in call("acme/prod/legder")[1]
     assert "nothing is configured for this table alone" not in call("acme/prod")[1]
 
@@ -192,7 +192,7 @@ def test_a_target_that_names_nothing_exits_2_and_the_others_are_shown(call):
     ]
 
 
-def test_what_tables_say_themselves_is_told_to_be_out_of_sight(call):
+def test_what_tables_say_themselves_is_shown_as_not_visible(call):
     text = call("acme/bronze/t")[1]
     assert "delta: a table's own metadata is not read here" in text
     assert "delta.deletedFileRetentionDuration" in text

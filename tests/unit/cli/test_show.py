@@ -47,7 +47,7 @@ def test_an_approval_of_a_table_that_stays_in_dry_run_says_so(lake, call):
     assert "dry_run = true" in told
 
 
-def test_a_run_that_is_not_known_or_kept_no_plan_is_told(call, lake):
+def test_a_run_that_is_not_known_or_kept_no_plan_is_reported(call, lake):
     assert "there is no run 'nosuch'" in call("show", "nosuch")[2]
     (lake.directory("acme/d/orders") / "_delta_log" / "00000000000000000000.json").write_text("{")
     call("plan")

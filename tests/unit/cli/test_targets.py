@@ -40,7 +40,7 @@ def test_an_empty_root_is_not_the_working_directory(lake, call):
     assert len(lake.orphans_left("acme/d/one")) == 3
 
 
-def test_an_unknown_table_is_told_with_where_it_was_looked_for(call):
+def test_an_unknown_table_is_reported_with_where_it_was_looked_for(call):
     assert call("plan", "acme/d/onne")[2] == (
         "lakesweep: no configured table matches 'acme/d/onne', and there is no such directory: did you mean "
         "'acme/d/one'? looked in acme/d; `lakesweep tables` lists what is there\n"
@@ -78,7 +78,7 @@ def test_a_dataset_whose_settings_are_at_fault_does_not_keep_the_others_back(com
     assert "nosuch" in error
 
 
-def test_a_dataset_without_tables_is_told(lake, call, tmp_path):
+def test_a_dataset_without_tables_is_reported(lake, call, tmp_path):
     slip = {"id": "slip", "format": "delta", "location": f"{tmp_path}/lake/acme/tabels"}
     lake.tenants["acme"]["datasets"].append(slip)
     code, out, error = call("tables", "--json")
@@ -97,7 +97,7 @@ def test_a_stop_needs_a_target_or_all_and_holds_until_it_is_resumed(call):
     assert call("resume", "acme/d/one")[0] == 0
 
 
-def test_what_is_paused_is_seen_and_a_wrong_scope_is_told_with_the_right_one(call):
+def test_what_is_paused_is_seen_and_a_wrong_scope_suggests_the_right_one(call):
     assert call("pause", "acme/d/one")[0] == 0
     paused = {table["table"]: table["paused"] for table in json.loads(call("tables", "--json")[1])["tables"]}
     assert paused == {"acme/d/one": True, "acme/d/two": False}
@@ -122,7 +122,7 @@ def test_a_plan_above_a_ceiling_names_the_run_to_approve(lake, call):
     assert call("approve", run["run_id"])[0] == 0
 
 
-def test_a_run_that_never_was_is_told_with_where_to_look(call):
+def test_a_run_that_never_was_is_reported_with_where_to_look(call):
     code, _, told = call("approve", "nosuch")
     assert (code, told) == (2, "lakesweep: there is no run 'nosuch': `lakesweep runs` shows them\n")
 

@@ -43,7 +43,7 @@ def test_a_table_that_was_never_listed_is_listed_soon():
     assert chosen.next_look == chosen.next_listing == NOW + HOUR
 
 
-def test_one_listing_tells_no_rate_and_the_next_comes_after_a_day():
+def test_one_listing_gives_no_rate_and_the_next_comes_after_a_day():
     chosen = cadence.choose(runs(days=0, dead=GIB), RULES, NOW)
     assert chosen.next_look == chosen.next_listing == NOW + DAY
     hasty = Rules(shortest=HOUR, longest=6 * HOUR, waste_budget=0.01)

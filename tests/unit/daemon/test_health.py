@@ -36,7 +36,7 @@ async def test_a_scheduler_that_has_not_begun_is_not_well(service):
     assert found.checks["scheduler"] == "it has not started"
 
 
-async def test_a_working_service_is_alive_and_ready_and_tells_its_last_cycle(service):
+async def test_a_working_service_is_alive_and_ready_and_reports_its_last_cycle(service):
     await step(service)
     assert (await service.checkup.ready()).checks["last_cycle"] == "none yet"
     await step(service)
@@ -92,7 +92,7 @@ async def test_a_service_that_is_being_stopped_is_alive_but_not_ready(service):
     assert not (await service.checkup.ready()).well
 
 
-async def test_a_settings_file_at_fault_is_told_without_its_names(service):
+async def test_a_settings_file_at_fault_is_reported_without_its_names(service):
     await step(service)
     service.reloader.problem = "tenants[acme].root: wrong"
     found = await service.checkup.ready()

@@ -136,7 +136,7 @@ def test_leftovers_are_judged_by_their_age(tmp_path):
 
 
 @pytest.mark.parametrize("hours", [None, 6])
-async def test_the_service_tells_ghosts_and_looks_only_if_it_is_told_to(tmp_path, hours):
+async def test_the_service_reports_ghosts_and_looks_only_if_configured(tmp_path, hours):
     lake = LocalLake(root=tmp_path)
     lake.add("acme", ["one"])
     write_local(tmp_path / "lake" / "acme" / "old" / "clicks", small_table("clicks"))

@@ -144,7 +144,7 @@ def test_sizes_are_read_with_their_units():
     assert [in_bytes(size) for size in ("512MB", "4GiB", "1.5 KB")] == [512 * 10**6, 4 << 30, 1500]
 
 
-def test_what_the_system_tells_is_plausible():
+def test_what_the_system_reports_is_plausible():
     assert memory.used() > MIB
     told = memory.limit()
     assert told is None or told > MIB

@@ -85,7 +85,7 @@ def run(number, table="orders", kind=examples.refused):
     return replace(made, id=f"{number:032x}", table=replace(made.table, name=table))
 
 
-async def test_a_refusal_is_told_once_and_signed(receiver, state, clock):
+async def test_a_refusal_is_delivered_once_and_signed(receiver, state, clock):
     notifier = Notifier(NotifySettings(url=receiver.url, secret=SECRET), state, clock)
     await notifier.note(run(1))
     assert await notifier.deliver() == 1
@@ -144,7 +144,7 @@ async def test_two_replicas_do_not_send_one_try_twice(receiver, state, clock):
     assert await Notifier(settings, state, clock).deliver() == 0
 
 
-async def test_only_what_was_asked_for_is_told(receiver, state, clock):
+async def test_only_what_was_requested_is_delivered(receiver, state, clock):
     notifier = Notifier(NotifySettings(url=receiver.url, secret=SECRET, events=("failed",)), state, clock)
     await notifier.note(run(1))
     await notifier.note(run(2, kind=examples.done))
@@ -176,7 +176,7 @@ def test_the_signature_is_that_of_the_standard_s_own_example():
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_a_run_by_hand_tells_the_webhook_at_its_end(receiver, tmp_path, monkeypatch, capsys):
+def test_a_run_by_hand_notifies_the_webhook_at_its_end(receiver, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("LAKESWEEP_NOTIFY__SECRET", SECRET)
     lake = LocalLake(root=tmp_path)
     lake.add("acme", ["one"])

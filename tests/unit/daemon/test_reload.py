@@ -88,7 +88,7 @@ async def test_a_file_that_is_gone_or_no_settings_at_all_changes_nothing(watched
 
 
 async def test_somebody_who_asks_is_answered_though_the_file_is_the_same(watched):
-    watched.reloader._asked.set()
+    watched.reloader._requested.set()
     await watched.reloader.check()
     assert watched.counted("done") == 1
     assert watched.applied == []

@@ -149,7 +149,7 @@ async def test_tables_are_discovered_anew_and_dropped_ones_forgotten(lake):
         for path in sorted(lake.directory("acme/d/one").rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         await stand.pass_time(minutes=6)
-        assert set(stand.scheduler.roster.entries) == {"acme/d/two"}
+        assert set(stand.scheduler.known_tables.entries) == {"acme/d/two"}
         assert ("acme/d/two", "done") in await stand.outcomes()
 
 
@@ -218,7 +218,7 @@ async def test_a_bug_met_on_one_table_is_counted_and_delays_that_table_alone(lak
         assert ("acme/d/one", "done") in await stand.outcomes()
 
 
-async def test_a_dataset_out_of_reach_is_told_and_looked_at_again_soon(lake):
+async def test_a_dataset_out_of_reach_is_reported_and_looked_at_again_soon(lake):
     lake.add("acme", ["one"])
     lake.add("globex", ["two"])
     place = lake.root / "lake/globex/tables"
@@ -231,7 +231,7 @@ async def test_a_dataset_out_of_reach_is_told_and_looked_at_again_soon(lake):
         await stand.round()
         assert await stand.outcomes() == [("acme/d/one", "done")]
         assert stand.skipped("globex", "discovery_failed") == 1
-        assert "globex/d" in stand.scheduler.roster.problems
+        assert "globex/d" in stand.scheduler.known_tables.problems
         with pytest.raises(NotYet):
             stand.scheduler.request("globex/d/two", execute=False, trigger=API)
         await stand.pass_time(seconds=11)
@@ -268,7 +268,7 @@ async def test_a_reload_during_discovery_leaves_no_old_entries(lake, monkeypatch
 
         monkeypatch.setattr(stand.app.metrics, "expect", expect_and_reload)
         await stand.round(times=1)
-        assert stand.scheduler.roster.entries == {}
+        assert stand.scheduler.known_tables.entries == {}
         await stand.round()
         assert await stand.outcomes() == [("acme/d/one", "dry_run"), ("acme/d/two", "dry_run")]
         assert len(lake.orphans_left("acme/d/one")) == 3
@@ -554,7 +554,7 @@ async def die(stand, label, monkeypatch):
         raise Dead
 
     monkeypatch.setattr(stand.app.state, "start_run", started_then_killed)
-    turn = stand.scheduler._turn(stand.scheduler.roster.entries[label])
+    turn = stand.scheduler._turn(stand.scheduler.known_tables.entries[label])
     turn.requested = True  # whatever waits for it
     with pytest.raises(Dead):
         await tend(turn, lambda: 0.0)

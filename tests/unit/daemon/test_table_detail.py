@@ -43,7 +43,7 @@ def test_the_next_cycle_is_explained_in_one_sentence(given, told):
     assert table_detail.why_then(schedule, due, held, **wanted) == told
 
 
-async def test_every_snapshot_of_a_table_is_told_with_what_becomes_of_it(tmp_path):
+async def test_every_snapshot_of_a_table_is_reported_with_what_becomes_of_it(tmp_path):
     lake = LocalLake(root=tmp_path)
     lake.add("acme", ["t"])
     async with App.open(Settings.model_validate(lake.settings(state={"url": "memory://"}))) as app:

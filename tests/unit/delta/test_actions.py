@@ -122,7 +122,7 @@ def test_an_ordinary_commit_is_read_by_columns(end):
         '\ufeff{"add":{"path":"a"}}',
     ],
 )
-def test_what_is_odd_or_damaged_is_told_as_the_exact_reader_tells_it(text):
+def test_what_is_odd_or_damaged_is_reported_as_by_the_exact_reader(text):
     assert _told_alike(text.encode("utf-8", "surrogatepass"))
 
 
@@ -141,7 +141,7 @@ def test_unusual_lines_are_left_to_the_exact_reader(text):
     assert actions.parse_fast(text.encode(), ROOT) is None
 
 
-def test_bytes_that_are_no_text_are_told_as_the_exact_reader_tells_it():
+def test_bytes_that_are_no_text_are_reported_as_by_the_exact_reader():
     assert _told_alike(b'{"add":{"path":"a","stats":"\xff"}}')
     assert _told_alike('{"add":{"path":"ü","stats":"ü"}}'.encode())
 

@@ -83,7 +83,7 @@ def test_a_file_that_was_cut_is_damaged(cut):
 
 
 @pytest.mark.parametrize("body", [{"path": None, "size": 1}, {"path": "%FF"}, {"path": ""}])
-def test_an_add_whose_path_cannot_be_told_is_damage_and_never_skipped(body):
+def test_an_add_whose_path_is_unknown_is_damage_and_never_skipped(body):
     data = parquet([{"add": body}])
     with pytest.raises(Unreadable):
         decode.decode(_source(data), data)
@@ -184,7 +184,7 @@ _NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs
 
 
 @given(st.lists(_NAMES, max_size=20))
-def test_plain_and_odd_names_are_told_alike_by_columns_and_one_by_one(names):
+def test_plain_and_odd_names_are_read_alike_by_columns_and_one_by_one(names):
     rows = [{"add": {"path": quote(name)}} for name in names]
     assert _decoded(parquet(rows))[0] == set(names) == _decoded(_json(rows) or b"{}", "x.checkpoint.u.json")[0]
 

@@ -37,7 +37,7 @@ ROWS = st.lists(st.tuples(PATHS, VECTORS, st.booleans(), st.sampled_from([None, 
 
 
 @given(ROWS, st.sampled_from(ROOTS), st.data())
-def test_every_slice_of_actions_is_told_as_one_by_one(rows, root, data):
+def test_every_slice_of_actions_is_read_as_one_by_one(rows, root, data):
     """Below a vector that is null there may be values: they mean nothing."""
     spelled, vectors, null, times = zip(*rows, strict=True) if rows else ((), (), (), ())
     below = pa.array(vectors, VECTOR)

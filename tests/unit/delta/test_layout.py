@@ -57,7 +57,7 @@ def test_hidden_names_stay_at_every_level_and_unknown_ones_are_foreign(relative,
     assert _verdict(relative) == verdict
 
 
-def test_another_tables_log_is_told_apart_from_what_is_hidden():
+def test_another_tables_log_is_distinguished_from_what_is_hidden():
     assert _layout().classify(f"{PREFIX}nested/_delta_log/{0:020d}.json").kind == "metadata"
     assert _layout().classify(f"{PREFIX}_backup/t/_delta_log/{0:020d}.json").kind == "hidden"
 

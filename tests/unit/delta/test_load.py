@@ -209,7 +209,7 @@ async def test_the_hint_is_never_taken_for_the_truth(hint):
     assert (await look(writer)).live_data == {"k=a b/b.parquet", "v.parquet", VECTOR_FILE, "c.parquet"}
 
 
-async def test_a_hint_above_the_newest_commit_tells_of_a_log_that_was_set_back():
+async def test_a_hint_above_the_newest_commit_reveals_a_log_that_was_set_back():
     """It may lie. But if it does not, files of acknowledged commits look unreferenced."""
     writer = _busy_table("classic")
     writer.log("_last_checkpoint", b'{"version":999}', NOW)

@@ -122,7 +122,7 @@ def test_an_empty_checkpoint_is_no_boundary(name):
     assert _boundary(listing) is None
 
 
-def test_every_boundary_on_the_way_is_told_oldest_first():
+def test_every_boundary_on_the_way_is_reported_oldest_first():
     listing = _checkpoints([1, 2, 3, 4])
     assert [one.version for one in retention.boundaries(listing, cutoff_ms=3, max_version=EVERYTHING)] == [1, 2, 3]
 

@@ -260,7 +260,7 @@ async def test_the_spark_ui_names_table_and_phase_and_shows_sound_plans(tmp_path
         assert not re.search(r"\n[ :+-]*Sort .*\n[ :+-]*.*Exchange SinglePartition", plan)
 
 
-async def test_a_cold_session_is_told_of(tmp_path):
+async def test_a_cold_session_is_reported(tmp_path):
     cold = SparkRuntime(replace(SMALL_SPARK, master="spark://127.0.0.1:1"))
     told = []
     with pytest.raises(EngineFailed):  # it cannot start: this process has another

@@ -162,7 +162,7 @@ async def test_a_catalog_that_does_not_answer_in_time_is_unavailable():
         server.close()
 
 
-async def test_a_server_in_trouble_is_unavailable_and_its_words_stay_out(lake: Lake):
+async def test_a_server_in_trouble_is_unavailable_and_its_text_stays_out(lake: Lake):
     lake.create()
     with serve(lake.another_client()) as stub:
         found = catalog({"type": "rest", "uri": stub.uri})

@@ -139,7 +139,7 @@ def test_no_reader_changes_the_schema_that_it_shares():
     assert avro.walk(data).schema is avro.walk(avro.write(SCHEMA, rows(1))).schema
 
 
-def test_damage_to_a_deflated_block_is_told_in_the_words_of_zlib():
+def test_damage_to_a_deflated_block_is_reported_as_zlib_reports_it():
     data = bytearray(avro.write(SCHEMA, rows(5000), codec="deflate"))
     data[avro.walk(bytes(data)).blocks[0].start] |= 6
     with pytest.raises(avro.ContainerError, match="invalid block type"):

@@ -97,7 +97,7 @@ async def test_a_log_of_another_format_is_evidence(log: str):
     assert "another format" in (await find(parsed(table), table.path(log)) or "")
 
 
-async def test_without_a_uuid_the_location_tells():
+async def test_without_a_uuid_the_location_decides():
     table = MetadataTable(version=1)
     document = table.document()
     del document["table-uuid"]
@@ -250,7 +250,7 @@ def test_refs_of_a_new_kind_hide_no_file_that_is_named():
     assert None in odd.contents
 
 
-async def test_more_old_files_than_a_plan_shows_are_told_by_our_own_logs(monkeypatch):
+async def test_more_old_files_than_a_plan_shows_are_recognised_by_our_own_logs(monkeypatch):
     monkeypatch.setattr(foreign_tables, "METADATA_SHOWN", 40)
     table = MetadataTable()
     written = []

@@ -222,7 +222,7 @@ async def test_a_token_server_cannot_send_our_secret_elsewhere(server: Server, e
     ],
 )
 @pytest.mark.parametrize("when", ["config", "later", "table"])
-async def test_the_words_of_an_answer_reach_no_message(server: Server, reply: bytes, when: str, caplog, monkeypatch):
+async def test_the_text_of_an_answer_reaches_no_message(server: Server, reply: bytes, when: str, caplog, monkeypatch):
     caplog.set_level("DEBUG", logger="lakesweep")
     server.other = lambda _: reply
     if when == "config":
@@ -233,7 +233,7 @@ async def test_the_words_of_an_answer_reach_no_message(server: Server, reply: by
     assert SECRET not in caplog.text
 
 
-def test_a_guarded_session_goes_nowhere_else_and_keeps_no_words(server: Server, elsewhere: Server):
+def test_a_guarded_session_goes_nowhere_else_and_keeps_no_text(server: Server, elsewhere: Server):
     session = requests.Session()
     http_guard.HttpGuard([f"{server.uri}/api"], 5).attach(session)
     for other in (elsewhere.uri, server.uri, f"{server.uri}/apis", f"{server.uri}/api/../x", "http://localhost/api"):

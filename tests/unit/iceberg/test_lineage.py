@@ -58,7 +58,7 @@ def test_a_tip_younger_than_what_is_known_follows_from_none_of_ours():
     assert found(link("x", "gone", BEGIN_MS + 2 * lineage.RACE_MS)) == ["x"]
 
 
-def test_a_table_that_commits_seldom_had_no_rival_for_old_litter():
+def test_a_table_that_commits_seldom_had_no_race_for_old_litter():
     """Its commits are days apart: a file from the time between may be another catalog's only commit."""
     name, old = link("x", "gone", BEGIN_MS - 3 * DAY_MS)
     slow = line()

@@ -164,7 +164,7 @@ def test_a_snapshot_stays_for_a_day_after_it_was_replaced_however_old_it_is():
 
 
 @pytest.mark.parametrize("own", [{"max_snapshot_age_ms": 0}, {}], ids=["table", "branch"])
-def test_how_old_snapshots_may_grow_is_their_owners_word(own):
+def test_how_old_snapshots_may_grow_is_their_owners_choice(own):
     young = {1: (None, 30), 2: (1, 23), 3: (2, 1)}
     refs = [branch("main", 3, **({} if own else {"max_snapshot_age_ms": 0}))]
     assert gone(retention.plan(table(young, refs, **own), CleanupPolicy(), NOW)) == {1, 2}

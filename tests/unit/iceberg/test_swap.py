@@ -126,7 +126,7 @@ def alter(client: hive._Metastore) -> None:
     client.alter_table_with_environment_context("db", "t", new, SimpleNamespace(properties={"DO_NOT": "true"}))
 
 
-def test_a_hive_swap_tells_what_the_pointer_must_still_be():
+def test_a_hive_swap_states_what_the_pointer_must_still_be():
     metastore = Metastore()
     client = opened(metastore)
     client.get_table("db", "t")

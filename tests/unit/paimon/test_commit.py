@@ -374,7 +374,7 @@ async def test_a_file_that_was_added_again_is_never_put_before_its_delete(world:
 
 
 @pytest.mark.parametrize("extra", [{"_EXTRA_FILES": None}, {}])
-async def test_entries_without_a_word_on_extra_files_outlive_a_merge(
+async def test_entries_without_a_field_for_extra_files_outlive_a_merge(
     extra: dict[str, None], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = copy.deepcopy(paimon_model.MANIFEST_SCHEMA)

@@ -95,7 +95,7 @@ def test_names_and_places_say_what_an_object_is(path: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["snapshot/snapshot-1", "schema/schema-0"])
-def test_the_log_of_a_table_inside_a_partition_is_told_apart(name: str) -> None:
+def test_the_log_of_a_table_inside_a_partition_is_distinguished(name: str) -> None:
     for home in (f"{ROOT.raw}/dt=1", "s3://b/ext", "s3://b/ext/dt=1"):
         assert layout().classify(f"{home}/{name}") == FileKind(kind="metadata", reserved=True)
     assert layout().classify(f"{ROOT.raw}/dt=1/{name}x").kind == "other"

@@ -270,12 +270,12 @@ F5 = DataFile(name="f", partition="a", level=5, extras=("f.index",))
         ([(1, F)], False),
     ],
 )
-def test_the_last_word_on_an_identity_stands(steps: list[tuple[int, DataFile]], live: bool) -> None:
+def test_the_last_entry_of_an_identity_counts(steps: list[tuple[int, DataFile]], live: bool) -> None:
     found = liveness.live_names([["m"]], [], {"m": changes(*steps)})
     assert found == ({"f", "f.index"} if live else set())
 
 
-def test_no_word_on_extra_files_and_none_of_them_are_the_same() -> None:
+def test_no_field_for_extra_files_and_none_of_them_are_the_same() -> None:
     row = {"partition": b"", "bucket": 0, "level": 0, "name": "f", "embedded": None, "external": None}
     assert manifests.identity(row | {"extra": None}) == manifests.identity(row | {"extra": []})
     assert manifests.identity(row | {"extra": None}) != manifests.identity(row | {"extra": ["f.index"]})

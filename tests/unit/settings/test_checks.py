@@ -80,7 +80,7 @@ def test_names_are_unique_at_every_level():
     assert set(found) == {"tenants.1.id", "tenants.0.datasets.1.id", "tenants.0.datasets.0.tables.1.name"}
 
 
-def test_a_short_grace_period_needs_the_explicit_word():
+def test_a_short_grace_period_needs_explicit_consent():
     assert (
         "allow_short_grace"
         in faults({"orphan_cleanup": {"grace_period_hours": 23.9}})["orphan_cleanup.grace_period_hours"]
@@ -95,7 +95,7 @@ def test_a_short_grace_period_is_found_where_it_is_given():
     }
 
 
-def test_taking_the_word_back_below_is_found_too():
+def test_withdrawing_consent_below_is_found_too():
     document = {
         "orphan_cleanup": {"grace_period_hours": 1, "allow_short_grace": True},
         "tenants": [tenant(ICEBERG, orphan_cleanup={"allow_short_grace": False})],
@@ -103,7 +103,7 @@ def test_taking_the_word_back_below_is_found_too():
     assert set(faults(document)) == {"tenants.0.orphan_cleanup.grace_period_hours"}
 
 
-def test_an_inherited_fault_is_told_once():
+def test_an_inherited_fault_is_reported_once():
     document = {"orphan_cleanup": {"grace_period_hours": 1}, "tenants": [tenant(ICEBERG)]}
     assert set(faults(document)) == {"orphan_cleanup.grace_period_hours"}
 

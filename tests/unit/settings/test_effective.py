@@ -78,7 +78,7 @@ def plain(group, above):
 
 
 @given(levels=given_levels, names=st.sampled_from([TABLE, ("acme", "prod", "other"), ("acme", "prod"), ("acme",)]))
-def test_what_is_told_is_what_a_run_uses(levels, names):
+def test_what_is_shown_is_what_a_run_uses(levels, names):
     settings = tree(*levels)
     rows = told(settings, *names)
     values = {name: row.value for name, row in rows.items()}
@@ -128,7 +128,7 @@ def test_the_narrowest_level_that_has_a_say_is_named():
     assert (dry.value, dry.level) == (True, Level.TENANT)
 
 
-def test_a_tenant_s_s3_and_a_dataset_s_own_keys_are_told():
+def test_a_tenant_s_s3_and_a_dataset_s_own_keys_are_reported():
     s3 = {"region": "eu", "max_connections": 5}
     owner = {"id": "a", "root": "s3://a", "storage": {"s3": {"region": "us"}}}
     owner["datasets"] = [{"id": "d", "format": "delta", "location": "s3://a/d", "vacuum_mode": "lite"}]
@@ -149,7 +149,7 @@ def test_a_tenant_s_s3_and_a_dataset_s_own_keys_are_told():
     }
 
 
-def test_every_setting_is_told():
+def test_every_setting_is_shown():
     names = {row.name for row in for_service(Settings(), nothing_from_the_environment)} | set(told(tree(), *TABLE))
     sections = {".".join(map(str, key[:-1])) for key in known_keys()}
     keys = {".".join(map(str, key)) for key in known_keys()} - sections - {"tenants"}
@@ -173,7 +173,7 @@ def test_the_variable_that_gave_a_value_is_named(write, monkeypatch):
     }
 
 
-def test_no_secret_is_told():
+def test_no_secret_is_shown():
     spark = {"remote": f"sc://h:1/;x-key={HUSH}", "conf": {"spark.hadoop.fs.s3a.any": HUSH}}
     settings = tree(
         state={"url": f"postgresql://u:a/{HUSH}@h/d"},

@@ -50,7 +50,7 @@ def test_the_longest_grace_of_any_level_holds(levels, hours):
     assert ghost_grace(settings(**levels), "acme") == timedelta(hours=hours)
 
 
-def test_a_short_grace_needs_the_operators_word():
+def test_a_short_grace_needs_the_operators_consent():
     with pytest.raises(ValueError, match="ghost_grace_hours"):
         settings(cleanup={"ghost_grace_hours": 1})
     short = {"ghost_grace_hours": 1, "allow_short_grace": True}

@@ -54,7 +54,7 @@ def test_an_empty_variable_is_no_setting(write, monkeypatch):
     assert load(write('[storage.s3]\nregion = "eu"\n')).storage.s3.region == "eu"
 
 
-def test_all_faults_are_told_at_once_with_key_value_and_what_is_allowed(write):
+def test_all_faults_are_reported_at_once_with_key_value_and_what_is_allowed(write):
     path = write("""
         [orphan_cleanup]
         batch_size = "many"
@@ -89,7 +89,7 @@ def test_all_faults_are_told_at_once_with_key_value_and_what_is_allowed(write):
     assert all(one.startswith(f"{path}: {line}") for one, line in zip(found, lines, strict=True))
 
 
-def test_a_wrong_value_is_not_told_again_as_missing(write):
+def test_a_wrong_value_is_not_reported_again_as_missing(write):
     path = write(
         '[[tenants]]\nid = "a"\nroot = "s3://b"\n[[tenants.datasets]]\nid = "d"\nformat = "delta"\nlocation = 5\n'
     )
@@ -129,7 +129,7 @@ def test_a_syntax_error_names_file_and_line(write):
     assert "line 2" in told
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path):
     assert faults(tmp_path / "none.toml") == [f"cannot read {tmp_path / 'none.toml'}: No such file or directory"]
     assert faults(tmp_path) == [f"cannot read {tmp_path}: Is a directory"]
     (tmp_path / "bytes.toml").write_bytes(b"a = '\xff'")
@@ -209,7 +209,7 @@ values = st.recursive(
 
 @hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(section=st.sampled_from(["tenants", "orphan_cleanup", "storage", "service"]), value=values)
-def test_nonsense_is_told_once_and_never_crashes(section, value, monkeypatch):
+def test_nonsense_is_reported_once_and_never_crashes(section, value, monkeypatch):
     monkeypatch.setenv(f"LAKESWEEP_{section.upper()}", json.dumps(value))
     try:
         found = load()

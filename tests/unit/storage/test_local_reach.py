@@ -40,7 +40,7 @@ async def test_a_file_below_the_place_is_read(root):
 
 
 @pytest.mark.parametrize("name", ["link", "gone", "way/b", "way/c", "../secret", "../nothing", "a/../../secret"])
-async def test_links_and_what_is_outside_are_refused_in_the_same_words(root, name):
+async def test_links_and_what_is_outside_are_refused_with_the_same_message(root, name):
     storage = LocalStorage(places=[at(root)])
     for ask in (storage.read, storage.stat):
         with pytest.raises(OutsideRoot) as refused:

@@ -238,7 +238,7 @@ async def test_a_storm_without_end_fails_every_key_and_ends(stub, deleter):
     assert len(stub.buckets["lake"]) == 2500
 
 
-async def test_single_keys_that_fail_are_told_apart(stub, deleter):
+async def test_single_keys_that_fail_are_distinguished(stub, deleter):
     codes = {"t/0001": "AccessDenied", "t/0002": "NoSuchKey", "t/0003": "InternalError", "t/0004": "SlowDown"}
 
     async def some(request):
@@ -293,7 +293,7 @@ NOT_S3 = {
 
 @pytest.mark.parametrize("key", ["t/0000", "t/\x01"], ids=["in a page", "by itself"])
 @pytest.mark.parametrize("body", NOT_S3.values(), ids=NOT_S3.keys())
-async def test_success_that_is_not_in_the_stores_words_does_not_make_a_key_gone(stub, deleter, body, key):
+async def test_success_that_is_not_in_the_stores_format_does_not_make_a_key_gone(stub, deleter, body, key):
     async def something_before_the_store(_):
         return web.Response(text=body)
 
@@ -415,6 +415,6 @@ def test_every_path_is_looked_for_in_its_own_bucket_under_its_own_key(other):
 
 
 @pytest.mark.parametrize("odd", ["a\nb", "a\rb", "\x01", "\x1f", "\ufffe", "\ud800"])
-def test_a_key_that_xml_cannot_carry_is_told_apart(odd):
+def test_a_key_that_xml_cannot_carry_is_distinguished(odd):
     assert list(s3_deleter._unsafe(["plain", odd, "é 漢😀", "a&b<c>"])) == [odd]
     assert list(s3_deleter._unsafe(["plain", odd])) == [odd]

@@ -162,7 +162,7 @@ async def test_the_wrong_region_says_what_to_set(stub, storage):
 
 @pytest.mark.parametrize("operation", ASKED)
 @pytest.mark.parametrize(("status", "kind"), [(502, Unavailable), (403, Denied), (400, StorageError)])
-async def test_a_proxy_that_answers_in_its_own_words_is_understood_by_its_status(
+async def test_a_proxy_that_answers_in_its_own_format_is_understood_by_its_status(
     stub, storage, operation, status, kind
 ):
     stub.fault = always(lambda: web.Response(status=status, text="<html><p>no</html>", content_type="text/html"))

@@ -111,7 +111,7 @@ async def test_uploads_are_never_asked_about_beyond_the_bound(stub, most):
     ],
 )
 @pytest.mark.parametrize("kind", [VERSIONS, UPLOADS])
-async def test_a_store_that_does_not_answer_is_told_with_its_reason(stub, kind, status, code, said):
+async def test_a_store_that_does_not_answer_is_reported_with_its_reason(stub, kind, status, code, said):
     async def refuse(_request):
         return s3_stub.error(status, code) if code else s3_stub.web.Response(text="<html>sorry")
 

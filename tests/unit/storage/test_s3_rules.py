@@ -94,7 +94,7 @@ async def test_only_a_rule_that_frees_all_below_the_table_counts(stub, lifecycle
     assert (found.noncurrent_days, found.warning is None) == (days, days is not None)
 
 
-async def test_incomplete_uploads_that_a_rule_ends_are_told(stub):
+async def test_incomplete_uploads_that_a_rule_ends_are_reported(stub):
     abort = (
         "<AbortIncompleteMultipartUpload><DaysAfterInitiation>3</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
     )

@@ -76,7 +76,7 @@ async def test_two_tables_at_one_time_do_not_mix(lines):
     assert [(line["run"], line["mine"]) for line in lines()] == [("a", "a"), ("b", "b")]
 
 
-def test_libraries_tell_warnings_only(lines):
+def test_libraries_log_warnings_only(lines):
     logs.configure(LoggingSettings(level="debug"))
     logging.getLogger("botocore").info("chatter")
     logging.getLogger("botocore").warning("loud")

@@ -134,7 +134,7 @@ def test_a_failed_delete_counts_under_its_kind_whatever_the_store_said(kind):
     assert value(metrics, "deletion_failures_total", reason=kind.value) == 2
 
 
-def test_the_words_for_failed_deletes_are_a_promise_to_dashboards():
+def test_the_kinds_of_failed_deletes_are_a_promise_to_dashboards():
     assert {kind.value for kind in FailureKind} == {"denied", "throttled", "unavailable", "other"}
 
 

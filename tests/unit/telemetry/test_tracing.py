@@ -106,7 +106,7 @@ def test_a_cycle_is_a_span_with_its_phases_inside(table, tmp_path, monkeypatch, 
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_refused_table_has_its_code_and_no_words(tmp_path):
+def test_a_refused_table_has_its_code_and_no_text(tmp_path):
     write_local(tmp_path / "t", small_table("t"))
     (log,) = (tmp_path / "t/_delta_log").glob("*0.json")
     log.write_text("{broken")

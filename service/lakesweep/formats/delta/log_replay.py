@@ -26,16 +26,16 @@ class Tail:
     @classmethod
     def replay(cls, commits: Iterable[Actions]) -> Tail:
         """Commits in ascending order."""
-        said = pa.concat_tables([files.none(), *(commit.files for commit in commits)])
-        keys = said.column("key")
+        actions = pa.concat_tables([files.none(), *(commit.files for commit in commits)])
+        keys = actions.column("key")
         if len(pc.unique(keys)) == len(keys):
-            return cls(last=said)
+            return cls(last=actions)
         counted = pc.value_counts(keys)
         repeated = pc.is_in(keys, counted.field("values").filter(pc.greater(counted.field("counts"), 1)))
         numbers = pc.indices_nonzero(repeated)
         last = dict(zip(keys.take(numbers).to_pylist(), numbers.to_pylist(), strict=True))
         once = pc.indices_nonzero(pc.invert(repeated))
-        return cls(last=said.take(pa.concat_arrays([once, pa.array(last.values(), once.type)])))
+        return cls(last=actions.take(pa.concat_arrays([once, pa.array(last.values(), once.type)])))
 
     def live(self) -> list[str]:
         """Addresses of files that are part of the newest state, each once, in the order of the log."""

@@ -133,8 +133,8 @@ class IcebergCatalog:
     async def pointer(self, identifier: Identifier) -> Pointer:
         """Which metadata file is current, without reading it."""
         catalog = await self._catalog()
-        ask = _ask_rest if _is_rest(catalog) else self._ask_metastore
-        return await self._call(f"load {'.'.join(identifier)}", ask, catalog, identifier)
+        load = _load_rest if _is_rest(catalog) else self._load_metastore
+        return await self._call(f"load {'.'.join(identifier)}", load, catalog, identifier)
 
     async def commit_style(self) -> CommitStyle:
         """Who would write a commit's metadata."""
@@ -240,7 +240,7 @@ class IcebergCatalog:
             raise self._describer.unavailable("list namespaces", exc) from exc
         return [tuple(child) for child in children]
 
-    def _ask_metastore(self, catalog: Catalog, identifier: Identifier) -> Pointer:
+    def _load_metastore(self, catalog: Catalog, identifier: Identifier) -> Pointer:
         with self._bridge.pointer_only():
             try:
                 catalog.load_table(identifier)
@@ -333,7 +333,7 @@ def _is_rest(catalog: Catalog) -> TypeGuard[RestCatalog]:
     return isinstance(catalog, RestCatalog)
 
 
-def _ask_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
+def _load_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
     from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
 
     answer = rest.load_table(catalog, identifier)

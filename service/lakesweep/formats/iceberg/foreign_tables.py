@@ -171,7 +171,7 @@ class _Search:
     async def _another_history(self, present: Mapping[str, Location]) -> str | None:
         await self._follow_to_the_end(present)
         for link, why in lineage.judge(self._line, self._links):
-            if why in (lineage.FOLLOWS, lineage.NO_RIVAL) and lineage.is_own_expiry(link):
+            if why in (lineage.FOLLOWS, lineage.NO_RACE) and lineage.is_own_expiry(link):
                 continue
             if why is lineage.FOLLOWS:
                 return (

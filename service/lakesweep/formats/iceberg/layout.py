@@ -75,7 +75,7 @@ class IcebergLayout:
         if self._is_ours(directories):
             kind = self._kind(segments)
             # Metadata says itself whose it is.
-            certain = kind is _METADATA or kind.reserved or self._tells_ours(outpost, directories)
+            certain = kind is _METADATA or kind.reserved or self._is_known_ours(outpost, directories)
             return kind if certain else _FOREIGN
         if self._is_ours(directories[:-1]) and (
             directories[-1] in markers.SIGNS.hidden_logs or name.endswith(METADATA_SUFFIXES)
@@ -95,7 +95,7 @@ class IcebergLayout:
             return _OTHER_LOG
         return _kind_of_name(segments[-1])
 
-    def _tells_ours(self, outpost: str, directories: list[str]) -> bool:
+    def _is_known_ours(self, outpost: str, directories: list[str]) -> bool:
         """Does the path name this table? A table that used this place before us may still have files here, and its
         properties say nothing of that any more."""
         inner = [one for one in directories if "=" not in one]

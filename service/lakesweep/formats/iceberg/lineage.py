@@ -48,7 +48,7 @@ class Line:
         self.head = key(own.address)
         self._times: dict[str, int | None] = {self.head: own.updated_ms}
         self._next: dict[str, str] = {}
-        self._asked = {self.head}
+        self._read_names = {self.head}
         self._tail: Log = ()
         self.reaches_start = False
         """Was it followed to the table's first state?"""
@@ -70,8 +70,8 @@ class Line:
     def next_to_read(self, present: Container[str]) -> str | None:
         """The oldest known member that is still there. None where the line cannot be followed any further."""
         for name, _ in self._tail:
-            if name in present and name not in self._asked:
-                self._asked.add(name)
+            if name in present and name not in self._read_names:
+                self._read_names.add(name)
                 return name
         return None
 
@@ -122,7 +122,7 @@ _GOES_ON = "other metadata files continue from it that are not part of this tabl
 _NO_PAST = "it does not follow from what the catalog says is current and is not part of its past"
 FOLLOWS = "it follows from what the catalog says is current"
 LOST_A_RACE = "it follows from a state of this table that was replaced at about the same time"
-NO_RIVAL = (
+NO_RACE = (
     "it follows from a state of this table that was replaced at quite another time, so it did not lose a commit race"
 )
 
@@ -140,7 +140,7 @@ def _another(line: Line, link: Link, links: Mapping[str, Link]) -> str | None:
         at_ms = line.next_of(link.parent)[1]
         if link.updated_ms is not None and at_ms is not None and abs(link.updated_ms - at_ms) <= RACE_MS:
             return LOST_A_RACE
-        return NO_RIVAL
+        return NO_RACE
     return None if _is_old_litter(line, link, links) else _NO_PAST
 
 

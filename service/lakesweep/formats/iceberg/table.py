@@ -123,7 +123,7 @@ class IcebergTable:
         self.committed_away |= ids(committed)
         return after, committed
 
-    async def has_newcomers(self) -> bool:
+    async def has_other_commits(self) -> bool:
         """Has a metadata file come that nobody has looked at? Also one that no catalog of ours knows."""
         return await self.histories.have_come()
 

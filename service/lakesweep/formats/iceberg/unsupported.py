@@ -35,16 +35,16 @@ def refuse_uncleanable(metadata: TableMetadata, shown: Mapping[str, str] | None 
 def _refuse_negative(metadata: TableMetadata) -> None:
     """People write -1 for "never"; a rule that compares ages reads it as "everything"."""
     own = metadata.history
-    said = {
+    limits = {
         f"{HISTORY_PROPERTIES}max-snapshot-age-ms": own.max_snapshot_age_ms,
         f"{HISTORY_PROPERTIES}min-snapshots-to-keep": own.min_snapshots_to_keep,
         f"{HISTORY_PROPERTIES}max-ref-age-ms": own.max_ref_age_ms,
     }
     for ref in metadata.refs:
-        said[f"max-snapshot-age-ms of {ref}"] = ref.max_snapshot_age_ms
-        said[f"min-snapshots-to-keep of {ref}"] = ref.min_snapshots_to_keep
-        said[f"max-ref-age-ms of {ref}"] = ref.max_ref_age_ms
-    for name, value in said.items():
+        limits[f"max-snapshot-age-ms of {ref}"] = ref.max_snapshot_age_ms
+        limits[f"min-snapshots-to-keep of {ref}"] = ref.min_snapshots_to_keep
+        limits[f"max-ref-age-ms of {ref}"] = ref.max_ref_age_ms
+    for name, value in limits.items():
         if value is not None and value < 0:
             raise Refused(
                 "unreadable_property",

@@ -48,11 +48,11 @@ async def with_partitions(native: PaimonState, lists: ListReader, files: TableFi
         return native
     found = await scan.live_partitions(lists, native.latest, schema, native.options)
     now = await files.storage.now()
-    asked = partitions.unsure(found, schema.partition_keys, expiry_options, now)
+    unsure = partitions.unsure(found, schema.partition_keys, expiry_options, now)
     elsewhere = any(external_roots(one.options) for one in native.log.schemas)
-    if not asked or elsewhere:  # files in other places are not looked for: then the last zone decides
+    if not unsure or elsewhere:  # files in other places are not looked for: then the last zone decides
         return replace(native, partitions=found)
-    times = {one.raw: await scan.newest_stored(files, native.options, one) for one in asked}
+    times = {one.raw: await scan.newest_stored(files, native.options, one) for one in unsure}
     return replace(
         native,
         partitions=tuple(replace(one, stored=times.get(one.raw)) for one in found),

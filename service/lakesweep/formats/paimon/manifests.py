@@ -180,7 +180,7 @@ def read_entries(data: bytes, *, expected: int | None = None) -> list[dict[str, 
 
 def read_columns(data: bytes, columns: Sequence[str], *, expected: int | None = None) -> pa.Table:
     """Some columns of a manifest, fast. Version and kind of every entry are always checked."""
-    table = _read_table(data, *_asked(tuple(columns)))
+    table = _read_table(data, *_projection(tuple(columns)))
     _check_count(table.num_rows, expected)
     _check_versions(table)
     for kind in table.column("kind").unique().to_pylist():
@@ -216,7 +216,7 @@ def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _asked(columns: tuple[str, ...]) -> tuple[Mapping[str, Sequence[str]], pa.Schema]:
+def _projection(columns: tuple[str, ...]) -> tuple[Mapping[str, Sequence[str]], pa.Schema]:
     """Where these columns of a manifest are and what they hold; making that up costs as much as reading ten rows."""
     names = tuple(dict.fromkeys(("version", "kind", *columns)))
     return {name: COLUMNS[name] for name in names}, pa.schema([(name, _TYPES[name]) for name in names])
@@ -226,9 +226,9 @@ def _read_table(data: bytes, wanted: Mapping[str, Sequence[str]], schema: pa.Sch
     table = avro.read_columns(data, wanted) if data[:4] == avro.MAGIC else _dig_columns(_columnar(data), wanted)
     if table.schema == schema:
         return table
-    for field, asked in zip(table.schema, schema, strict=True):
-        if not is_alike(field.type, asked.type):
-            raise ValueError(f"its {'.'.join(wanted[field.name])} is {field.type}, and not {asked.type}")
+    for field, expected in zip(table.schema, schema, strict=True):
+        if not is_alike(field.type, expected.type):
+            raise ValueError(f"its {'.'.join(wanted[field.name])} is {field.type}, and not {expected.type}")
     return table.cast(schema)
 
 

@@ -21,7 +21,7 @@ from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.files import Tally
 
 _log = structlog.get_logger(__name__)
-_COMMITS_ASKED = 20
+_COMMITS_READ = 20
 """The newest commits tell whose clocks are at work now."""
 
 
@@ -72,7 +72,7 @@ async def writers_offset(lists: ListReader, snapshots: Sequence[PaimonSnapshot])
     """How far writers' wall clocks are from UTC, the westernmost of them: a file says when it was made by its writer's
     wall clock, and the commit that added it when that was. None if no recent commit says both."""
     found: list[timedelta] = []
-    for snapshot in [one for one in snapshots if one.commit_kind == "APPEND"][-_COMMITS_ASKED:]:
+    for snapshot in [one for one in snapshots if one.commit_kind == "APPEND"][-_COMMITS_READ:]:
         for meta in await lists.manifest_list(snapshot, snapshot.delta_list):
             created = (await lists.by_partition(meta)).column("created_max").drop_null()
             if len(created):

@@ -138,20 +138,20 @@ class PaimonTable:
         back = self.given_up.take_back((role, one.name) for role in roles for one in listed[role])
         if back:
             _log.warning("expired_snapshots_still_there", snapshots=[one.label for one in back])
-        await self._tell_where_history_begins(roles)
+        await self._update_hints(roles)
 
     async def reopened(self) -> None:
         """Readers refuse a snapshot below the EARLIEST hint, and Paimon's own expiry never looks there."""
-        await self._tell_where_history_begins((Role.SNAPSHOT, Role.CHANGELOG))
+        await self._update_hints((Role.SNAPSHOT, Role.CHANGELOG))
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Tell other readers where history begins now, and remove directories that nobody uses any more."""
-        await self._tell_where_history_begins(expiry.roles_of(expiring))
+        await self._update_hints(expiry.roles_of(expiring))
         if self.emptied:
             await self.tidy.within(view.roots).remove_empty_directories(view.location, self.emptied)
         await self._remove_old_empty_directories(own_view(PaimonView, view))
 
-    async def _tell_where_history_begins(self, roles: Iterable[Role]) -> None:
+    async def _update_hints(self, roles: Iterable[Role]) -> None:
         for role in roles:
             numbers = reader.numbers(await self.files.names(role), role)
             if numbers:

@@ -10,7 +10,7 @@ from lakesweep.model.store_rules import StoreRules, Versioning
 from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.mover import Mover
 from lakesweep.ports.storage import Storage, Writer
-from lakesweep.ports.store_rules import AsksRules
+from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.local.mover import LocalMover
@@ -49,7 +49,7 @@ class LocalRules:
         """Nothing to close."""
 
 
-def rules(_spec: StorageSpec) -> AsksRules:
+def rules(_spec: StorageSpec) -> StoreRulesReader:
     return LocalRules()
 
 

@@ -69,21 +69,21 @@ def remove(paths: list[bytes], *, directories: bool = False, until: int = 0) -> 
 
     Returns two numbers for each path: 0, NOT_A_FILE, NOT_TRIED or an errno; and 0, or how much of the path had been
     tried when a directory on the way could not be opened."""
-    asked = []
+    names = []
     for path in paths:
         refuse_nul(path)
-        asked.append((path[: path.rindex(b"/")], path[path.rindex(b"/") + 1 :]))
+        names.append((path[: path.rindex(b"/")], path[path.rindex(b"/") + 1 :]))
     try:
         top = open_top(b"/")
     except OSError as exc:
-        return [(exc.errno or NOT_TRIED, 0)] * len(asked)
+        return [(exc.errno or NOT_TRIED, 0)] * len(names)
     try:
-        return _remove_each(top, asked, directories, until)
+        return _remove_each(top, names, directories, until)
     finally:
         os.close(top)
 
 
-def _remove_each(top: int, asked: list[tuple[bytes, bytes]], directories: bool, until: int) -> list[tuple[int, int]]:
+def _remove_each(top: int, names: list[tuple[bytes, bytes]], directories: bool, until: int) -> list[tuple[int, int]]:
     """Files of one directory share its handle. That is as safe as one handle each: it was reached without a link, so it
     is the directory that was at this path a moment ago. If a link or another directory replaces it meanwhile, the
     handle stays the same, and the replacement is not touched."""
@@ -91,9 +91,9 @@ def _remove_each(top: int, asked: list[tuple[bytes, bytes]], directories: bool, 
     opened: bytes | None = None
     parent, failure = -1, (0, 0)
     try:
-        for directory, name in asked:
+        for directory, name in names:
             if until and steady_ns() >= until:  # checked for each: the process may have been suspended since the last
-                return answers + [(NOT_TRIED, 0)] * (len(asked) - len(answers))
+                return answers + [(NOT_TRIED, 0)] * (len(names) - len(answers))
             if directory != opened:
                 opened = directory
                 if parent >= 0:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.mover import Mover
 from lakesweep.ports.storage import Storage, Writer
-from lakesweep.ports.store_rules import AsksRules
+from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.s3.client import credentials_from
 from lakesweep.storage.s3.deleter import S3Deleter
@@ -32,7 +32,7 @@ def mover(spec: StorageSpec, gate: Gate | None) -> Mover:
     return S3Mover(_paced(spec), gate)
 
 
-def rules(spec: StorageSpec) -> AsksRules:
+def rules(spec: StorageSpec) -> StoreRulesReader:
     return S3Rules(spec.options(S3Options))
 
 

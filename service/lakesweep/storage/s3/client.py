@@ -109,7 +109,7 @@ class S3Connection:
         client.meta.events.register("before-send.s3", _count)
         client.meta.events.register("before-parse.s3.DeleteObjects", _look_for_delete_result)
         for request in ("DeleteObjects", "DeleteObject"):
-            client.meta.events.register(f"before-send.s3.{request}", _ask_before_sending)
+            client.meta.events.register(f"before-send.s3.{request}", _check_before_sending)
         if self._lists:
             # It would parse every page a second time just to look for an error, which our parser already does.
             client.meta.events.unregister("before-parse.s3.*", handlers._handle_200_error)  # noqa: SLF001  # a test watches it
@@ -173,9 +173,9 @@ def _count(event_name: str, **_: object) -> None:
     requests.sent(_KINDS.get(event_name.rpartition(".")[2], "list"))
 
 
-def _ask_before_sending(**_: object) -> None:
-    if ask := before_sending.get():
-        ask()
+def _check_before_sending(**_: object) -> None:
+    if check := before_sending.get():
+        check()
 
 
 class _ListingParserFactory(AioResponseParserFactory):  # type: ignore[misc]  # the vendor's class is untyped

@@ -105,11 +105,11 @@ class _Bucket:
     def last_moment(self) -> Iterator[None]:
         """Inside the block, a request checks the conditions when it is ready: signed, with nothing left to wait for but
         its socket."""
-        asked = before_sending.set(self._check)
+        token = before_sending.set(self._check)
         try:
             yield
         finally:
-            before_sending.reset(asked)
+            before_sending.reset(token)
 
     def knows_etags(self, keys: list[str]) -> bool:
         etags = self.conditions.etags if self.conditions else {}
@@ -188,7 +188,7 @@ class S3Deleter:
         while waiting:
             async with self._places, self._gate.enter() as began:
                 page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
-                answer = await self._ask(bucket, page)
+                answer = await self._delete_keys(bucket, page)
             fates.update(answer.fates)
             for key, given_up in answer.again.items():
                 tries[key] += 1
@@ -206,18 +206,18 @@ class S3Deleter:
             else:
                 await self._backoff.pause(failures)
 
-    async def _ask(self, bucket: _Bucket, keys: list[str]) -> _Answer:
+    async def _delete_keys(self, bucket: _Bucket, keys: list[str]) -> _Answer:
         """Delete one page; keys that XML cannot carry are deleted one by one."""
         odd = _unsafe(keys)
         if not odd:
-            return await self._ask_page(bucket, keys)
+            return await self._send_page(bucket, keys)
         plain = [key for key in keys if key not in odd]
-        answers = [await self._ask_singly(bucket, list(odd))]
+        answers = [await self._send_singly(bucket, list(odd))]
         if plain:
-            answers.append(await self._ask_page(bucket, plain))
+            answers.append(await self._send_page(bucket, plain))
         return _merged(answers)
 
-    async def _ask_page(self, bucket: _Bucket, keys: list[str], *, loud: bool = False) -> _Answer:
+    async def _send_page(self, bucket: _Bucket, keys: list[str], *, loud: bool = False) -> _Answer:
         going, kept = await bucket.going(keys)
         if not going:
             return kept
@@ -227,7 +227,7 @@ class S3Deleter:
             answer = await self._send(bucket, going, quiet=quiet, compares=compares)
             if not answer[IS_DELETE_RESULT]:
                 if quiet:
-                    return _merged([kept, await self._ask_page(bucket, going, loud=True)])
+                    return _merged([kept, await self._send_page(bucket, going, loud=True)])
                 raise self._not_the_stores(bucket.address())
         except NotSent as exc:
             return _merged([kept, exc.answer(going)])
@@ -252,8 +252,8 @@ class S3Deleter:
             return _refused(keys, exc)
         if compares:
             self._compares = False
-            return await self._ask_page(bucket, keys)
-        return await self._ask_singly(bucket, keys)
+            return await self._send_page(bucket, keys)
+        return await self._send_singly(bucket, keys)
 
     async def _send(self, bucket: _Bucket, keys: list[str], *, quiet: bool, compares: bool) -> dict[str, Any]:
         objects = [bucket.identified(key) for key in keys] if compares else [{"Key": key} for key in keys]
@@ -263,16 +263,16 @@ class S3Deleter:
             answer: dict[str, Any] = await client.delete_objects(Bucket=bucket.name, Delete=request)
         return answer
 
-    async def _ask_singly(self, bucket: _Bucket, keys: list[str]) -> _Answer:
+    async def _send_singly(self, bucket: _Bucket, keys: list[str]) -> _Answer:
         """One request for each key. The conditions are checked for several keys together, otherwise they would cost
         more than the deletes."""
         answers = []
         for first in range(0, len(keys), _SINGLES):
             going, kept = await bucket.going(keys[first : first + _SINGLES])
-            answers += [kept, *[await self._ask_one(bucket, key) for key in going]]
+            answers += [kept, *[await self._send_one(bucket, key) for key in going]]
         return _merged(answers)
 
-    async def _ask_one(self, bucket: _Bucket, key: str) -> _Answer:
+    async def _send_one(self, bucket: _Bucket, key: str) -> _Answer:
         address = bucket.address(key)
         compared = {"IfMatch": bucket.identified(key)["ETag"]} if self._compares and bucket.knows_etags([key]) else {}
         client = bucket.client
@@ -291,7 +291,7 @@ class S3Deleter:
                 return _Answer(fates={key: _CHANGED_SINCE}, again={})
             if compared and code in _UNREADABLE:
                 self._compares = False
-                return await self._ask_one(bucket, key)
+                return await self._send_one(bucket, key)
             return _refused([key], exc)
         return _Answer(fates={key: _gone(answer.get("DeleteMarker"), answer.get("VersionId"))}, again={})
 
@@ -338,12 +338,12 @@ def _read(keys: list[str], errors: list[dict[str, str]], deleted: Sequence[Mappi
     throttled = False
     for error in errors:
         key, code = error.get("Key", ""), error.get("Code", "Unknown")
-        said = f"{code}: {error.get('Message') or 'no message'}"
+        message = f"{code}: {error.get('Message') or 'no message'}"
         if key not in fates and key not in again:
             # The store reports a key that is not in this page, so no key of the page is known to be gone.
-            unclear = f"the store reported {said} for a key that was not asked for, {key!r}"
+            unclear = f"the store reported {message} for a key that was not asked for, {key!r}"
             return _Answer(fates=dict.fromkeys(keys, _Fate(DeleteStatus.FAILED, unclear)), again={})
-        failed = _Fate(DeleteStatus.FAILED, said, kind_of(code))
+        failed = _Fate(DeleteStatus.FAILED, message, kind_of(code))
         if code == "NoSuchKey":
             fates[key] = _GONE_BEFORE
         elif code in _CHANGED:

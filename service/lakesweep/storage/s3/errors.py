@@ -89,8 +89,8 @@ def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str)
     """The error of ours for an error response of the store."""
     code = error_code(exc)
     status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    said = exc.response.get("Error", {}).get("Message") or "no message"
-    what = f"{endpoint} answers {code}: {said}"
+    message = exc.response.get("Error", {}).get("Message") or "no message"
+    what = f"{endpoint} answers {code}: {message}"
     meanings: tuple[tuple[bool, type[StorageError], str], ...] = (
         (code == "NoSuchBucket", StorageError, f"the bucket does not exist ({what})"),
         (code in _REGION, StorageError, f"{what}; set storage.s3.region to the bucket's region"),

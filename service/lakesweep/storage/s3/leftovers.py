@@ -37,10 +37,10 @@ class S3Leftovers:
     async def versions(self) -> AsyncGenerator[LeftoverPage, None]:
         """Count every version that is not the current one of its key. Delete markers have no bytes and are not
         counted."""
-        asked: dict[str, str] | None = {}
-        while asked is not None:
+        marker: dict[str, str] | None = {}
+        while marker is not None:
             try:
-                answer = await self._versions_after(asked)
+                answer = await self._versions_after(marker)
             except StorageError as exc:
                 yield LeftoverPage(kind=_VERSIONS, requests=self._sent, problem=exc.why)
                 return
@@ -49,48 +49,48 @@ class S3Leftovers:
                 for one in self._those_below(answer.get("Versions", ()))
                 if one.get("IsLatest") is False
             ]
-            asked, problem = self._next(answer, asked, "VersionIdMarker")
+            marker, problem = self._next(answer, marker, "VersionIdMarker")
             yield LeftoverPage(kind=_VERSIONS, files=files, requests=self._sent, problem=problem)
 
     async def uploads(self) -> AsyncGenerator[LeftoverPage, None]:
         """Count every upload with the bytes of its parts, which takes one request each."""
-        asked: dict[str, str] | None = {}
-        while asked is not None:
+        marker: dict[str, str] | None = {}
+        while marker is not None:
             try:
-                answer = await self._uploads_after(asked)
+                answer = await self._uploads_after(marker)
             except StorageError as exc:
                 yield LeftoverPage(kind=_UPLOADS, requests=self._sent, problem=exc.why)
                 return
             found = self._those_below(answer.get("Uploads", ()))
             sized = [await self._sized(one["Key"], one.get("UploadId", "")) for one in found]
-            asked, problem = self._next(answer, asked, "UploadIdMarker")
+            marker, problem = self._next(answer, marker, "UploadIdMarker")
             files = [one for one in sized if one is not None]
-            problem = problem or (self._sizes_unknown if asked is None else None)
+            problem = problem or (self._sizes_unknown if marker is None else None)
             yield LeftoverPage(kind=_UPLOADS, files=files, requests=self._sent, problem=problem)
 
-    async def _versions_after(self, asked: Mapping[str, str]) -> dict[str, Any]:
+    async def _versions_after(self, marker: Mapping[str, str]) -> dict[str, Any]:
         self._sent += 1
         with translating(self._place.raw, self._connection.endpoint, "s3:ListBucketVersions"):
             client = await self._connection.client()
-            return dict(await client.list_object_versions(**self._below, **asked))
+            return dict(await client.list_object_versions(**self._below, **marker))
 
-    async def _uploads_after(self, asked: Mapping[str, str]) -> dict[str, Any]:
+    async def _uploads_after(self, marker: Mapping[str, str]) -> dict[str, Any]:
         """The client decodes pages of versions, but not these, and some stores say that they encode them and do not. So
         encoding is requested only where a key may have broken the page, which the client reports as a 500."""
         try:
-            return await self._uploads_page(asked)
+            return await self._uploads_page(marker)
         except Unavailable:
-            answer = await self._uploads_page({**asked, "EncodingType": "url"})
+            answer = await self._uploads_page({**marker, "EncodingType": "url"})
         if answer.get("EncodingType") == "url":
             answer["Uploads"] = [{**one, "Key": unquote_plus(one.get("Key", ""))} for one in answer.get("Uploads", ())]
             answer["NextKeyMarker"] = unquote_plus(answer.get("NextKeyMarker") or "")
         return answer
 
-    async def _uploads_page(self, asked: Mapping[str, str]) -> dict[str, Any]:
+    async def _uploads_page(self, marker: Mapping[str, str]) -> dict[str, Any]:
         self._sent += 1
         with translating(self._place.raw, self._connection.endpoint, "s3:ListBucketMultipartUploads"):
             client = await self._connection.client()
-            return dict(await client.list_multipart_uploads(**self._below, **asked))
+            return dict(await client.list_multipart_uploads(**self._below, **marker))
 
     async def _sized(self, key: str, upload: str) -> tuple[str, int] | None:
         """An upload with its bytes; 0 once it is clear that they are not available. None: it ended meanwhile."""
@@ -130,13 +130,13 @@ class S3Leftovers:
         return [one for one in listed if str(one.get("Key", "")).startswith(self._below["Prefix"])]
 
     def _next(
-        self, answer: Mapping[str, Any], asked: Mapping[str, str], second: str
+        self, answer: Mapping[str, Any], marker: Mapping[str, str], second: str
     ) -> tuple[dict[str, str] | None, str | None]:
         """Where the next page begins; or None and, if there is more that is not counted, the reason."""
         if not answer.get("IsTruncated"):
             return None, None
         following = {name: str(answer[f"Next{name}"]) for name in ("KeyMarker", second) if answer.get(f"Next{name}")}
-        if "KeyMarker" not in following or following == asked:
+        if "KeyMarker" not in following or following == marker:
             return None, _STUCK
         return (None, self._enough()) if self._sent >= self._most else (following, None)
 

@@ -116,17 +116,17 @@ class S3Mover:
         async def copied(move: Move) -> Deleted | Stored:
             return await self._copied(move, conditions, finish=finish)
 
-        told: Mapping[str, Deleted | Stored] = dict(
+        answers: Mapping[str, Deleted | Stored] = dict(
             zip(
                 (move.source for move in going),
                 await aio.gather_bounded(going, copied, limit=self._at_once),
                 strict=True,
             )
         )
-        whole = {path: one for path, one in told.items() if isinstance(one, Stored)}
+        whole = {path: one for path, one in answers.items() if isinstance(one, Stored)}
         etags = {path: one.etag for path, one in whole.items()}
         gone = await self._deleter.delete(list(whole), _Compared(conditions, etags)) if whole else []
-        fates = {path: one for path, one in told.items() if isinstance(one, Deleted)}
+        fates = {path: one for path, one in answers.items() if isinstance(one, Deleted)}
         fates |= {one.path: _moved(one) for one in gone}
         return [kept.get(move.source) or fates[move.source] for move in moves]
 

@@ -37,13 +37,13 @@ class S3Rules:
         self._connection = S3Connection(options, attempts=options.attempts)
         self._monotonic = monotonic
         self._known: dict[str, tuple[float, BucketRules]] = {}
-        self._asking = asyncio.Lock()
-        self._told: set[tuple[str, str]] = set()
+        self._reading = asyncio.Lock()
+        self._reported: set[tuple[str, str]] = set()
 
     async def rules(self, place: Location) -> StoreRules:
-        async with self._asking:
-            asked_at, bucket = self._known.get(place.authority, (None, None))
-            if bucket is None or asked_at is None or self._monotonic() - asked_at > REMEMBERED_SECONDS:
+        async with self._reading:
+            read_at, bucket = self._known.get(place.authority, (None, None))
+            if bucket is None or read_at is None or self._monotonic() - read_at > REMEMBERED_SECONDS:
                 bucket = BucketRules(
                     versioning=await self._learn(place.authority, "s3:GetBucketVersioning", self._versioning)
                     or Versioning.UNKNOWN,
@@ -68,13 +68,13 @@ class S3Rules:
     async def aclose(self) -> None:
         await self._connection.aclose()
 
-    async def _learn(self, bucket: str, action: str, ask: Callable[[str], Awaitable[T]]) -> T | None:
+    async def _learn(self, bucket: str, action: str, read: Callable[[str], Awaitable[T]]) -> T | None:
         try:
             with translating(f"s3://{bucket}", self._connection.endpoint, action):
-                return await ask(bucket)
+                return await read(bucket)
         except StorageError as exc:
-            if (bucket, action) not in self._told:
-                self._told.add((bucket, action))
+            if (bucket, action) not in self._reported:
+                self._reported.add((bucket, action))
                 log.warning("bucket_rules_unknown", bucket=bucket, needs=action, reason=exc.why)
             return None
 

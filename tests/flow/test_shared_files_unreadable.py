@@ -49,7 +49,7 @@ async def test_a_clone_that_cannot_be_read_after_a_restart_stops_its_source(tmp_
     lake = LocalLake(root=tmp_path)
     clones, borrowed = in_own_dataset(lake)
     settings = Settings.model_validate(lake.settings())
-    assert [one.table for one in (await plan(settings, "acme/d/source")).lent] == ["acme/c/clone"]
+    assert [one.table for one in (await plan(settings, "acme/d/source")).shared_files] == ["acme/c/clone"]
     happens(clones)
     for _ in range(2):
         stopped = await run(settings, "acme/d/source")
@@ -105,7 +105,7 @@ async def test_files_added_elsewhere_stay_while_the_catalog_does_not_answer(lake
     staging.append(2)
     second = {"id": "second", "format": "iceberg", "catalog": other.properties, "namespace": "db"}
     settings = iceberg(lake, second, state=None, **SHORT, max_snapshot_age_hours=0.00001, min_snapshots_to_keep=1)
-    assert [one.table for one in (await plan(settings, "acme/prod/staging")).lent] == ["acme/second/target"]
+    assert [one.table for one in (await plan(settings, "acme/prod/staging")).shared_files] == ["acme/second/target"]
     Path(other.properties["uri"].removeprefix("sqlite:///")).write_bytes(b"no database at all" * 100)
     stopped = await run(settings, "acme/prod/staging")
     assert (stopped.outcome, stopped.refusal and stopped.refusal.code) == (Outcome.REFUSED, "neighbours_unknown")

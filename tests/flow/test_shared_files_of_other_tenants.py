@@ -27,10 +27,10 @@ async def test_a_clone_of_another_tenant_keeps_the_files_of_its_source(lake, lit
     settings = Settings.model_validate(lake.settings())
     for _ in range(2):
         done = await run(settings, "acme/d/source")
-        assert (done.outcome, [one.table for one in done.lent]) == (Outcome.DONE, ["beta/d/clone"]), done.reason
+        assert (done.outcome, [one.table for one in done.shared_files]) == (Outcome.DONE, ["beta/d/clone"]), done.reason
     assert borrowed.exists()
     assert len(lake.orphans_left("acme/d/source")) == 1
-    assert (await run(settings, "acme/d/other")).lent == ()
+    assert (await run(settings, "acme/d/other")).shared_files == ()
 
 
 def away(lake):
@@ -47,7 +47,7 @@ async def test_a_clone_of_another_tenant_that_cannot_be_read_stops_its_source(la
     settings = Settings.model_validate(lake.settings())
     async with App.open(settings) as app:
         (work,) = await app.resolve("acme/d/source")
-        assert [one.table for one in (await app.plan(work)).lent] == ["beta/d/clone"]
+        assert [one.table for one in (await app.plan(work)).shared_files] == ["beta/d/clone"]
     happens(lake)
     if happens is damaged:  # its tenant goes on with other tables, and must not forget it
         assert (await run(settings, "beta/d/more")).outcome is Outcome.DONE
@@ -62,13 +62,13 @@ async def test_a_tenant_that_uses_nothing_elsewhere_is_asked_once(lake, monkeypa
     await run(settings, "acme/d/source")
     async with App.open(settings) as app:
         opened = []
-        lent = app.neighbours.lent
+        shared_files = app.neighbours.shared_files
 
         async def counted(tenant, *arguments):
             opened.append(tenant.id)
-            return await lent(tenant, *arguments)
+            return await shared_files(tenant, *arguments)
 
-        monkeypatch.setattr(app.neighbours, "lent", counted)
+        monkeypatch.setattr(app.neighbours, "shared_files", counted)
         (work,) = await app.resolve("acme/d/other")
         assert (await app.run(work, execute=True)).outcome is Outcome.DONE
     assert set(opened) == {"acme"}

@@ -74,7 +74,7 @@ async def test_two_datasets_of_one_server_need_no_name_for_it(lake, rest, tmp_pa
     assert await plans(settings(lake, tmp_path, first, second)) == {"acme/first/a": None, "acme/second/b": None}
 
 
-async def test_a_place_that_is_told_now_counts_more_than_one_that_is_remembered(lake, tmp_path):
+async def test_a_place_reported_now_counts_more_than_one_that_is_remembered(lake, tmp_path):
     """The second dataset does not answer once its table is created anew inside the first one's table."""
     first = {"id": "first", "catalog": lake.properties, "namespace": "db"}
     second = {"id": "second", "catalog": lake.properties, "namespace": "other"}

@@ -37,7 +37,7 @@ async def test_files_that_were_added_through_a_link_stay(lake, tmp_path, of_file
     staging.append(2)
     done = await run(iceberg(lake, **SHORT), "acme/prod/staging")
     assert done.outcome is Outcome.DONE, done.reason
-    assert [one.table for one in done.lent] == ["acme/prod/target"]
+    assert [one.table for one in done.shared_files] == ["acme/prod/target"]
     assert len(target.refresh().scan().to_arrow()) == 1
 
 

@@ -28,7 +28,7 @@ def kept(seaweedfs):
     return bucket, client
 
 
-async def test_a_delete_that_frees_nothing_is_told_everywhere(kept, seaweedfs, tmp_path):
+async def test_a_delete_that_frees_nothing_is_reported_everywhere(kept, seaweedfs, tmp_path):
     bucket, client = kept
     settings = {
         "orphan_cleanup": {"dry_run": False},

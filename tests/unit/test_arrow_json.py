@@ -24,9 +24,9 @@ def test_strings_are_written_as_json_writes_them(texts, skipped):
 
 
 @given(st.lists(TEXTS, max_size=8))
-def test_a_column_of_few_words_is_written_the_same(texts):
+def test_a_column_of_few_values_is_written_the_same(texts):
     column = pa.array(texts, pa.string())
-    assert arrow_json.json_words(column).to_pylist() == [json.dumps(text) for text in texts]
+    assert arrow_json.json_repeated(column).to_pylist() == [json.dumps(text) for text in texts]
 
 
 @given(st.lists(st.none() | TIMES, max_size=6))

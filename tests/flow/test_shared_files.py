@@ -43,7 +43,7 @@ async def test_files_that_another_table_added_outlive_the_staging_tables_expiry(
     staging.append(2)
     done = await run(iceberg(lake, **SHORT), "acme/prod/staging")
     assert done.outcome is Outcome.DONE
-    (told,) = done.lent
+    (told,) = done.shared_files
     assert told.table.endswith("target")
     assert (told.files, told.first) == (1, path)
     assert report.plan_document(done, ())["lent"] == [{"table": told.table, "files": 1, "first": path}]
@@ -66,7 +66,7 @@ async def test_a_table_that_is_never_cleaned_keeps_the_files_it_uses_elsewhere(l
     for _ in range(2):
         done = await run(iceberg(lake, **SHORT), "acme/prod/staging")
         assert done.outcome is Outcome.DONE, done.reason
-        assert [one.table for one in done.lent] == ["acme/prod/target"]
+        assert [one.table for one in done.shared_files] == ["acme/prod/target"]
     assert len(target.refresh().scan().to_arrow()) == 1
 
 
@@ -85,7 +85,7 @@ async def test_a_neighbour_that_lost_a_manifest_keeps_what_the_others_name(lake)
     staging.append(2)
     done = await run(iceberg(lake, **SHORT), "acme/prod/staging")
     assert done.outcome is Outcome.DONE, done.reason
-    assert [one.first for one in done.lent] == [path]
+    assert [one.first for one in done.shared_files] == [path]
     assert Path(path.removeprefix("file://")).exists()
 
 
@@ -145,7 +145,7 @@ async def test_a_moved_table_keeps_its_files_where_another_table_is_now(lake, li
         assert done.refusal is None or done.refusal.code == "overlap"
         assert moved.rows() == rows
         assert new.rows() == [{"id": 1, "name": "n1"}]
-    assert (done.outcome is Outcome.REFUSED) or done.lent == ()
+    assert (done.outcome is Outcome.REFUSED) or done.shared_files == ()
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ async def test_files_of_a_shallow_clone_stay_in_its_source(deltas):
     done = await run(Settings.model_validate(deltas.settings()), "acme/d/source")
     assert (done.outcome, done.plan.candidates.files) == (Outcome.DONE, 2)
     assert borrowed.exists()
-    assert [one.table for one in done.lent] == ["acme/d/clone"], "a person reads in the plan whose clone it is"
+    assert [one.table for one in done.shared_files] == ["acme/d/clone"], "a person reads in the plan whose clone it is"
 
 
 @pytest.mark.parametrize(
@@ -199,21 +199,21 @@ async def test_a_clone_that_is_made_while_its_source_is_planned_stops_the_run(de
 
 
 async def test_slow_answers_about_shared_files_are_believed_for_a_while(deltas, monkeypatch):
-    """Else a tenant with very many tables would do nothing but ask."""
+    """Else a tenant with very many tables would do nothing but read."""
     monkeypatch.setattr(table_locations, "QUICK_SECONDS", -1)
     monkeypatch.setattr(table_locations, "_REST", 1_000_000)
-    asked = []
+    reads = []
     async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
-        ask = app.neighbours._borrowed_by
+        read = app.neighbours._uses_by_tenant
 
         async def counted(*arguments):
-            asked.append(arguments)
-            return await ask(*arguments)
+            reads.append(arguments)
+            return await read(*arguments)
 
-        app.neighbours._borrowed_by = counted
+        app.neighbours._uses_by_tenant = counted
         for work in await app.resolve("acme/d"):
             await app.run(work, execute=True)
-    assert len(asked) == 1
+    assert len(reads) == 1
 
 
 async def test_what_a_table_uses_counts_while_its_dataset_is_away(deltas):
@@ -230,5 +230,5 @@ async def test_what_a_table_uses_counts_while_its_dataset_is_away(deltas):
         (source,) = await app.resolve("acme/d/source")
         done = await app.run(source, execute=True)
     assert done.outcome is Outcome.DONE, done.reason
-    assert [one.table for one in done.lent] == ["acme/c/clone"]
+    assert [one.table for one in done.shared_files] == ["acme/c/clone"]
     assert borrowed.exists()

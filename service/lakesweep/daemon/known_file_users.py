@@ -17,7 +17,7 @@ from lakesweep.settings.tenants import TenantSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownBorrowers:
+class KnownFileUsers:
     """What the state store knows of the tables that use files of one table."""
 
     state: StateStore
@@ -29,7 +29,7 @@ class KnownBorrowers:
         `TableLocations.lent`."""
         name = f"borrowers:{table.ref.label}"
         noted: dict[str, str] = json.loads(await self.state.recall(name) or "{}")
-        found = self.locations.borrowers(tenant, table.roots, table.ref)
+        found = self.locations.users(tenant, table.roots, table.ref)
         doubts = {label: self.locations.doubt(self.tenants, label) for label in (*noted, *found)}
         # Of one that is read in part it is not known whether that is all.
         certain = {label: how for label, how in found.items() if doubts[label] is None}

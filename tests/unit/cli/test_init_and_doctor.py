@@ -138,7 +138,7 @@ def test_init_says_when_there_is_nothing(tmp_path, call):
     assert call("init", tmp_path, "--catalog", "rest")[0] == 2
 
 
-def test_doctor_tells_what_answers_and_changes_nothing(tmp_path, call):
+def test_doctor_reports_what_answers_and_changes_nothing(tmp_path, call):
     lake = LocalLake(root=tmp_path)
     lake.add("acme", ["one"])
     away = {"id": "away", "format": "iceberg", "catalog": {"type": "rest", "uri": "http://u:hunter2@127.0.0.1:1"}}
