@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 from tests.builders.stores import AGED_BY_MTIME
 from tests.servers import seaweedfs as server
@@ -17,6 +19,13 @@ settings.load_profile("lakesweep")
 
 # For every command and service that a test starts.
 os.environ.update(AGED_BY_MTIME)
+
+# Some containers switch bytecode off. Then each of the many commands that tests start compiles the program again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# structlog's own default formats a traceback with every local variable, which takes seconds for a web framework's.
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
 
 SERVERS = {"seaweedfs_server", "postgres_server", "postgres"}
