@@ -1,4 +1,4 @@
-# Every target bootstraps what it needs. `make demo` and `make test` are all a newcomer has to know.
+# Every target bootstraps what it needs. `make demo` and `make test` are enough to begin with.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv

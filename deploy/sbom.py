@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {"requirements.lock": "required", "build.lock": "excluded"}
-"""Each with CycloneDX' word for it: what builds the packages is not part of what runs."""
+"""Each with CycloneDX' term for it: what builds the packages is not part of what runs."""
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", re.MULTILINE)
 _DIGEST = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _NAMED = re.compile(r"^[A-Za-z0-9._-]+")

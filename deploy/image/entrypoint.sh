@@ -4,7 +4,7 @@
 # Everything is replaced by exec, so that signals reach the program and not a shell.
 set -euo pipefail
 
-# Spark starts executor pods with the single argument `executor` and tells the rest in variables.
+# Spark starts executor pods with the single argument `executor` and passes the rest in variables.
 spark_executor() {
     local spark classpath jvm_options=() number option
     spark=$(/opt/lakesweep/bin/python -c 'import pyspark; print(pyspark.__path__[0])')
@@ -30,7 +30,7 @@ spark_executor() {
 if [ "${1:-}" = executor ]; then
     spark_executor
 fi
-# A settings file that is mounted at the usual place needs no further word.
+# A settings file that is mounted at the usual place needs no argument.
 if [ -z "${LAKESWEEP_CONFIG:-}" ] && [ -f /etc/lakesweep/lakesweep.toml ]; then
     export LAKESWEEP_CONFIG=/etc/lakesweep/lakesweep.toml
 fi

@@ -36,7 +36,7 @@ class PlanPage:
     header: PlanHeader
     files: Sequence[Candidate]
     matching: int
-    """Of all its rows, those that were asked for."""
+    """Of all its rows, those that were requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

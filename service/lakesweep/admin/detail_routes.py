@@ -25,7 +25,7 @@ TableName = Annotated[str, Query(min_length=1, max_length=1000, description="ten
 
 @router.get("/me", response_model=documents.Me)
 async def me(principal: Reader) -> JSONResponse:
-    """Who asks, and what that allows."""
+    """The caller, and what its token allows."""
     answer: documents.Me = {
         "name": principal.name,
         "role": principal.role.value,

@@ -128,7 +128,7 @@ class Tables(TypedDict):
 
 
 class Me(TypedDict):
-    """Who asks."""
+    """The caller."""
 
     name: str
     role: Annotated[str, Field(description="`read` or `operate`.")]
@@ -252,7 +252,7 @@ class ReportPage(lake_report.Report):
 
 
 class Started(TypedDict):
-    """A run that was begun or told to end."""
+    """A run that was started or is being cancelled."""
 
     run_id: str
 

@@ -1,4 +1,4 @@
-"""How much the API may be asked: size and time of a body, requests at once, requests per second and client.
+"""Limits of the API: size and time of a body, requests at once, requests per second and client.
 
 The caller is authenticated before a body is read: a stranger gets an answer, never a slot. Requests of a valid token
 are counted by token, all others by address, so that strangers cannot use up what a token may ask. A request takes one

@@ -1,4 +1,4 @@
-"""What machines ask: is it alive, can it work, what does it count. The first two need no token and tell no name.
+"""Probes and metrics: is it alive, is it ready, what does it count. The first two need no token and reveal no name.
 
 They are served twice: with the API, and on the port for metrics, which is for machines alone and needs no token.
 """

@@ -28,10 +28,10 @@ class Problem(BaseModel):
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     type: str = Field("about:blank", description="Always about:blank: the status says what kind of problem it is.")
-    title: str = Field(description="The status in words.")
+    title: str = Field(description="The status as text.")
     status: int = Field(description="The HTTP status.", ge=400, le=599)
     detail: str = Field(description="A sentence for people.")
-    code: str | None = Field(None, description="A stable word for machines, where the service refused something.")
+    code: str | None = Field(None, description="A stable code for programs, if the service refused something.")
 
 
 def response(
@@ -87,7 +87,7 @@ async def _not_local(_: Request, __: Exception) -> Response:
 
 async def _ours(request: Request, exc: Exception) -> Response:
     if isinstance(exc, UnknownTable | UnknownRun):
-        # The same words whether it does not exist or belongs to another tenant.
+        # The same message whether it does not exist or belongs to another tenant.
         return response(404, "no such table or run")
     if isinstance(exc, NotYet):
         return response(503, str(exc), code=RefusalCode.NOT_DISCOVERED, headers={"Retry-After": str(exc.seconds)})
@@ -117,7 +117,7 @@ async def _http(request: Request, exc: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """Every method of this path. Starlette tells those of one route only."""
+    """Every method of this path. Starlette reports those of one route only."""
     app: FastAPI = request.app
     paths: dict[str, dict[str, Any]] = app.openapi()["paths"]
     requested = request.url.path.split("/")

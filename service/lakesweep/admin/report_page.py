@@ -44,7 +44,7 @@ _KEYS: dict[Sort, Callable[[lake_report.ReportTable], Any]] = {
 
 
 def of(report: lake_report.Report, wanted: Wanted) -> documents.ReportPage:
-    """The report with the tables that were asked for; its sums are of all."""
+    """The report with the tables that were requested; its sums are of all."""
     found = [row for row in report["tables"] if _matches(row, wanted)]
     # Sorting is stable and the report comes by waste, so equal rows stay in that order.
     found.sort(key=_KEYS[wanted.sort], reverse=wanted.descending)

@@ -175,7 +175,7 @@ def segment_number(name: str) -> int | None:
 
 
 def table_at(artifacts: Location, place: Location) -> str:
-    """The table of a directory, as far as its name tells: a very long name is cut."""
+    """The table of a directory, as far as its name shows it: a very long name is cut."""
     below = place.path.removeprefix(artifacts.join("audit").as_directory().path)
     return "/".join(unquote(part) for part in below.split("/") if part != _NOTHING)
 

@@ -276,7 +276,7 @@ def _or_null(keys: pa.Array, same: pa.Array) -> pa.Array:
 
 
 def _refuse_dot_segments(paths: pa.Array) -> None:
-    """`a/./b` and `a/../b` are other names on some stores and plain keys on others: nobody can tell which file."""
+    """`a/./b` and `a/../b` are other names on some stores and plain keys on others: it is unknown which file."""
     if pc.any(pc.or_(pc.match_substring_regex(paths, r"/\."), pc.starts_with(paths, "."))).as_py():
         _refuse(
             pc.match_substring_regex(paths, r"(^|/)\.{1,2}(/|$)"), paths, "it contains '.' or '..' as a path segment"

@@ -62,7 +62,7 @@ async def check_again(ports: Ports, context: RunContext, marked: Marked) -> None
     if refusal := await ports.surroundings.check_clock(context.policy.max_clock_skew):
         raise Refused(refusal.code, refusal.reason)
     await ports.surroundings.check_not_held()
-    shared = await ports.surroundings.shared_files(marked.state)  # first: asking may find a problem with a neighbour
+    shared = await ports.surroundings.shared_files(marked.state)  # first: reading may find a problem with a neighbour
     neighbours = await ports.surroundings.neighbours()
     refusal = await _check_neighbours(ports, marked.state, neighbours)
     refusal = refusal or await ports.surroundings.check_file_users(marked.state)

@@ -10,8 +10,8 @@ The questions are asked in this order, and the first answer stands:
     of unknown age, from the future, or inside the grace time?  YOUNG     a writer may be about to commit it
     otherwise                                                   ORPHAN
 
-An expired snapshot's word makes a file of any name ours: the table itself committed it (a writer may call its
-data files as it likes), and only an exact address counts as its word. It does not overrule a reserved name:
+An expired snapshot's reference makes a file of any name ours: the table itself committed it (a writer may call its
+data files as it likes), and only an exact address counts as its reference. It does not overrule a reserved name:
 locks, hints and hidden directories belong to other programs' conventions, and keeping one costs little.
 """
 

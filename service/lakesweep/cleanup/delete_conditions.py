@@ -34,7 +34,7 @@ async def never_held() -> None:
 
 
 class Shared(Generic[T]):
-    """One question shared by all who ask at the same time. An answer counts only for callers that asked before it was
+    """One read shared by all concurrent callers. A result counts only for callers that came before the read was
     started: a caller that comes while it is under way waits for the next one."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
@@ -45,7 +45,7 @@ class Shared(Generic[T]):
         self._answer: T
 
     async def __call__(self) -> T:
-        """The answer to a question that was started after this call began."""
+        """The result of a read that was started after this call began."""
         self._requested += 1
         mine = self._requested
         async with self._turn:
@@ -96,7 +96,7 @@ class Looks:
 
 @dataclass(kw_only=True)
 class LastCheck:
-    """One for a sweep; `about` gives a batch's deleter what it has to ask."""
+    """One per sweep; `about` gives the deleter of a batch what it has to check."""
 
     revalidate: Revalidate
     """Reads the table again for each call, and checks whether it is on hold by now."""
@@ -120,7 +120,7 @@ class LastCheck:
 
 
 class BatchConditions:
-    """The Conditions of one batch: the sweep's last check in the form that a deleter asks for."""
+    """The Conditions of one batch: the sweep's last check in the form that a deleter needs."""
 
     def __init__(self, last_check: LastCheck, etags: Mapping[str, str], written_ms: Mapping[str, int]) -> None:
         self._last_check = last_check

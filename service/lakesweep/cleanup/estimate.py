@@ -2,7 +2,7 @@
 
 Planning has cost its listing and its reading already, and that was counted. What is left:
 
-    again     neighbours are asked once more what they use
+    again     what other tables use is read once more
     commit    the table is read again twice; and once more by the sweep, since its head has moved
     sweep     one look at the table, and one for each request to delete; to the trash, on an object store, two looks
               at each object and its copy
@@ -82,10 +82,10 @@ class Estimate:
         try:
             ahead = await self._of_execution() if changes else Requests()
         except LakesweepError:
-            ahead = Requests()  # the real checks ask again, and report what is wrong
+            ahead = Requests()  # the real checks run again, and report what is wrong
         seconds = recorder.elapsed_seconds
-        # A dry run tells what the next cycle takes: that has in its cache what was read now, and need not find out what
-        # asking takes.
+        # A dry run estimates the next cycle: that has in its cache what was read now, and need not find out what
+        # the checks take.
         total = (recorder.requests.so_far if self.context.execute else planning - known) + ahead
         return recorder.priced(total, seconds * total.total / planning.total if planning.total else seconds)
 
@@ -107,7 +107,7 @@ class Estimate:
         return ahead
 
     async def _check_costs(self) -> CheckCosts:
-        """Measured by asking once, unless that is known and this run changes something."""
+        """Measured by doing it once, unless that is known and this run changes something."""
         name = f"asking:{self.ports.table.ref.label}"
         noted = await self.ports.state.recall(name) if self.context.execute else None
         if noted:

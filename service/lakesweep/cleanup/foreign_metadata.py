@@ -23,7 +23,7 @@ _METADATA = "metadata"
 async def beside_head(storage: Storage, state: TableState) -> frozenset[str]:
     """Metadata beside the newest of the table's own, and in directories that only other formats have.
 
-    To be asked before the table is read for its references: what it commits later is not among it.
+    To be called before the table is read for its references: what it commits later is not among it.
     """
     places = head_places(state)
     for root in state.roots:

@@ -69,7 +69,7 @@ def check_neighbours(
 def check_overlap(
     state: TableState, neighbours: Mapping[TableRef, Iterable[Location]], identities: Identities = _NO_IDENTITIES
 ) -> Refusal | None:
-    """Two tables in one place: what is an orphan for one may be live in the other. `identities` tells which local
+    """Two tables in one place: what is an orphan for one may be live in the other. `identities` says which local
     places are one directory under two names."""
     for other, locations in neighbours.items():
         if other == state.ref:

@@ -2,7 +2,7 @@
 
 Its saved plan is not continued, on purpose. Before another file could be deleted, every reference would have to be read
 again and every guard checked again: that is a new plan, except for the listing. Files that the dead run deleted are not
-listed any more, so the new plan is exactly what is left. The two things that a listing cannot tell are in the state
+listed any more, so the new plan is exactly what is left. The two things that a listing cannot show are in the state
 store: the head before an expiry that was committed (`pending_expiry`), and the ledger. So a cycle that is killed at any
 point and run again ends in the same state.
 

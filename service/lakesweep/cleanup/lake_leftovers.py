@@ -30,7 +30,7 @@ class TenantLeftovers:
 
 
 def added(report: documents.Report, tenants: Mapping[str, TenantLeftovers], price: Price) -> documents.Report:
-    """The report with the leftovers of those tables, datasets and tenants that it tells of."""
+    """The report with the leftovers of those tables, datasets and tenants that it contains."""
     shown = _shown(report, tenants)
     below: defaultdict[str, list[Found]] = defaultdict(list)
     for owner, found in shown.items():

@@ -1,4 +1,4 @@
-"""Read a published file by its parts: only those that are asked for, and each from the store once.
+"""Read a published file by its parts: only those that are requested, and each from the store once.
 
 Parts that were read stay on this machine's disk for the next question, a bounded number of them, in files without a
 name: nobody else can change them, and they are gone with the process. For showing rows, never for deciding on them.
@@ -34,10 +34,10 @@ class Parted:
         self._directory = directory
         self._kept: OrderedDict[str, _Part] = OrderedDict()
         self._one_fetch = asyncio.Lock()
-        """Many questions about one plan come at once; one of them fetches what all of them need."""
+        """Many requests for one plan come at once; one of them fetches what all of them need."""
 
     async def query(self, place: Location, read: Callable[[PartedFile], Answer]) -> Answer:
-        """The result of `question` for the file, in a thread. It is called again if it lacked a part, so it must start
+        """The result of `read` for the file, in a thread. It is called again if it lacked a part, so it must start
         over each time. Raises NotFound and OSError like the store, Unreadable if parts are missing."""
         file = PartedFile(int(place.name))
         await self._bring(place, file, 0)

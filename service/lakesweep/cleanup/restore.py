@@ -207,7 +207,7 @@ class Restore:
     fencing_token: int
     stop: asyncio.Event
     note: Callable[[Restored], Awaitable[None]]
-    """Told how far it has come, after each batch."""
+    """Called with the progress after each batch."""
     failed: list[Deleted] = field(default_factory=list)
     """What the store would not do, for now."""
     entries: list[str] = field(default_factory=list)
@@ -339,7 +339,7 @@ def _add(result: Restored, row: Candidate, outcome: str | None) -> Restored:
 
 
 def _audit_rows(rows: Sequence[Candidate], outcomes: Sequence[str | None] | None = None) -> pa.RecordBatch:
-    """What the audit trail is told: without outcomes, that they are about to come back."""
+    """What the audit trail records: without outcomes, that they are about to come back."""
     names = {None: "restored", ALREADY_THERE: "already_there"}
     columns = [
         pa.array([row.path for row in rows], pa.string()),

@@ -1,4 +1,4 @@
-"""What the audit trail tells of one file that was brought back. Reads only."""
+"""What the audit trail records of one file that was brought back. Reads only."""
 
 from __future__ import annotations
 

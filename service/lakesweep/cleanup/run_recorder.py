@@ -89,7 +89,7 @@ class RunRecorder:
         )
 
     async def _audited(self, run: CleanupRun) -> CleanupRun:
-        if self._audit is None or run.unchanged:  # which did nothing that anybody could ask about
+        if self._audit is None or run.unchanged:  # which did nothing worth a record
             return run
         try:
             await self._audit.end(run)

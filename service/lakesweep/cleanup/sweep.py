@@ -2,11 +2,11 @@
 
 Before each batch the lease is still ours, and the head was read again after the batch before was written down. Files
 that are referenced by now are spared. After an inventory so are files that were written anew. The intent is in the
-audit trail and in the journal. Before each request the deleter asks again (`delete_conditions.py`). After each batch
+audit trail and in the journal. Before each request the deleter checks again (`delete_conditions.py`). After each batch
 its outcome is in the audit trail and in the journal.
 
 Batches of one stage run side by side; a stage starts only when the one before it is finished. Stages below 0 close
-history to readers, and the table is told when that is done.
+history to readers, and the table is notified when that is done.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Sweep:
         return kept, changed, frozenset(row.path for row in standing.gone)
 
     async def _fates(self, going: pa.RecordBatch, gone: frozenset[str]) -> list[Deleted]:
-        """Delete what exists. A store that cannot tell would count what was gone before as deleted."""
+        """Delete what exists. A store that does not know would count what was gone before as deleted."""
         paths: list[str] = going.column("path").to_pylist()
         sent = [path for path in paths if path not in gone] if gone else paths
         conditions = self.last_check.about(*self._judged(going, paths))

@@ -12,7 +12,7 @@ from lakesweep.ports.mover import TAKEN, Move, Mover
 
 
 class TrashDeleter:
-    """Moves what it is asked to delete. Directories that became empty are removed: there is nothing to keep of them."""
+    """Moves what it should delete. Directories that became empty are removed: there is nothing to keep of them."""
 
     def __init__(self, mover: Mover, directories: Deleter, trash: RunTrash) -> None:
         self._mover = mover

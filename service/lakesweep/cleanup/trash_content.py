@@ -2,7 +2,7 @@
 
 Only what a plan of ours names is ours, below the directory of the run that made it; everything else in a trash is
 somebody else's and stays. A run's files stay for `trash_hours` from the *end of the run*: by then every one of them had
-been moved, whatever the times of the files themselves say, and the run's own record tells it. The store's time of each
+been moved, whatever the times of the files themselves say, and the run's own record has it. The store's time of each
 object must be as old, too: on S3 that is when it was copied.
 """
 

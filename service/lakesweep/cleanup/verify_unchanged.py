@@ -26,7 +26,7 @@ _PRECISION = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Candidates by what storage says of them now, each in the order asked."""
+    """Candidates by what storage says of them now, each in the order requested."""
 
     changed: tuple[Candidate, ...]
     gone: tuple[Candidate, ...]
@@ -39,7 +39,7 @@ class VerifyUnchanged:
         self._storage = storage
 
     async def __call__(self, rows: Sequence[Candidate]) -> Standing:
-        """Ask for each of them."""
+        """Read each of them again."""
 
         async def look(row: Candidate) -> StoredObject | None:
             try:

@@ -1,6 +1,6 @@
 """`lakesweep completion`: the script that makes a shell complete commands, tenants and tables.
 
-A name is completed from the settings and from the runs that are remembered; no catalog and no store is asked.
+A name is completed from the settings and from the runs that are remembered; no catalog and no store is queried.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _configured(settings: Settings) -> Iterator[str]:
 
 
 async def _remembered(settings: Settings) -> set[str]:
-    """Tables of past runs, where the state store is a file that is there: one that is asked for would be made."""
+    """Tables of past runs, where the state store is an existing file: opening one that is missing would create it."""
     file = settings.state_url.removeprefix("sqlite:///")
     if not settings.state_url.startswith("sqlite:///") or not await asyncio.to_thread(Path(file).exists):
         return set()

@@ -10,7 +10,7 @@ from lakesweep.model.run import CleanupRun
 
 
 def show_staying(console: Console, run: CleanupRun) -> None:
-    """A delete that frees nothing, or not yet, is told before somebody counts on the room."""
+    """A delete that frees nothing, or not yet, is reported before somebody relies on the space."""
     if run.plan is None or not run.plan.candidates.bytes or run.will_stay is Went.FREED:
         return
     console.print(screen.text(f"  {stays(run, run.will_stay, run.plan.candidates.bytes)}", "yellow"))

@@ -45,7 +45,7 @@ def gravest(codes: Iterable[ExitCode]) -> ExitCode:
 
 
 def sentence(error: BaseException) -> str:
-    """An error in the words that a person reads: several faults on a line each, an unexpected one with its type."""
+    """An error as a person reads it: several faults on a line each, an unexpected one with its type."""
     if isinstance(error, SettingsError) and len(error.faults) > 1:
         return "\n".join([f"{len(error.faults)} errors in the settings:", *(f"  - {fault}" for fault in error.faults)])
     if isinstance(error, LakesweepError):

@@ -59,7 +59,7 @@ def pause(
 
         app = opened.app
         if until is not None or lasts is not None:
-            spans.end(app.clock.now(), until=until, lasts=lasts)  # before any catalog is asked
+            spans.end(app.clock.now(), until=until, lasts=lasts)  # before any catalog is queried
         if not force:
             await _check(opened, scope, "--force holds it anyway")
         now = app.clock.now()

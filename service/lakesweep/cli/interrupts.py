@@ -1,6 +1,6 @@
 """Ctrl-C while tables are worked on: the run ends after its running batches and is closed with what it did.
 
-The first Ctrl-C asks the run to end, so that its record says what was deleted; a second one ends the process at once,
+The first Ctrl-C requests a stop, so that its record says what was deleted; a second one ends the process at once,
 as Ctrl-C does anywhere else, and the table's next run closes the record.
 """
 
@@ -27,8 +27,8 @@ WHY = "interrupted by Ctrl-C; the next run continues"
 
 @contextmanager
 def stop_on_interrupt(stop: StopRequest, why: str = WHY) -> Iterator[None]:
-    """While the block runs, Ctrl-C asks for an end, with this reason. Elsewhere than in the main thread it is not ours
-    to hear."""
+    """While the block runs, Ctrl-C requests a stop, with this reason. Outside the main thread signals are not
+    handled here."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return
@@ -36,7 +36,7 @@ def stop_on_interrupt(stop: StopRequest, why: str = WHY) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def request_stop() -> None:
-        signal.signal(signal.SIGINT, before)  # the second one is heard as ever
+        signal.signal(signal.SIGINT, before)  # the second one ends the process, as usual
         screen.complain("ending after the requests under way; Ctrl-C again ends at once")
         stop.end(why)
 
@@ -50,7 +50,7 @@ def stop_on_interrupt(stop: StopRequest, why: str = WHY) -> Iterator[None]:
 
 
 def report_interrupted(runs: Sequence[CleanupRun], *, execute: bool) -> None:
-    """What was done until then, and how to go on."""
+    """What was done until then, and how to continue."""
     deleted = sum(run.deletion.deleted.files for run in runs)
     freed = sum(run.deletion.deleted.bytes for run in runs)
     expired = sum(len(run.expired_snapshots) for run in runs)

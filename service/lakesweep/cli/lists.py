@@ -79,7 +79,7 @@ def _state(status: TableStatus) -> Text:
 
 
 def show_runs(console: Console, runs: Iterable[run_document.Run], table: str | None = None) -> None:
-    """One row a run, newest first; of some tables, if that was asked for."""
+    """One row a run, newest first; of some tables, if that was requested."""
     found = list(runs)
     if not found:
         console.print(screen.text(f"no runs of {table}" if table else "no runs"))
@@ -109,7 +109,7 @@ def _show_short_runs(console: Console, runs: Iterable[run_document.Run]) -> None
 
 
 def _show_whole_runs(console: Console, runs: Iterable[run_document.Run]) -> None:
-    """Every word, one line a run: another program may read it."""
+    """Every field, one line a run: another program may read it."""
     shown = screen.table(
         console, "run", "table", "started", "outcome", "deleted", "size", "reason",
         numbers=("deleted", "size"), paths=("run", "table", "reason"),

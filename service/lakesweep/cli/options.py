@@ -1,4 +1,4 @@
-"""The words that several commands share, each described once."""
+"""The options that several commands share, each described once."""
 
 from __future__ import annotations
 

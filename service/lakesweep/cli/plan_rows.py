@@ -9,7 +9,7 @@ from lakesweep.cleanup import arrow_json
 
 
 def elements(rows: pa.RecordBatch) -> str:
-    """What `report.orphan_document` says of each row, in the words of `json.dumps`, each behind `,` and a new line."""
+    """What `report.orphan_document` gives for each row, as `json.dumps` writes it, each behind `,` and a new line."""
     texts = pc.binary_join_element_wise(
         ',\n{"path": ',
         arrow_json.json_strings(rows.column("path")),

@@ -16,7 +16,7 @@ from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FACTS
 
 LINES_SHOWN = 20
-"""Lines of one list; the count is always told. `--json` has all of them."""
+"""Lines of one list; the count is always shown. `--json` has all of them."""
 
 _MEANING = {
     Verdict.LIVE: "referenced by what stays",
@@ -160,7 +160,7 @@ def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
 
 
 def _listing(console: Console, run: CleanupRun, plan: OrphanPlan) -> None:
-    """Told where somebody may expect more than was looked for, or less."""
+    """Shown where somebody may expect more than was looked for, or less."""
     if run.listed_because is not None:
         console.print(screen.text(f"  listed anyway: {run.listed_because}", "yellow"), soft_wrap=True)
     if not plan.listed:

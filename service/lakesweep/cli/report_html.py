@@ -1,6 +1,6 @@
 """The report as one HTML file: no server, no network, no script. Names of tables and tenants are text, never markup.
 
-Every piece of text from outside goes through `_text`; nothing else puts words into the page.
+Every piece of text from outside goes through `_text`; nothing else puts text into the page.
 """
 
 from __future__ import annotations

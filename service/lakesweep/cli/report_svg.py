@@ -35,7 +35,7 @@ def bar(value: int, most: int) -> str:
 
 def trend(days: Sequence[Day], kind: str) -> str:
     """What could be deleted as a line, what was deleted as bars, on one scale. `slim` is drawn for a phone, so that its
-    words are not smaller than others."""
+    text is not smaller than other text."""
     all_across = _SLIM if kind == "slim" else _WIDTH
     most = max((max(day["waste_bytes"], day["freed_bytes"]) for day in days), default=0) or 1
     width = max(2.0, min(14.0, (all_across - _LEFT) / max(1, len(days)) * 0.6))

@@ -1,4 +1,4 @@
-"""What the settings know by name: datasets, and the tables that have something of their own. No catalog is asked."""
+"""What the settings know by name: datasets, and the tables that have something of their own. No catalog is queried."""
 
 from __future__ import annotations
 

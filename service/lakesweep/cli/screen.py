@@ -1,6 +1,6 @@
 """How values look on a screen: consoles, tables, units. Text from outside is shown, never interpreted.
 
-On a terminal there are colours and lines; anywhere else the same words as plain text, one row a line, however long.
+On a terminal there are colours and lines; anywhere else the same as plain text, one row a line, however long.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def printable(text: str, *, newlines: bool = False) -> str:
 
 
 def text(value: object, style: str = "") -> Text:
-    """Words to show as they are: `[bold]` in a path is part of the path."""
+    """Text to show as it is: `[bold]` in a path is part of the path."""
     return Text(printable(str(value)), style=style)
 
 

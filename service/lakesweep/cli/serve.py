@@ -1,4 +1,4 @@
-"""`lakesweep serve`: the service that cleans all configured tables on their schedules, until it is told to stop."""
+"""`lakesweep serve`: the service that cleans all configured tables on their schedules, until it is stopped."""
 
 from __future__ import annotations
 

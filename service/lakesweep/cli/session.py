@@ -66,7 +66,7 @@ def run(
 
 
 async def each_tenant(opened: Session, tenant: str | None, look: Callable[[str], Awaitable[None]]) -> list[ExitCode]:
-    """Look at this tenant, or at all. One that cannot be looked at is told, and does not keep the others back."""
+    """Look at this tenant, or at all. One that cannot be read is reported, and does not stop the others."""
     from lakesweep.daemon.targets import unknown_tenant  # noqa: PLC0415 - heavy
 
     known = [one.id for one in opened.settings.tenants]
@@ -86,7 +86,7 @@ async def each_tenant(opened: Session, tenant: str | None, look: Callable[[str],
 def guarded(work: Callable[[], ExitCode], *, debug: bool) -> ExitCode:
     try:
         code = work()
-        sys.stdout.flush()  # a reader that went away is told here, and not at the very end
+        sys.stdout.flush()  # a reader that went away is noticed here, and not at the very end
     except KeyboardInterrupt:
         screen.complain("interrupted")
         return ExitCode.INTERRUPTED
@@ -118,7 +118,7 @@ def _run(
     read_objects_by(settings_object.read)
     settings = load(config)
     log_settings = settings.logging.model_copy(update={"level": "debug"}) if debug else settings.logging
-    # On a terminal most commands tell themselves what happens.
+    # On a terminal most commands show by themselves what happens.
     quiet = sys.stderr.isatty() and not (debug or is_service)
     logs.configure(log_settings, at_least=logging.WARNING if quiet else logging.DEBUG, for_person=not is_service)
 
@@ -130,7 +130,7 @@ def _run(
         async with App.open(settings, override=override) as app:
             startup.finish()
             code = await body(Session(settings=settings, app=app))
-            if not is_service:  # the service tells by itself, and goes on trying
+            if not is_service:  # the service delivers by itself, and retries
                 await app.notifier.deliver()
             return code
 

@@ -80,7 +80,7 @@ def _document(
 
 
 def _report_catalogs(held: Settings, found: Sequence[Scope]) -> ExitCode:
-    """What can be said of the catalogs without asking them."""
+    """What is known of the catalogs without connecting to them."""
     from lakesweep.settings import catalogs  # noqa: PLC0415 - heavy
 
     code = ExitCode.DONE
@@ -111,7 +111,7 @@ def _show_head(console: Console, held: Settings, file: Path | None, code: ExitCo
 
 
 def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
-    """Its name, and what the settings come to: what the service does by itself, and what a person's word would do."""
+    """Its name, and what the settings come to: what the service does by itself, and what a person's command does."""
     from lakesweep.settings.cascade import cleanup_for, policy_for  # noqa: PLC0415 - heavy
 
     cleanup = cleanup_for(held, *scope.names)

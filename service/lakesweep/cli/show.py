@@ -76,7 +76,7 @@ def _write(rows_path: str, recorded: run_document.Run, header: PlanHeader) -> No
     }
     whole = {"count": header.candidates, "bytes": header.bytes}
     batches = plan_file.read_checked(rows_path, header.digest)
-    first = next(batches, None)  # a plan that cannot be read is told before anything is written
+    first = next(batches, None)  # a plan that cannot be read is reported before anything is written
     out = sys.stdout
     out.write(f'{documents.dumps(document)[:-1]}, "orphans": {documents.dumps(whole)[:-1]}, "files": [')
     separator = 1  # the first file has no comma before it

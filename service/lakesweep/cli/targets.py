@@ -48,7 +48,7 @@ class Targets:
         self.done = []
 
     async def works(self) -> AsyncIterator[Work]:
-        """Each table once, however many targets name it. A target that names none is told and counted, once."""
+        """Each table once, however many targets name it. A target that names none is reported and counted, once."""
         if self._found is not None:
             for work in self._found:
                 yield work
@@ -74,7 +74,7 @@ class Targets:
                     yield work
 
     async def runs(self, *, execute: bool) -> AsyncIterator[CleanupRun]:
-        """What became of each table. One whose settings are at fault is told and counted, and the others go on."""
+        """What became of each table. One whose settings are invalid is reported and counted, and the others go on."""
         async for work in self.works():
             stop = StopRequest()  # of this run alone: a sweep that meets trouble sets it too
             try:

@@ -46,7 +46,7 @@ from lakesweep.storage.wrappers.read_cache import ReadCache
 
 
 class Adapters:
-    """The adapters of one set of settings. Nothing is opened before it is asked for."""
+    """The adapters of one set of settings. Nothing is opened before it is requested."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -129,7 +129,7 @@ class Adapters:
         return self._opened_storage(self._reading(tenant, *more), self._read_cache(tenant))
 
     async def credentials(self, tenant: str, root: Location) -> str | None:
-        """Where one tenant's credentials come from, in words; None where its store asks for none."""
+        """Where one tenant's credentials come from, as text; None if its store needs none."""
         return await storages.credentials(self._storage_spec(tenant), root)
 
     def writer(self, tenant: str, root: Location) -> Writer:

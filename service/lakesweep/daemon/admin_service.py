@@ -1,6 +1,6 @@
 """The service as the API sees it: questions go to the state store and the scheduler, requests to the scheduler.
 
-Implements `admin.backend.AdminBackend`. The API decides who may ask; nothing here knows a token.
+Implements `admin.backend.AdminBackend`. The API decides who may call; nothing here knows a token.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class Control:
         self._scheduler.invalidate()
 
     async def stop(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
-        """For all replicas. Those of this one end at once; others ask before each request."""
+        """For all replicas. Those of this one end at once; others check before each request."""
         hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason, by_admin=admin)
         reached = await hold_commands.stop(self._app, hold)
         self._scheduler.end_covered(hold)

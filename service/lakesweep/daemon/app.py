@@ -1,6 +1,6 @@
 """The composition root: work in, CleanupRuns out. `adapters.py` beside it turns settings into objects.
 
-Commands and the daemon ask it for work and get CleanupRuns back; a table's own trouble never raises here.
+Commands and the daemon call it and get CleanupRuns back; a table's own trouble never raises here.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class App:
         )
 
     async def map(self, tenant: str) -> lake_map.TenantMap:
-        """Who owns what below a tenant's root. Ghosts are left out where somebody cannot be asked."""
+        """Who owns what below a tenant's root. Ghosts are left out if a catalog cannot be read."""
         owner = self.settings.tenant(tenant)
         if owner is None:
             raise targets.unknown_tenant(tenant, [one.id for one in self.settings.tenants])
@@ -213,7 +213,7 @@ class App:
         listing: ListingMode = ListingMode.ALWAYS,
         regular_wait: timedelta = timedelta(0),
     ) -> CleanupRun:
-        """One cycle, under the lease that is held or a new one. `execute` is the operator's word; None leaves it to
+        """One cycle, under the lease that is held or a new one. `execute` is the operator's choice; None leaves it to
         the settings."""
         run_id = run_id or new_run_id()
         with logs.about(work.ref, run_id), working_for(work.tenant), self.tracing.cycle(work.ref, run_id) as trace:

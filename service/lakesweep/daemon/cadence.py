@@ -18,7 +18,7 @@ from lakesweep.model.files import Reason
 from lakesweep.model.run import Outcome
 
 RUNS = 30
-"""How many of the last runs are asked."""
+"""How many of the last runs are read."""
 MOST_RUNS = 400
 """As many, where those are not enough: a table that expires every hour is listed once in many runs."""
 _DAY = timedelta(days=1)

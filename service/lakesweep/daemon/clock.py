@@ -44,7 +44,7 @@ class SteadyClock(Protocol):
 
 
 class SystemClock:
-    """Time as this machine tells it."""
+    """The time of this machine."""
 
     def __init__(self) -> None:
         self._boot = _boot()

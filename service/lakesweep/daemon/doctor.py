@@ -90,7 +90,7 @@ async def _limited(name: str, checks: AsyncIterator[str]) -> Finding:
 
 
 async def _credentials(adapters: Adapters, tenant: TenantSettings) -> AsyncIterator[str]:
-    """Nothing, where the store asks for none."""
+    """Nothing, where the store needs none."""
     if source := await adapters.credentials(tenant.id, Location.parse(tenant.root)):
         yield f"from {source}"
 

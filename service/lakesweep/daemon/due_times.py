@@ -73,7 +73,7 @@ def due_at(due: DueTime | None, schedule: Schedule, now: datetime) -> datetime:
 
 
 class Stopped(Enum):
-    """Why a run ended before its time, if it was asked to."""
+    """Why a run ended early, if a stop was requested."""
 
     NO = "no"
     SHUTDOWN = "shutdown"

@@ -1,8 +1,8 @@
 """Which table runs next: fair between tenants, then the table that has waited longest. Pure, and remembers only turns.
 
 The tenant with the fewest tables under way goes first; of several, the one whose last turn is longest ago. So a
-tenant with three tables waits for one turn of each other tenant, however many tables those have or people ask for.
-Inside a tenant, what a person asked for goes before what is due.
+tenant with three tables waits for one turn of each other tenant, however many tables those have or runs people request.
+Inside a tenant, what a person requested goes before what is due.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class ClaimsReader:
     tenant: TenantSettings
 
     async def read(self) -> Claims:
-        """Catalogs, datasets and registered locations of all tenants, read again: one may have lent a place to another.
+        """Catalogs, datasets and registered locations of all tenants, read again: one may use a place of another.
         Refused if one of them cannot be read."""
         places = await self._places()
         uuids: set[str] = set()
@@ -109,7 +109,7 @@ class ClaimsReader:
         return places + self._own_places()
 
     async def refuse_claimed_place(self, places: Sequence[Location]) -> None:
-        """Refused if one of them is claimed by now. Asks for places only, so that little can happen meanwhile."""
+        """Refused if one of them is claimed by now. Reads places only, so that little can happen meanwhile."""
         claims = Claims(targets.real(one) for one in await self._places())
         for place in places:
             if claim := claims.touches(targets.real(place)):
@@ -129,7 +129,7 @@ class ClaimsReader:
         spelled = list(dict.fromkeys([targets.real(place), place]))
         for tenant in self.settings.tenants:
             shared |= await self.discovery.neighbours.shared_files(tenant, spelled, _NOBODY)
-        self.refuse_unknown()  # what was asked last may have been the first not to answer
+        self.refuse_unknown()  # the last catalog may have been the first not to answer
         shared |= await asyncio.to_thread(really_below, self.discovery.neighbours.uses(), targets.real(place))
         for other, paths in shared.items():
             raise _claimed(place, f"{other} uses {len(paths)} files in it, first {paths[0]}")

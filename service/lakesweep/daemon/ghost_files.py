@@ -42,7 +42,7 @@ async def foreign(
     storage: Storage, state: TableView | None, layout: GhostLayout, directories: Mapping[str, str]
 ) -> str | None:
     """The first file that is not the former table's. `directories` gives one file for each, below the root; `state` is
-    what its metadata tells, if there is any."""
+    what its metadata lists, if there is any."""
     always = _ALWAYS.get(layout.format)
     odd = [one for one in directories if always is None or not always.fullmatch(one)]
     if not odd:

@@ -1,7 +1,7 @@
 """A ghost as a table of which everything is an orphan: so one cycle plans it, checks it and sweeps it like any other.
 
 It is deleted completely, exactly as approved, or not at all. When it is loaded, and again before each batch and
-request, everybody who may claim it is asked again, and nothing may have been added or changed there since it was first
+request, every possible claim is read again, and nothing may have been added or changed there since it was first
 read; what is gone was deleted by the sweep itself.
 """
 
@@ -89,7 +89,7 @@ class GhostTable:
     """Places that its own metadata names."""
     _uuid: str | None = None
     _view: TableView | None = None
-    """What its own metadata tells, if it can be read."""
+    """What its own metadata contains, if it can be read."""
 
     def place(self) -> Location | None:
         """Where it is."""
@@ -152,7 +152,7 @@ class GhostTable:
         return f"ghost-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     async def _refuse_claimed(self, *, read: bool = False) -> None:
-        """Ask everybody. With `read`, also read its own metadata, which a sweep deletes first."""
+        """Read all claims. With `read`, also read its own metadata, which a sweep deletes first."""
         claims_reader = self.hunt.claims_reader
         claims = await claims_reader.read()
         if read and self.format is not None:

@@ -78,12 +78,12 @@ class GhostHunt:
             if ghost is not None and ghost.files:
                 ghosts.append(ghost)
         if candidates:
-            claims_reader.refuse_unknown()  # what was asked last may have been the first not to answer
+            claims_reader.refuse_unknown()  # the last catalog may have been the first not to answer
         return sorted(ghosts, key=lambda ghost: ghost.location)
 
     @property
     def claims_reader(self) -> ClaimsReader:
-        """Who is asked whose a place is."""
+        """Reads who claims a place."""
         return ClaimsReader(settings=self.settings, discovery=self.discovery, state=self.state, tenant=self.tenant)
 
     @property
@@ -177,8 +177,8 @@ class GhostHunt:
         return await _counted(storage, ghost, place)
 
     async def read(self, place: Location, format: FormatName, claims: Claims) -> Read:
-        """What its own metadata tells: its identity, and whether that makes it a known table's, its earlier place for
-        one, or a view's, of which catalogs do not tell us."""
+        """What its metadata contains: its identity, and whether that makes it a known table's, its earlier place for
+        one, or a view's, which catalogs do not list for us."""
         root = Location.parse(self.tenant.root)
         try:
             beside = await ghost_metadata.read(self.adapters.storage(self.tenant.id), place)
@@ -200,7 +200,7 @@ class GhostHunt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a ghost's own metadata tells."""
+    """What a ghost's own metadata contains."""
 
     uuid: str | None = None
     owned: bool = False

@@ -1,4 +1,4 @@
-"""Pause, stop and resume, as people ask for them: with a record of each, and within what each person may lift."""
+"""Pause, stop and resume, as people request them: with a record of each, and within what each person may lift."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def check_names_a_table(app: App, scope: str, known: Iterable[str] = ()) -> None:
     """Raise UnknownTable for a scope that looks like a table's label and names none: such a hold would have no effect.
 
-    `known` are tables whose catalog need not be asked. A catalog that does not answer is no reason against a hold.
+    `known` are tables whose catalog need not be queried. A catalog that does not answer is no reason against a hold.
     """
     tenant, _, table = scope.partition("/")
     if "/" not in table or tenant == BARE_TENANT or any(targets.covers(scope, label) for label in known):

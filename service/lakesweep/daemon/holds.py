@@ -29,7 +29,7 @@ INTERRUPTIONS = 3
 """Runs in a row that their process did not outlive; then a person must look."""
 EVERYTHING = "*"
 _RUNS_LOOKED_AT = 500
-"""To tell which runs a stop reaches; it reaches all of them."""
+"""To report which runs a stop reaches; it reaches all of them."""
 
 
 async def stop(state: StateStore, settings: Settings, hold: Hold) -> list[str]:

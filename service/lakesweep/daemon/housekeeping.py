@@ -1,4 +1,4 @@
-"""Forget what nobody will ask for any more: old runs with their plans, and leftovers of processes that were killed.
+"""Delete what is no longer needed: old runs with their plans, and leftovers of processes that were killed.
 
 Touches the state store and the service's own files only, never a table. Trouble is logged and tried again later; any
 replica may do it, also several at once.

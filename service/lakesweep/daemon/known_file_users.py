@@ -25,8 +25,8 @@ class KnownFileUsers:
     tenants: Sequence[TenantSettings]
 
     async def check(self, tenant: TenantSettings, table: TableState) -> Refusal | None:
-        """Refused if one of them cannot be read now and was not read by this process before. Asked after
-        `TableLocations.lent`."""
+        """Refused if one of them cannot be read now and was not read by this process before. Call it after
+        `TableLocations.shared_files`."""
         name = f"borrowers:{table.ref.label}"
         noted: dict[str, str] = json.loads(await self.state.recall(name) or "{}")
         found = self.locations.users(tenant, table.roots, table.ref)

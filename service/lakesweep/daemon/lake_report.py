@@ -1,6 +1,6 @@
 """Gather what the report of a lake is made of: tables, their newest plans, holds, settings. Reads only.
 
-No catalog is asked here: the caller says which tables there are.
+No catalog is queried here: the caller says which tables there are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TABLES_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A table that exists, or a dataset that does not tell its tables (`tenant/dataset/*`)."""
+    """A table that exists, or a dataset whose tables cannot be listed (`tenant/dataset/*`)."""
 
     label: str
     format: FormatName

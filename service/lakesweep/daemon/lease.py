@@ -47,7 +47,7 @@ class HeldLease:
         self._lease = lease
         self._ttl = ttl
         self._lost: LeaseLost | None = None
-        # Counted from before the store was asked, so by the store's clock the lease ends later, never earlier.
+        # Counted from before the store was queried, so by the store's clock the lease ends later, never earlier.
         self._ends = sent_at.after(ttl)
         self._deadline: asyncio.Timeout | None = None
 
@@ -57,7 +57,7 @@ class HeldLease:
         return self._lease.token
 
     async def check(self) -> None:
-        """Ask the store, not our own clock: only it knows who owns the table."""
+        """Read the store, not our own clock: only it knows who owns the table."""
         if self._lost:
             raise self._lost
         await self._state.check_lease(self._lease)

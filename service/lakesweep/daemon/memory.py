@@ -41,7 +41,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def used() -> int:
-    """What this process and the ones that decode for it hold in memory, in bytes; 0 where nobody tells."""
+    """What this process and the ones that decode for it hold in memory, in bytes; 0 where that is unknown."""
     try:
         own = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
     except OSError:

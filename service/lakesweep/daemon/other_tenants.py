@@ -2,7 +2,7 @@
 
 Reading every table of every tenant for each plan would let one tenant slow down all others. So each tenant's plans note
 in the state store where its tables use files outside its root, and only tenants that may use files of a table are
-asked. A tenant that never noted anything is asked once.
+asked. A tenant that never noted anything is read once.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class OtherTenants:
     async def shared_files(
         self, store: StateStore, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
     ) -> dict[TableRef, list[str]]:
-        """By table of another tenant: the files below the roots of `own` that it uses. Asked after
-        `TableLocations.lent` for the own tenant, and notes what that found."""
+        """By table of another tenant: the files below the roots of `own` that it uses. Call it after
+        `TableLocations.shared_files` for the own tenant, and notes what that found."""
         await self._note(store, tenant.id)
         found: dict[TableRef, list[str]] = {}
         for other in self._settings.tenants:

@@ -70,7 +70,7 @@ class Reloader:
             await self.check()
 
     async def check(self) -> None:
-        """Reload if somebody asked for it or the file is not what it was."""
+        """Reload if somebody requested it or the file is not what it was."""
         signature = await asyncio.to_thread(_signature, self._file)
         if not self._requested.is_set() and signature == self._seen:
             return

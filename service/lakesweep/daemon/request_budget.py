@@ -1,7 +1,7 @@
 """How many requests a tenant's tables may take in a day, and which tables wait for the next one.
 
 What was sent is summed up per tenant and day (UTC) in the state store. Replicas that write at the same moment may lose
-one another's count; the budget is for money, not for safety. What somebody asks for by hand is counted and never
+one another's count; the budget is for money, not for safety. What somebody requests by hand is counted and never
 postponed.
 """
 

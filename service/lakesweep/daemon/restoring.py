@@ -58,7 +58,7 @@ class Restoring:
     patterns: Sequence[str]
     trigger: Trigger
     admin: bool = True
-    """Is it asked for by somebody who sees all tenants?"""
+    """Is it requested by somebody who sees all tenants?"""
 
     async def plan(self) -> Undone:
         document, ref = await self._known()
@@ -224,7 +224,7 @@ class Restoring:
         )
 
     def _another_table(self, document: run_document.Run, ref: TableRef) -> Callable[[], Awaitable[str | None]]:
-        """Asks whether the table at this place is still the one that the run changed."""
+        """Checks whether the table at this place is still the one that the run changed."""
 
         async def check() -> str | None:
             try:

@@ -39,7 +39,7 @@ class TableEngines:
     run_id: str
 
     async def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
-        """By the runs before this one, which tell how large the table is."""
+        """By the runs before this one, which show how large the table is."""
         runs = await self.state.list_runs(table=self.work.ref.label, before=self.run_id, limit=RUNS_LOOKED_AT)
         return self.adapters.choose_engine(self.work.tenant, state, runs, self.work.read_root)
 

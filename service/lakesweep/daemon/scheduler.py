@@ -37,9 +37,9 @@ REFRESH = timedelta(seconds=10)
 """How old the due times and holds that are kept in memory may be."""
 
 RETRY_SECONDS = 5
-"""When a client that asked for a table that is not discovered yet may ask again."""
+"""When a client that requested a table that is not discovered yet may try again."""
 MAX_REQUESTS = 100
-"""Runs of one tenant that people may have asked for and that wait for their turn."""
+"""Runs of one tenant that people may have requested and that wait for their turn."""
 
 
 class Scheduler:
@@ -71,7 +71,7 @@ class Scheduler:
         return self.known_tables.app
 
     async def run(self) -> None:
-        """Work until told to stop; then wait for what is running."""
+        """Work until a stop is requested; then wait for what is running."""
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
                 await self.step(tasks)

@@ -3,9 +3,9 @@
     scheduler          which table is worked on next
     settings           SIGHUP or a changed file
     event loop lag     how late the loop is
-    housekeeping       runs and plans that nobody will ask for any more
+    housekeeping       old runs and plans are deleted
     trash              files whose time in the trash is over
-    notices            tell the webhook how runs ended
+    notices            notify the webhook how runs ended
     replicas           whether another replica runs with other settings
     shutdown           the first signal, and the time that is left after it
 
@@ -55,7 +55,7 @@ class Service:
         load: Callable[[], Settings],
         announce: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`announce` is told the dashboard's address once it answers."""
+        """`announce` gets the dashboard's address once it answers."""
         self._announce = announce
         self.scheduler = Scheduler(app)
         self.shutdown = Shutdown()
@@ -84,7 +84,7 @@ class Service:
         log.info("service_ended")
 
     async def _catch_up(self) -> None:
-        """Before anybody can ask: a restored database must not revive a token or forget a hold."""
+        """Before the first request: a restored database must not revive a token or forget a hold."""
         try:
             await self.app.events.catch_up()
         except StorageError as exc:

@@ -2,7 +2,7 @@
 we clean they count as live.
 
 One way for all formats: every table of a tenant is loaded, and what its retained metadata names is placed against its
-own roots; what lies outside is borrowed. A table whose head has not moved is not read again, and neither is a manifest
+own roots; what lies outside is shared. A table whose head has not moved is not read again, and neither is a manifest
 or checkpoint that was read before. A table that is never cleaned is read all the same: one with `gc.enabled=false` is
 most likely one that uses the files of others. What can never be read (damage, encryption) is logged and skipped: its
 location still counts as a neighbour's. What may be readable later raises.
@@ -92,7 +92,7 @@ _NOTHING = Uses(_NONE, _NONE)
 
 
 class SharedFileIndex:
-    """What the tables of one dataset borrow, remembered by head and by source."""
+    """What the tables of one dataset use outside their roots, remembered by head and by source."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -104,10 +104,10 @@ class SharedFileIndex:
         self.whole: set[TableRef] = set()
         """Tables that were read completely at least once."""
         self.empty = False
-        """Had the dataset no tables at all when it was last asked?"""
+        """Had the dataset no tables at all when it was last queried?"""
 
     async def of(self, tables: Sequence[Table], begins: pa.Array) -> dict[TableRef, Uses]:
-        """By table, those that borrow nothing left out. `begins` are the first segments of all places that matter. What
+        """By table, without those that share nothing. `begins` are the first segments of all places that matter. What
         is known of other tables is forgotten, unless there are none at all: then a disk or a catalog is away."""
         self.empty = not tables
         if not tables and self.last():
@@ -196,7 +196,7 @@ def _spelled(paths: Iterable[str]) -> Uses:
 
 
 def inside(used: dict[TableRef, Uses], roots: Iterable[Location], own: TableRef) -> dict[TableRef, list[str]]:
-    """By borrower: what lies below these roots of the table `own`."""
+    """By the table that uses it: what lies below these roots of the table `own`."""
     places = tuple(roots)
     found = {
         ref: list(dict.fromkeys(path for root in places for path in uses.below(root))) for ref, uses in used.items()
@@ -205,7 +205,7 @@ def inside(used: dict[TableRef, Uses], roots: Iterable[Location], own: TableRef)
 
 
 def really_below(used: dict[TableRef, Uses], place: Location) -> dict[TableRef, list[str]]:
-    """By borrower: what leads below a local place through links, whatever it is called. Blocking."""
+    """By the table that uses it: what leads below a local place through links, whatever it is called. Blocking."""
     if not place.is_local:
         return {}
     root, directories = place.path.rstrip("/") + "/", dict[str, str]()

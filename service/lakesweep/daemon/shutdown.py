@@ -1,4 +1,4 @@
-"""How the service ends: the first signal asks it to, the second ends it at once, and time ends it in any case.
+"""How the service ends: the first signal requests it, the second ends it at once, and time ends it in any case.
 
 Whatever is cut off is safe: nothing is deleted without a journal entry, and the next start goes on from there.
 """

@@ -1,4 +1,4 @@
-"""What the page of one table tells beyond its row: its snapshots, its next cycle, and why it comes then. Reads only."""
+"""What the page of one table shows beyond its row: its snapshots, its next cycle, and why it comes then. Reads only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a tenant's tables keep their files, for the guard against two tables in one place.
 
-Asking costs a look at every table, so the answer is kept for a while; it is thrown away when the tenant's tables
-change. Tenant roots never overlap, so other tenants need not be asked.
+It takes a look at every table, so the answer is kept for a while; it is thrown away when the tenant's tables
+change. Tenant roots never overlap, so other tenants need not be queried.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lakesweep.storage.local.same_place import linked
 log = structlog.get_logger()
 
 SHARED_FILES_KEPT_FOR = timedelta(minutes=5)
-"""So old may be at most what is known of files that tables use in each other's places, where asking takes long."""
+"""So old may be at most what is known of files that tables use in each other's places, if reading them takes long."""
 QUICK_SECONDS = 0.5
-"""What takes no longer is asked anew every time: a clone may have been made since."""
+"""What takes no longer is read anew every time: a clone may have been made since."""
 _REST = 4
-"""Asking again waits for so many times as long as it took."""
+"""The next read waits for this many times as long as the last one took."""
 KEPT_FOR = timedelta(hours=1)
 """A table that is moved to another place without a new name is noticed after this at the latest."""
 
@@ -50,7 +50,7 @@ class _SharedFiles:
     took_seconds: float
     uses: dict[TableRef, Uses]
     begins: frozenset[str]
-    """The first segments of all places that were asked about."""
+    """The first segments of all places that were looked at."""
 
     @property
     def lasts(self) -> timedelta:
@@ -60,7 +60,7 @@ class _SharedFiles:
 
 
 class TableLocations:
-    """One answer per tenant. Several askers wait for one answer."""
+    """One read per tenant. Concurrent callers wait for the same one."""
 
     def __init__(self, adapters: Adapters, clock: Clock) -> None:
         self._adapters = adapters
@@ -69,16 +69,16 @@ class TableLocations:
         self._last: dict[tuple[str, str], dict[TableRef, tuple[Location, ...]]] = {}
         self._problems: dict[tuple[str, str], str] = {}
         self._changes: Counter[str] = Counter()
-        """How often a tenant's tables have changed: an answer that was asked for before may not know the newest."""
+        """How often a tenant's tables have changed: an answer to an earlier request may lack the newest."""
         self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._indexes: dict[tuple[str, str], SharedFileIndex] = {}
         self._shared: dict[str, _SharedFiles] = {}
         self._users: dict[tuple[TableRef, str], dict[TableRef, str]] = {}
-        """By table and tenant, as last asked: which of the tenant's tables use files of it, and the first of them."""
+        """By table and tenant, as last read: which of the tenant's tables use files of it, and the first of them."""
         self._used_outside_root: dict[str, tuple[dict[str, list[str]], bool]] = {}
         self._directories: dict[TableRef, tuple[Uses, list[str]]] = {}
         self._places: dict[str, PlacesByTable] = {}
-        """By tenant, as last told, completely or not."""
+        """By tenant, as last read, completely or not."""
         self._reading_shared: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, tenant: TenantSettings) -> PlacesByTable:
@@ -98,8 +98,8 @@ class TableLocations:
     async def shared_files(
         self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
     ) -> dict[TableRef, list[str]]:
-        """By table: the files below the roots of `own` that it uses. A dataset that does not answer is believed what it
-        last said."""
+        """By table: the files below the roots of `own` that it uses. For a dataset that does not answer, what was
+        read last counts."""
         async with self._reading_shared[tenant.id]:
             found, now = self._shared.get(tenant.id), self._clock.now()
             wanted = frozenset(first_segments(roots).to_pylist())
@@ -138,7 +138,7 @@ class TableLocations:
     async def _uses_by_tenant(
         self, tenant: TenantSettings, places: PlacesByTable, begins: pa.Array
     ) -> tuple[dict[TableRef, Uses], bool]:
-        """By all tables, the one that asks too: what it uses counts for others while its catalog does not answer."""
+        """By all tables, including this one: what it uses counts for others while its catalog does not answer."""
         found: dict[TableRef, Uses] = {}
         complete = True
         for dataset in tenant.datasets:
@@ -154,7 +154,7 @@ class TableLocations:
         known = self._indexes.setdefault((tenant.id, dataset.id), SharedFileIndex(self._adapters.storage(tenant.id)))
         try:
             source = self._adapters.format(tenant, dataset)
-            # Asked anew, unlike the places: a clone may be younger than these.
+            # Read anew, unlike the places: a clone may be younger than these.
             refs = dict.fromkeys([*(ref for ref in places if ref.dataset == dataset.id), *await source.tables()])
             return await known.of([await source.open(ref) for ref in refs], begins), True
         except Exception as exc:  # noqa: BLE001 - likewise
@@ -164,7 +164,7 @@ class TableLocations:
             return known.last(), False
 
     async def claimed(self, tenant: TenantSettings) -> list[Location]:
-        """Places besides those of its tables that are somebody's, as its datasets tell, and what links in their
+        """Places besides those of its tables that are somebody's, as its datasets report, and what links in their
         places lead to. See `problem`."""
         found = await linked([place for where in (await self.of(tenant)).values() for place in where])
         for dataset in tenant.datasets:
@@ -177,25 +177,25 @@ class TableLocations:
         return found
 
     def uses(self) -> dict[TableRef, Uses]:
-        """What the tables of all tenants use outside their own places, as `lent` was last told."""
+        """What the tables of all tenants use outside their own places, as `shared_files` last read it."""
         return {ref: uses for shared_files in self._shared.values() for ref, uses in shared_files.uses.items()}
 
     def problem(self, tenant: str, dataset: str) -> str | None:
-        """Why the places of a dataset's tables are not known now, as of the last time they were asked for."""
+        """Why the places of a dataset's tables are not known now, as of the last time they were requested."""
         return self._problems.get((tenant, dataset))
 
     def unread(self, tenant: str) -> dict[TableRef, str]:
-        """Tables of which something could not be read for good when they were last asked what they use, and why."""
+        """Tables of which something could not be read for good when it was last read what they use, and why."""
         own = [known for (owner, _), known in self._indexes.items() if owner == tenant]
         return {ref: why for known in own for ref, why in known.unread.items()}
 
     def used_outside_root(self, tenant: str) -> tuple[dict[str, list[str]], bool] | None:
         """By label: the directories outside the tenant's root where its tables use files; and did all of its datasets
-        answer? None if it was not asked."""
+        answer? None if it was not queried."""
         return self._used_outside_root.get(tenant)
 
     def users(self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef) -> dict[str, str]:
-        """By label: tables that use files of `own`, as `lent` last told it, or are in one place with it, and how."""
+        """By label: tables that use files of `own` (as last read by `shared_files`) or share its place, and how."""
         found = {
             ref.label: f"was at {place}"
             for ref, where in self._places.get(tenant.id, {}).items()
@@ -219,7 +219,7 @@ class TableLocations:
         return next((why for ref, why in known.unread.items() if ref.label == label), None)
 
     def forget(self, tenant: str) -> None:
-        """Ask again next time: the tenant has other tables now."""
+        """Read again next time: the tenant has other tables now."""
         self._known.pop(tenant, None)
         self._shared.pop(tenant, None)
         self._changes[tenant] += 1
@@ -269,7 +269,7 @@ def other_roots(tenants: Iterable[TenantSettings], tenant: str) -> PlacesByTable
 
 
 def is_of_no_dataset(ref: TableRef) -> bool:
-    """Is it a table that a dataset's catalog tells besides those of the dataset?"""
+    """Is it a table that a dataset's catalog lists besides those of the dataset?"""
     return ref.name.startswith(_OUTSIDE)
 
 
@@ -279,8 +279,8 @@ def _without_repeated(
     catalogs: Mapping[str, Hashable],
     answered: Mapping[str, Hashable],
 ) -> PlacesByTable:
-    """A catalog with several datasets tells the tables of each to all of them. What its own dataset tells, too, is no
-    second table, if it is certainly the same catalog; and if it told it now: what is remembered may have moved."""
+    """A catalog with several datasets lists the tables of each for all of them. What its own dataset lists, too, is no
+    second table, if it is certainly the same catalog; and if it listed it now: what is remembered may have moved."""
     own = {dataset.id: _own_names(dataset, by_dataset[dataset.id]) for dataset in tenant.datasets}
     places: dict[TableRef, tuple[Location, ...]] = {}
     for dataset in tenant.datasets:

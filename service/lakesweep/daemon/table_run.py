@@ -45,7 +45,7 @@ class ScheduledRun:
     trigger: Trigger = SCHEDULE
     stop: StopRequest = field(default_factory=StopRequest)
     stopped: Stopped = Stopped.NO
-    """Why, if it was asked to stop."""
+    """Why, if a stop was requested."""
 
     def end(self, why: Stopped) -> None:
         if self.stopped is Stopped.NO:
@@ -76,12 +76,12 @@ class RunEnd:
     due: DueTime | None = None
     """When the table is due again, if that is known."""
     look_again_at: datetime | None = None
-    """Somebody else works on it: until then there is no use in asking."""
+    """Another replica works on it: trying earlier is pointless."""
     ran: bool = False
 
 
 async def tend(turn: ScheduledRun, jitter: Callable[[], float]) -> RunEnd:
-    """Take the turn. The lease comes first; whoever cannot have it has nothing to say about the table."""
+    """Take the turn. The lease comes first; without it nothing is decided about the table."""
     app, ref = turn.entry.app, turn.entry.work.ref
     with logs.about(ref, turn.run_id):
         try:
@@ -169,7 +169,7 @@ def _not_started(turn: ScheduledRun, exc: LakesweepError) -> CleanupRun:
 
 
 async def _record_for_requester(turn: ScheduledRun, run: CleanupRun) -> None:
-    """Whoever was told the run's id finds out what became of it, also if it ended before it was recorded."""
+    """Whoever has the run's id can look up how it ended, also if it ended before it was recorded."""
     if turn.requested:
         with suppress(StateError):  # it is there already, as nearly always
             await turn.entry.app.state.start_run(run)

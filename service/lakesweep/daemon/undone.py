@@ -60,7 +60,7 @@ def remark(taken: run_document.Run, *, head_stands: bool) -> str | None:
 
 
 async def look_for_head(document: run_document.Run, finder: Finder) -> bool:
-    """Where that cannot be told it is taken to be there."""
+    """If that is unknown, it is assumed to be there."""
     head = document["head"]
     if not FACTS[document["format"]].whole_metadata or not document["expired_snapshots"] or not head:
         return True

@@ -104,7 +104,7 @@ def message(
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes) -> int:
-    """Send it once and tell the status. Blocks; raises OSError or HTTPException when there is no answer."""
+    """Send it once and return the status. Blocks; raises OSError or HTTPException when there is no answer."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     connection: http.client.HTTPConnection

@@ -166,7 +166,7 @@ class _Compiler:
     def _union(self, branches: list[Any], path: Path | None) -> None:
         inside = [] if path is None else [name for place, name in self._wanted.items() if place[: len(path)] == path]
         if not branches or (inside and sum(branch != "null" for branch in branches) != 1):
-            raise _NotCompiledError  # fastavro tells which branch has what
+            raise _NotCompiledError  # fastavro reports which branch has what
         start, ends = len(self.code), []
         self.code += [Op.UNION, len(branches), *([0] * len(branches))]
         for index, branch in enumerate(branches):

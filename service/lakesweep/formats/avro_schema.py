@@ -67,7 +67,7 @@ class _Schema:
         return total
 
     def _named(self, name: str) -> int:
-        """By its last part, whatever its namespace. Paimon calls its records `….record`: the word alone is no name."""
+        """By its last part, whatever its namespace. Paimon's records are `….record`: `record` alone is not a name."""
         short = _short(name)
         if short in self._open and name not in _BUILT_IN:
             raise ContainerError(f"its schema has a record {short} that contains itself")

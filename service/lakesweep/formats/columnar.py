@@ -111,7 +111,7 @@ class _Worker:
 
     def __init__(self) -> None:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        # With Spark, modules may come from where only this interpreter has been told to look.
+        # With Spark, modules may come from where only this interpreter looks.
         environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "1"}
         environment |= {"OPENBLAS_NUM_THREADS": "1"}
         try:

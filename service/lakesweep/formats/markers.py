@@ -80,7 +80,7 @@ MARKERS = (
         shown=f"as {ICEBERG_METADATA}/*.metadata.json",
     ),
 )
-"""In the order in which a bare location is asked for them: a Delta table may hold Iceberg metadata too."""
+"""In the order in which a bare location is checked for them: a Delta table may hold Iceberg metadata too."""
 
 
 class Signs:

@@ -32,7 +32,7 @@ _PLAIN_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
 """What a directory of plain files holds; `_SUCCESS` and the like may lie beside them."""
 
 SURVEYED = markers.ICEBERG_SUFFIXES
-"""How the names of files end that tell where other tables of a catalog are."""
+"""How the names of files end that say where other tables of a catalog are."""
 IMMUTABLE_LISTS = markers.IMMUTABLE_LISTS
 """Names of manifest lists that are read only once."""
 
@@ -65,8 +65,7 @@ def open_format(
 
 
 def decoder(format: FormatName, *, max_bytes: int | None = None) -> Decode:
-    """Bytes to references, for one format. `max_bytes` is storage.max_metadata_bytes, which workers elsewhere are told
-    this way."""
+    """Bytes to references, for one format. `max_bytes` is storage.max_metadata_bytes, for workers on other machines."""
     if max_bytes is not None:
         bounds.allow(max_bytes)
     return _opening(format).decoder()

@@ -22,7 +22,7 @@ class Tidy(Protocol):
     """
 
     def within(self, roots: Sequence[Location]) -> Tidy:
-        """The same for one table: nothing outside its roots is touched. Before this is asked, nothing at all is."""
+        """The same for one table: nothing outside its roots is touched. Before this is called, nothing at all is."""
         ...
 
     async def discard(self, paths: Sequence[str]) -> None:

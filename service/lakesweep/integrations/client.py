@@ -128,7 +128,7 @@ class Client:
         return [_ended(table) for table in tables]
 
     def _tables(self, targets: Sequence[str]) -> list[str]:
-        """The tables that targets name, each once. A run of the service is for one table, so the service is asked for
+        """The tables that targets name, each once. A run of the service is for one table, so the service is requested
         names."""
         found: dict[str, None] = {}
         known: list[str] | None = None

@@ -12,7 +12,7 @@ LakesweepError
 ├── CommitConflict         somebody else committed first: load again and retry
 ├── CommitUnknown          the commit may or may not have happened: load and look
 ├── EngineFailed           the engine could not finish its work                  exit 4
-├── Interrupted            somebody asked the run to stop: nothing is wrong
+├── Interrupted            somebody requested a stop: nothing is wrong
 ├── LeaseLost              another worker owns the table now: stop at once
 ├── StateError             the state store does not answer or is too new         exit 4
 ├── AuditFailed            what was done or is to be done cannot be recorded     exit 4
@@ -145,7 +145,7 @@ class Denied(StorageError):
 
 
 class OutsideRoot(Denied):
-    """Neither inside the tenant's root nor in a place that the operator allowed. The store was not asked, so the error
+    """Neither inside the tenant's root nor in a place that the operator allowed. The store was not used, so the error
     reveals nothing about what is there."""
 
     def __init__(self, address: str) -> None:

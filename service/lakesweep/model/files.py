@@ -121,7 +121,7 @@ MISSING_SHOWN = 1000
 
 METADATA_SHOWN = 200_000
 """How many unreferenced metadata files a plan names. An Iceberg table leaves one behind with every commit unless it is
-told otherwise, and a stream commits every minute."""
+configured otherwise, and a stream commits every minute."""
 
 
 class Went(StrEnum):

@@ -137,7 +137,7 @@ class Location:
         return self.scheme == "s3" and (name.startswith("arn:") or name.endswith(_ACCESS_POINT_ALIASES))
 
     def may_be_bucket_of(self, other: Location) -> bool:
-        """May both lead into one bucket under two names? Then their keys tell whether they are one place."""
+        """May both lead into one bucket under two names? Then their keys decide whether they are one place."""
         return self.scheme == other.scheme and (self.may_be_any_bucket or other.may_be_any_bucket)
 
     @property

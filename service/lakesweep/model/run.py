@@ -113,7 +113,7 @@ class CleanupRun:
     table_uuid: str | None = None
     """The identity of the table that it changed: at the time of a restore another table may have the same name."""
     store: StoreRules | None = None
-    """What the store does with deleted objects. None: it was not asked."""
+    """What the store does with deleted objects. None: it was not queried."""
     to_trash: bool = False
     """Whether executing its plan moves files to the trash."""
     last_listed_at: datetime | None = None

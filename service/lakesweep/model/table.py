@@ -33,7 +33,7 @@ class FormatFacts:
     retention: str
     """How its tables' own metadata affects retention, as a sentence for people."""
     noun: str = "snapshot"
-    """The format's own word for a retained state."""
+    """The format's own term for a retained state."""
     clones_by_name: bool = False
     """May a table name files relative to its root that are another table's? Delta's shallow clones do."""
     whole_metadata: bool = False

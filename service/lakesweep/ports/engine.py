@@ -49,7 +49,7 @@ class OrphanJob:
     """Objects to check one by one in addition to an inventory: otherwise a snapshot that is newer than the inventory
     would stay, and so would its files."""
     tell: Callable[[str], None] = lambda _: None
-    """Called with the current step, in a word or two, for a progress line."""
+    """Called with the current step, in one or two words, for a progress line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

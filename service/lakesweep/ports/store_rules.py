@@ -1,4 +1,4 @@
-"""Ask a store what it does with deleted objects. Reads only, and never stops a run."""
+"""Read what a store does with deleted objects. Reads only, and never stops a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StoreRulesReader(Protocol):
     def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
         """What is stored below a place besides its objects, one kind after the other. A kind that cannot be counted
         completely ends with a page that says why; that never raises. It costs requests, so it runs only when a person
-        asks."""
+        requests it."""
         ...
 
     async def aclose(self) -> None:
@@ -29,7 +29,7 @@ class StoreRulesReader(Protocol):
 
 
 class NoStoreRules:
-    """Rules that are never asked for: everything is unknown."""
+    """No rules are read: everything is unknown."""
 
     async def rules(self, place: Location) -> StoreRules:  # noqa: ARG002  # the port's
         """Unknown."""
@@ -37,7 +37,7 @@ class NoStoreRules:
 
     async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:  # noqa: ARG002  # the port's
         """Nothing is counted."""
-        for page in not_counted("nobody asks the store"):
+        for page in not_counted("the store is not queried"):
             yield page
 
     async def aclose(self) -> None:

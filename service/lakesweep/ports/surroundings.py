@@ -1,4 +1,4 @@
-"""What a run must know about other tables, and about holds. Always asked again: planning may take hours."""
+"""What a run must know about other tables, and about holds. Always read again: planning may take hours."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Surroundings(Protocol):
         ...
 
     async def check_file_users(self, state: TableState) -> Refusal | None:
-        """Refused while a table that is known to use files of this one cannot be read. Asked after `shared_files`."""
+        """Refused while a table that is known to use files of this one cannot be read. Call it after `shared_files`."""
         ...
 
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:

@@ -234,7 +234,7 @@ class ClosesFirst(Protocol):
 
 @runtime_checkable
 class HasReaderHints(Protocol):
-    """A table whose readers are told where its history begins (Paimon's hints)."""
+    """A table with hints for readers where its history begins (Paimon)."""
 
     async def reopened(self) -> None:
         """Called when a restore has brought snapshots back: readers look only behind where history is said to begin."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
 
 BETWEEN = "between_settings"
-"""Error type of these faults, to tell them from faults of a single value."""
+"""Error type of these faults, to distinguish them from faults of a single value."""
 
 Key = tuple[str | int, ...]
 

@@ -83,7 +83,7 @@ def _row(whole: Schema, model: Schema, path: tuple[str, ...], key: str, about: S
 
 
 def _kind(whole: Schema, about: Schema) -> str:
-    """The type in words, with what it allows."""
+    """The type as text, with what it allows."""
     if (repeated := _repeats(about)) is not None:
         return f"table with any key of `{repeated}`"
     found = _resolved(whole, about)

@@ -346,5 +346,5 @@ def writer(_spec: StorageSpec) -> MemoryWriter:
 
 
 async def credentials(_spec: StorageSpec) -> str | None:
-    """Memory asks for none."""
+    """Memory needs none."""
     return None

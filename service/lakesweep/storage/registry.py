@@ -82,7 +82,7 @@ def open_rules(spec: StorageSpec) -> StoreRulesReader:
 
 
 async def credentials(spec: StorageSpec, place: Location) -> str | None:
-    """Where the credentials for a place come from, in words; None where the store asks for none."""
+    """Where the credentials for a place come from, as text; None if the store needs none."""
     kind = next((kind for kind in KINDS if kind.scheme == place.scheme), None) or _unknown(place)
     return await _backend(kind).credentials(spec)
 

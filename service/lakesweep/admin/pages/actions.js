@@ -115,7 +115,7 @@ export function pause(table, refresh) {
 
 const SPANS = [["until somebody resumes it", ""], ["for an hour", 1], ["for a day", 24], ["for 3 days", 72], ["for a week", 168], ["until a time …", "time"]];
 
-// When a pause ends, as the service is told it; null for never.
+// When a pause ends, as it is sent to the service; null for never.
 function pauseEnd(lasts, time) {
   if (lasts === "time") return new Date(time).toISOString();
   return lasts ? new Date(Date.now() + lasts * 3600_000).toISOString() : null;

@@ -1,4 +1,4 @@
-"""What a newcomer's dashboard shows beside the lake: a ghost, and four weeks of runs that never were.
+"""What the demo's dashboard shows beside the lake: a ghost, and four weeks of runs that never were.
 
 Only for a lake that is built to be served (`demo --build-only`). The made-up runs say so in their reason.
 """

@@ -24,7 +24,7 @@ class DemoTable:
     label: str
     format: str
     about: str
-    """What happened to it, in a few words."""
+    """What happened to it, in short."""
     read: Callable[[], Rows]
     """What a reader sees now."""
     planted: tuple[Path, ...] = ()

@@ -93,7 +93,7 @@ def _keep(state: DeltaState, boundary: Boundary | None) -> tuple[KeptSnapshot, .
 
 
 def _too_few_left(state: DeltaState, policy: CleanupPolicy, now: datetime) -> str | None:
-    """The log begins with a checkpoint, and the one that was opened may leave fewer versions than are asked for."""
+    """The log begins with a checkpoint, and the one that was opened may leave fewer versions than are requested."""
     usual = find_boundary(state, CleanupPolicy(), now)
     if usual is None:
         return None

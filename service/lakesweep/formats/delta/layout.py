@@ -61,7 +61,7 @@ class DeltaLayout:
             return FileKind(kind="metadata", reserved=True)
         hidden = next((segment for segment in segments if self._hidden(segment)), None)
         if hidden is not None:
-            # Another table's log in plain sight is told apart: its data files look like orphans of this one.
+            # Another table's log in plain sight is recognised: its data files look like orphans of this one.
             return FileKind(kind="metadata" if hidden == names.LOG_DIRECTORY else "hidden", reserved=True)
         kind = _data_kind(segments) or ("data" if path in self.freed else None)
         if kind is None:
@@ -79,7 +79,7 @@ class DeltaLayout:
         )
 
     def is_other_table(self, path: str) -> bool:
-        """Does the name tell of an Iceberg, Hudi or Paimon table in this place? UniForm keeps Hudi's at the root, and
+        """Does the name show an Iceberg, Hudi or Paimon table in this place? UniForm keeps Hudi's at the root, and
         what Iceberg's `metadata/` right at the root means is the business of `iceberg`."""
         relative = path[len(self.prefix) :]
         if not any(mark in relative for mark in markers.SIGNS.beside_delta_parts):

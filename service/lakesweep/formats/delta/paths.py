@@ -136,7 +136,7 @@ def deletion_vector(descriptor: dict[str, Any], root: Location) -> Place | None:
 
 
 def deletion_vector_id(descriptor: dict[str, Any] | None) -> str:
-    """What tells two deletion vectors of one data file apart."""
+    """What distinguishes two deletion vectors of one data file."""
     if not descriptor:
         return ""
     offset = descriptor.get("offset")

@@ -3,7 +3,7 @@
 The walk follows Delta's own: it goes through commits, checksums and checkpoints by name, holds undecided files in
 a buffer, and releases the buffer only when a usable checkpoint follows and the newest buffered file is expired.
 So the log that stays always begins with a checkpoint that every younger version can be rebuilt from. A file that
-is not newer than the one before it borrows its time, as time travel does: while that time is needed, both stay.
+is not newer than the one before it takes over its time, as time travel does: while that time is needed, both stay.
 
 We differ from Delta where it is safer or leaks: a checkpoint must have been opened to be a boundary, everything at
 the boundary's own version stays, and leftovers below it (lost parts of checkpoints, compacted files) go as well.

@@ -43,7 +43,7 @@ class Segment:
     protocol: Protocol
     metadata: Metadata
     stream: str | None = None
-    """A stream that commits to the table, if the log tells of one."""
+    """A stream that commits to the table, if the log names one."""
 
     @property
     def files(self) -> tuple[LogFile, ...]:

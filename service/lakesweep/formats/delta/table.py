@@ -48,7 +48,7 @@ class DeltaOptions:
 
 
 _SAME_TIME_MS = 2000
-"""A listing may tell times more finely than a look at one object does."""
+"""A listing may give times more precisely than a look at one object does."""
 
 
 class DeltaTable:

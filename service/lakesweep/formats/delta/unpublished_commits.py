@@ -2,7 +2,7 @@
 
 Where a store could not create a file only if it is absent, writers agree through a database: a commit is written under
 a temporary name, announced in the database, and only then copied into the log. From the announcement on it counts, and
-its writer was told so. If the copy fails, the next client that opens the table through that database makes the copy,
+its writer was informed. If the copy fails, the next client that opens the table through that database makes the copy,
 perhaps much later. We do not ask the database: every temporary file that the log has not left behind may be such a
 commit. It was complete before it was announced, so one that cannot be read does not count; one that is gone is in the
 log by now.

@@ -1,4 +1,4 @@
-"""Ask a catalog, through pyiceberg: which tables there are, and which metadata file of each is current.
+"""Query a catalog, through pyiceberg: which tables there are, and which metadata file of each is current.
 
 Only the pointer is taken from the catalog. The metadata file itself is read by us, whole: a REST catalog may answer
 with a view that holds ref heads only, and pyiceberg's parser knows neither version 4 nor inline manifests. All calls
@@ -145,7 +145,7 @@ class IcebergCatalog:
 
     async def no_swap(self) -> str | None:
         """Why this catalog's swap of the pointer cannot be relied on; asked only where the client commits."""
-        return await self._call("ask how it commits", conditional_commit.why_unconditional, await self._catalog())
+        return await self._call("find out how it commits", conditional_commit.why_unconditional, await self._catalog())
 
     async def commit(
         self,
@@ -156,7 +156,7 @@ class IcebergCatalog:
         roots: Sequence[Location],
     ) -> CommitTableResponse:
         """Send a commit, for which files may be written inside the table's roots. Raises pyiceberg's own errors, or
-        TimeoutError: only `expire` can tell what they mean."""
+        TimeoutError: only `expire` knows what they mean."""
         catalog = await self._catalog()
         table = Table(
             identifier=identifier,

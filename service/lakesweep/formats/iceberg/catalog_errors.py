@@ -43,7 +43,7 @@ class Describer:
         return self._label
 
     def sentence(self, exc: BaseException) -> str:
-        """The first line of an error, without secrets and without a server's own words."""
+        """The first line of an error, without secrets and without a server's own text."""
         is_quoting = _QUOTING.match(f"{type(exc).__module__}.")
         text = "" if is_quoting else str(exc).strip().partition("\n")[0]
         for secret in self._secrets:

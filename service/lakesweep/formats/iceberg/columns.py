@@ -2,7 +2,7 @@
 
 The header's schema is rewritten before anything reads the rows: names become ours, attributes and logical types
 go, and fields without any bytes (the partition of an unpartitioned table) go. Avro encodes all of these alike, so the
-rows stay the same. The fast reader skips whatever is not asked for; fastavro is the reference, and reads odd files.
+rows stay the same. The fast reader skips whatever is not requested; fastavro is the reference, and reads odd files.
 """
 
 from __future__ import annotations

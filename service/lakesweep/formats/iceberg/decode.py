@@ -106,7 +106,7 @@ def may_be_absent(source: ReferenceSource) -> ReferenceSource:
 
 
 def with_sizes(source: ReferenceSource) -> ReferenceSource:
-    """The same source, whose rows also tell `size_bytes`."""
+    """The same source, whose rows also have `size_bytes`."""
     return replace(source, context=(*source.context, _SIZES))
 
 
@@ -196,7 +196,7 @@ def _shortfalls(address: str, rows: tuple[ManifestRow, ...], summary: Mapping[st
     """A list that is truncated after a block looks complete, so it is checked against its snapshot's summary.
 
     Fewer manifests than the summary counts: cut off. Fewer files: cut off, or a writer that miscounts; the list alone
-    cannot tell. More: no damage adds rows, while writers do undercount (pyiceberg and iceberg-rust have started totals
+    cannot know. More: no damage adds rows, while writers do undercount (pyiceberg and iceberg-rust have started totals
     anew in the middle of a history, and totals are summed up from commit to commit), so it is fine. Newer Java writers
     also count manifests; where that number is met exactly, the list is whole whatever the totals say (a path that was
     added twice and deleted once leaves them too high for ever). Java's rewrite of manifests has counted those of data

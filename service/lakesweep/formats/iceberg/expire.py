@@ -156,7 +156,7 @@ class ExpiryCommit:
             raise UnknownTable(f"{catalog} has no table {'.'.join(self.source.identifier)} any more") from exc
         except _FINAL as exc:
             raise CatalogUnavailable(f"{catalog} refused the expiry: {catalog.explain(exc)}") from exc
-        except Exception as exc:  # noqa: BLE001 - time-outs, 5xx, broken answers: only a look at the table can tell
+        except Exception as exc:  # noqa: BLE001 - time-outs, 5xx, broken answers: only reading the table can decide
             return CommitUnknown(f"{catalog} gave no clear answer to the expiry commit: {catalog.explain(exc)}")
         return None
 

@@ -111,7 +111,7 @@ class _Search:
         return [place for place in places if not any(root == place or root.contains(place) for root in self._roots)]
 
     async def _follow(self, present: dict[str, Location]) -> set[str]:
-        """Walk back along our own logs as long as each tells many files at once. Those that remain unknown."""
+        """Walk back along our own logs as long as each names many files at once. Those that remain unknown."""
         unknown = {name for name in present if name not in self._line}
         while unknown and (name := self._line.next_to_read(present)) is not None:
             link = await self._own_link(present[name])
@@ -194,7 +194,7 @@ class _Search:
             name = self._line.next_to_read(present)
 
     def _is_ours(self, location: Location, other: Identity) -> bool:
-        """Two tables without a uuid (version 1) on one location cannot be told apart except by their place."""
+        """Two tables without a uuid (version 1) on one location differ only in their place."""
         if other.is_view:
             return False
         if other.uuid is not None and self._own.uuid is not None:

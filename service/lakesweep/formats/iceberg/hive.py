@@ -40,7 +40,7 @@ class GuardedClients:
         self._thread = threading.local()
 
     def __enter__(self) -> _Metastore:
-        client = self._catalog._create_hive_client(self._catalog.properties)  # noqa: SLF001 - the operator's own words
+        client = self._catalog._create_hive_client(self._catalog.properties)  # noqa: SLF001 - the operator's own properties
         transport = client._transport  # noqa: SLF001 - there is no setting for its time limit
         socket = getattr(transport, "_TBufferedTransport__trans", None) or getattr(transport, "transport", None)
         if socket is not None:

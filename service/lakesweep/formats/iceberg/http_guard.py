@@ -58,7 +58,7 @@ class HttpGuard:
             del self._call.ends, self._call.bytes_left
 
     def attach(self, session: Session) -> None:
-        """From here on the session sends only what is allowed, however it is asked."""
+        """From here on the session sends only what is allowed, however it is called."""
         send: Callable[..., Response] = session.send
 
         def guarded(request: PreparedRequest, **options: Any) -> Response:

@@ -229,7 +229,7 @@ def _places(location: str, properties: Mapping[str, str]) -> list[str]:
 
 def _names_table(outpost: Location, home: Location) -> bool:
     """Is the table's name in the path? Not if a directory above the table is called the same: that may be it. Nor does
-    a bucket's name tell."""
+    a bucket's name show it."""
     own = PurePosixPath(home.path)
     return bool(own.name) and own.name in outpost.path.split("/") and own.name not in own.parent.parts
 

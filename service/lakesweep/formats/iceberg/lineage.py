@@ -1,7 +1,7 @@
 """Our own chain of metadata files, and whether a file outside it is a leftover or the tip of another chain. Pure.
 
 Each metadata file names the ones it was made from, so a line can be followed back as long as one of them is left:
-also over files that are gone, and for as many commits as the logs reach. Age tells nothing: another history of the
+also over files that are gone, and for as many commits as the logs reach. Age proves nothing: another history of the
 table grows old as ours goes on, and is as live as on its first day.
 """
 
@@ -17,7 +17,7 @@ from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.model.location import Location
 
 RACE_MS = timedelta(hours=1) // timedelta(milliseconds=1)
-"""Commits that are written so close to each other may be rivals: Iceberg gives up after 30 minutes of retries by
+"""Commits that are written so close to each other may be in a race: Iceberg gives up after 30 minutes of retries by
 default, and the clocks of two writers may differ."""
 
 Log = tuple[tuple[str, int | None], ...]
@@ -97,7 +97,7 @@ class Line:
 
 def judge(line: Line, links: Mapping[str, Link]) -> list[tuple[Link, str]]:
     """Files that may be another history of this table, tips first and the youngest of them, and why. Followers of the
-    head are among them, and those that lost no race: their names may still tell that they are litter of our own."""
+    head are among them, and those that lost no race: their names may still show that they are litter of our own."""
     found = [(link, why) for link, why in beside(line, links) if why is not LOST_A_RACE]
     return sorted(found, key=lambda pair: (pair[1] is _GOES_ON, -(pair[0].updated_ms or 0), pair[0].location))
 

@@ -1,7 +1,7 @@
-"""Where the entries of a Hive metastore or Glue lie, whatever they are: pyiceberg tells the Iceberg tables only.
+"""Where the entries of a Hive metastore or Glue lie, whatever they are: pyiceberg lists only the Iceberg tables.
 
 Plain Hive tables, Delta tables and materialized views are somebody's as well, so no ghost is there. Their partitions
-are not asked for one by one: there may be millions. Blocking, and reads only.
+are not requested one by one: there may be millions. Blocking, and reads only.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class OtherHistories:
         return [stamp.path for stamp in await self._list(layout.current_metadata_directories(own))]
 
     async def have_come(self) -> bool:
-        """Is a metadata file there that was not looked at? Asked right before each request to delete."""
+        """Is a metadata file there that was not looked at? Called right before each request to delete."""
         if time.monotonic() < self._pause_until:
             return False
         return not self._known.issuperset(await self._list(self._places))

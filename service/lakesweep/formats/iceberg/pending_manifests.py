@@ -1,7 +1,7 @@
 """Manifests that Flink has written and not yet committed: only a job's own state knows them, and what they list.
 
 A job writes one at each checkpoint, commits what it lists at the next, and deletes it. While a job is down its last one
-lies there, and it may be all that tells of the job: before the first commit no snapshot does.
+lies there, and it may be the only trace of the job: before the first commit no snapshot does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Was a ref lost? Walks back through the metadata log, commit by commit, from one state to an earlier one.
 
-A server that is told to remove a snapshot also drops whatever ref points at it by then, and REST has no way to
+A server that gets a request to remove a snapshot also drops whatever ref points at it by then, and REST has no way to
 demand that no new ref appears. So the commits themselves are looked at afterwards: each metadata file names the one
 that it was made from.
 """
@@ -32,7 +32,7 @@ class LostRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What the log tells. `complete` is False where it does not reach back all the way."""
+    """What the log shows. `complete` is False where it does not reach back all the way."""
 
     lost: tuple[LostRef, ...]
     complete: bool

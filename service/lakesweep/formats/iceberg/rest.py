@@ -188,7 +188,7 @@ def _endpoints(given: object) -> set[Endpoint]:
 
 
 def _refuse_odd_path(text: str, name: str, *, slashes: bool = True) -> None:
-    """It becomes part of every address that is asked, and must not leave the place it is put in."""
+    """It becomes part of every address that is requested, and must not leave the place it is put in."""
     decoded = unquote(unquote(text))
     steps = decoded.split("/")
     if _OUTSIDE_A_PATH & set(decoded) or {".", ".."} & set(steps) or (not slashes and len(steps) > 1):

@@ -40,7 +40,7 @@ class _Defaults:
     max_ref_age_ms: int | None
     floor_ms: int
     """How long a snapshot stays at least after it was replaced, unless its table or branch says how old snapshots may
-    grow: that is their owner's word."""
+    grow: that is their owner's choice."""
     stream_ms: int
 
 

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 def doubtful(lists: ManifestLists, snapshots: Iterable[SnapshotEntry]) -> dict[int, str]:
-    """Snapshots whose lists may be cut, and why, of those whose lists were read. Miscounts are told in the log, and are
+    """Snapshots whose lists may be cut, and why, of those whose lists were read. Miscounts are logged, and are
     known as such from then on, also when the snapshot that showed it is gone."""
     known = {entry.id: entry for entry in snapshots}
     beside: dict[int, list[SnapshotEntry]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Tables whose metadata file does not tell the whole truth about their files. Pure."""
+"""Tables whose metadata file does not describe all of their files. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakesweep.model.errors import Refused, Unreadable
 
 
 def refuse_uncleanable(metadata: TableMetadata, shown: Mapping[str, str] | None = None) -> None:
-    """Raise Refused for tables whose metadata does not tell the whole truth about their files.
+    """Raise Refused for tables whose metadata does not describe all of their files.
 
     `shown` are the properties in the catalog's answer: that is where Nessie gives itself away, and clients of a server
     see no others.

@@ -79,7 +79,7 @@ class IcebergView(TableView):
             raise Unreadable(exc.address, "a retained snapshot names it, but storage has no such object") from exc
 
     async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
-        """Manifests say what they name and how long it is, so that nothing is asked of storage for it."""
+        """Manifests say what they name and how long it is, so that storage is not queried for it."""
         return await expiring_files.collect(self.table.lists, found, read)
 
     async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:

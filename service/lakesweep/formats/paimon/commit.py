@@ -86,7 +86,7 @@ class Committer:
         self, latest: PaimonSnapshot, changes: Changes, options: CommitOptions, now: datetime
     ) -> PaimonSnapshot | None:
         """Publish the snapshot after `latest`. Raises CommitConflict if somebody else was first, CommitUnknown if
-        nobody can tell. Returns None when there is nothing to publish: no change, and no manifest to merge."""
+        it is unknown. Returns None when there is nothing to publish: no change, and no manifest to merge."""
         if unknown := latest.document.keys() - KNOWN_FIELDS:
             fields = ", ".join(sorted(unknown))
             raise Refused(

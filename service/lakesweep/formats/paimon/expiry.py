@@ -16,7 +16,7 @@ from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 
 _CHANGELOG = "changelog-"
-"""Tells a changelog's id from a snapshot's in plans and reports."""
+"""Distinguishes a changelog's id from a snapshot's in plans and reports."""
 
 
 def plan_expiry(state: PaimonState, head: str, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:

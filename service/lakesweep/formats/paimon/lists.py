@@ -155,7 +155,7 @@ class ListReader:
 
     async def _check_rows(self, snapshot: PaimonSnapshot, found: Sequence[ManifestMeta]) -> None:
         """Older writers record no length for their lists, and a list cut behind a block looks whole. The snapshot's
-        row count tells: it is the sum over its manifests."""
+        row count shows it: it is the sum over its manifests."""
         total = snapshot.document.get("totalRecordCount")
         if total is None or not self._unmeasured & {snapshot.base_list, snapshot.delta_list}:
             return

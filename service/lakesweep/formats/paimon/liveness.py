@@ -1,6 +1,6 @@
 """Which files that retained manifests still spell as ADD are dead, because a DELETE took them back. Pure.
 
-A manifest is never rewritten when a file of it is deleted, so names alone do not tell what is live. The rule is
+A manifest is never rewritten when a file of it is deleted, so names alone do not show what is live. The rule is
 the order: of all changes of one identity in a snapshot's manifests the last one stands. Everything here is
 about *suspects*, names that some DELETE mentions; a name that no DELETE mentions is live wherever it is spelled.
 A name is dead only when no retained snapshot, tag, branch or changelog has it live in any form.

@@ -42,7 +42,7 @@ def native_state(log: Log, *, checked_at: datetime | None, given_up: frozenset[s
 
 async def with_partitions(native: PaimonState, lists: ListReader, files: TableFiles) -> PaimonState:
     """With the partitions that may have to go; none are looked for unless partitions expire. Storage and the writers'
-    clocks are asked only where the zone decides."""
+    clocks are read only where the zone decides."""
     schema, expiry_options = native.log.schemas[-1], native.options.partitions
     if native.latest is None or expiry_options.time is None or not schema.partition_keys:
         return native

@@ -1,6 +1,6 @@
 """Bytes of manifest lists, manifests and index manifests to values. Pure, and guarded against short reads.
 
-The container is told by its first bytes (Avro, ORC, Parquet), never by a name or an option; fields are taken by
+The container is recognised by its first bytes (Avro, ORC, Parquet), never by a name or an option; fields are taken by
 name, so that files of older and newer writers read alike. Lengths and counts that something records must match.
 """
 

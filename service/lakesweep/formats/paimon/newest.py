@@ -11,7 +11,7 @@ from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 
 _SAME_TIME = timedelta(seconds=2)
-"""A listing may tell times more finely than a look at one object does."""
+"""A listing may give times more precisely than a look at one object does."""
 
 
 def below(branch: str | None) -> str:
@@ -76,7 +76,7 @@ async def check(files: TableFiles, newest: PaimonSnapshot) -> None:
 
 
 async def _check_not_ahead(files: TableFiles, newest: PaimonSnapshot, hint: int) -> None:
-    """Writers set the hint behind a commit and before a rollback, so one that is ahead for good tells of snapshots that
+    """Writers set the hint behind a commit and before a rollback, so one that stays ahead points to snapshots that
     were lost, and all their files would be orphans. Java believes it, and cannot read the table."""
     place = _place(files, newest.branch, hint)
     if await latest_hint(files, newest.branch) != hint:

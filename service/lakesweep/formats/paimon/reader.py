@@ -94,7 +94,7 @@ async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset(), 
 
 
 async def read_schemas(files: TableFiles) -> list[TableSchema]:
-    """Every schema of the table and of its branches, without a word on whether the table may be cleaned."""
+    """Every schema of the table and of its branches, whether or not the table may be cleaned."""
     found = await _schemas(files, "schema", await files.names("schema"))
     for branch, below in _branches(await files.names("branch")).items():
         found += await _schemas(files, f"branch/branch-{branch}/schema", below["schema"])
@@ -324,7 +324,7 @@ def _branches(listed: list[Listed]) -> dict[str, dict[str, list[Listed]]]:
     branches: dict[str, dict[str, list[Listed]]] = {}
     for one in listed:
         path = one.name.split("/")
-        # A branch may have slashes in its name, and then it lies below another: its directories tell where it ends.
+        # A branch may have slashes in its name, and then it lies below another: its directories show where it ends.
         ends = max((depth for depth, part in enumerate(path[:-1]) if part in _DIRECTORIES), default=None)
         top = "/".join(path[: 1 if ends is None else ends])
         if top.startswith("branch-") and len(path) > 2:

@@ -38,7 +38,7 @@ class GivenUp:
         self._history |= {one.id: one.key for one in log.snapshots}
 
     def keep_if_rolled_back(self, log: Log) -> None:
-        """An id that is another snapshot's now tells of a rollback. One of those that were to go was the newest for a
+        """An id that is another snapshot's now proves a rollback. One of those that were to go was the newest for a
         while, however short: who reads it then began to read it a moment ago. So all that stand are kept."""
         if any(self._history.get(one.id, one.key) != one.key for one in log.snapshots):
             for key in [one.key for one in (*log.snapshots, *log.changelogs) if one.key in self._by_key]:

@@ -22,7 +22,7 @@ from lakesweep.model.files import Tally
 
 _log = structlog.get_logger(__name__)
 _COMMITS_READ = 20
-"""The newest commits tell whose clocks are at work now."""
+"""The newest commits show whose clocks are in use now."""
 
 
 @dataclass(slots=True)

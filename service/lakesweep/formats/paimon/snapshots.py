@@ -72,7 +72,7 @@ class PaimonSnapshot:
 
     @property
     def key(self) -> str:
-        """Tells it from every other one, also from a later one that uses the id again."""
+        """Distinguishes it from every other one, also from a later one that uses the id again."""
         return f"{self.branch or ''}/{self.role}-{self.name or self.id}@{self.identity}"
 
     @property
@@ -120,7 +120,7 @@ def parse_snapshot(
 
 
 def identity_of(data: bytes) -> str:
-    """Tells the content of a snapshot file from any other."""
+    """Distinguishes the content of a snapshot file from any other."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

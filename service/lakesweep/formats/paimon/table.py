@@ -87,7 +87,7 @@ class PaimonTable:
         return self.location
 
     async def is_still_at(self, trace: str) -> bool:
-        """By the newest snapshot, the consumers and the schemas. Tags, branches and changelogs are not asked for: what
+        """By the newest snapshot, the consumers and the schemas. Tags, branches and changelogs are not requested: what
         becomes free with them is found by a listing only."""
         return await reader.is_still_at(self.files, trace)
 
@@ -132,7 +132,7 @@ class PaimonTable:
 
     async def closed(self) -> None:
         """The expired snapshots' own files are gone. One that is still there, whatever kept it, gets all of its files
-        back; and other readers are told where history begins now."""
+        back; and the hints for other readers show where history begins now."""
         roles = self.given_up.roles
         listed = {role: await self.files.names(role) for role in roles}
         back = self.given_up.take_back((role, one.name) for role in roles for one in listed[role])
@@ -145,7 +145,7 @@ class PaimonTable:
         await self._update_hints((Role.SNAPSHOT, Role.CHANGELOG))
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
-        """Tell other readers where history begins now, and remove directories that nobody uses any more."""
+        """Update the hints where history begins for other readers, and remove unused directories."""
         await self._update_hints(expiry.roles_of(expiring))
         if self.emptied:
             await self.tidy.within(view.roots).remove_empty_directories(view.location, self.emptied)

@@ -66,7 +66,7 @@ class PaimonView(TableView):
                 return found
 
     async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
-        """Manifests say in which partition and bucket a file is. Each is asked for where that must be."""
+        """Manifests say in which partition and bucket a file is. Each is looked up in that place."""
         going = self.table.given_up.still_going(expiry.resolve(self.native, expiring))
         return await expiring_files.collect(self.table, self.native, going, found)
 

@@ -58,7 +58,7 @@ def writer(spec: StorageSpec) -> Writer:
 
 
 async def credentials(_spec: StorageSpec) -> str | None:
-    """A disk asks for none."""
+    """A disk needs none."""
     return None
 
 

@@ -173,7 +173,7 @@ def _rename_noreplace(here: int, name: bytes, there: int, new_name: bytes) -> in
 
 
 class _Directories(AbstractContextManager["_Directories"]):
-    """Handles of directories, each reached from the top without following a link. The two that were asked for last are
+    """Handles of directories, each reached from the top without following a link. The two that were requested last are
     open: those of one move."""
 
     def __init__(self) -> None:

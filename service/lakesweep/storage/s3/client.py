@@ -46,7 +46,7 @@ _SOURCES = {
     "container-role": "the container's role",
     "iam-role": "the instance's role",
 }
-"""Where botocore found credentials, in words."""
+"""Where botocore found credentials, as text."""
 
 
 async def credentials_from(options: S3Options) -> str:

@@ -1,7 +1,7 @@
 """Delete S3 objects by exact key, in pages, as fast as the store lets us and no faster.
 
 Never raises for a key: every path gets its own answer, whatever happens to the others. S3 answers a missing key with
-success, so DELETED means "no longer there"; a store that can tell the difference gives ALREADY_GONE.
+success, so DELETED means "no longer there"; a store that knows the difference gives ALREADY_GONE.
 
 The client does not retry here: the limiter must see throttling, and single keys of a page can fail. So every request,
 also a repeated one, passes `_Bucket.going` and `_Bucket.last_moment`.
@@ -240,7 +240,7 @@ class S3Deleter:
         return _merged([kept, read])
 
     def _note_markers(self, bucket: str, read: _Answer) -> None:
-        """Does this bucket keep versions? A page without a deleted key does not tell."""
+        """Does this bucket keep versions? A page without a deleted key does not show it."""
         went = {fate.went for fate in read.fates.values() if fate.status is DeleteStatus.DELETED}
         if Went.VERSIONS in went:
             self._frees.discard(bucket)
@@ -341,7 +341,7 @@ def _read(keys: list[str], errors: list[dict[str, str]], deleted: Sequence[Mappi
         message = f"{code}: {error.get('Message') or 'no message'}"
         if key not in fates and key not in again:
             # The store reports a key that is not in this page, so no key of the page is known to be gone.
-            unclear = f"the store reported {message} for a key that was not asked for, {key!r}"
+            unclear = f"the store reported {message} for a key that was not requested, {key!r}"
             return _Answer(fates=dict.fromkeys(keys, _Fate(DeleteStatus.FAILED, unclear)), again={})
         failed = _Fate(DeleteStatus.FAILED, message, kind_of(code))
         if code == "NoSuchKey":

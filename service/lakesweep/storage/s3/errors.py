@@ -44,7 +44,7 @@ _NO_CREDENTIALS = (
 
 
 class Throttled(Unavailable):
-    """The store asks for less."""
+    """The store wants fewer requests."""
 
     kind = FailureKind.THROTTLED
 

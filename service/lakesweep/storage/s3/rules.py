@@ -1,4 +1,4 @@
-"""Ask S3 whether a bucket keeps versions and which lifecycle rules it has. Remembered for an hour.
+"""Read from S3 whether a bucket keeps versions and which lifecycle rules it has. Remembered for an hour.
 
 Both permissions are optional (s3:GetBucketVersioning, s3:GetLifecycleConfiguration): without them, or with a store that
 does not know these requests, the answer is unknown, which is logged once and changes nothing else.
