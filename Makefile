@@ -41,8 +41,11 @@ lint: $(VENV)/.test-installed  ## ruff, mypy --strict, import-linter
 # What needs no Java, no Maven and no server, in under three minutes on two cores.
 QUICK := tests/unit tests/flow -m "not soak and not slow and not spark and not server"
 
+# A quarter of their time is waiting, for the disk and for commands that they start: one process more than cores.
+QUICK_WORKERS ?= 3
+
 check: lint  ## Before a commit: lint, types and the quick tests; no Java, no Maven, no servers
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(QUICK)
+	$(BIN)/pytest -q -n $(QUICK_WORKERS) --dist loadgroup $(QUICK)
 
 test: setup lint  ## Everything: lint, unit, contract, flow, law, interop and end-to-end tests on real servers
 	@.ci/need maven

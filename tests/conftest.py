@@ -33,19 +33,35 @@ SERVERS = {"seaweedfs_server", "postgres_server", "postgres"}
 SLOW = {
     "flow/test_confined.py",
     "flow/test_daemon_cycles.py",
+    "flow/test_emergency_stop.py",
+    "flow/test_frozen_sweep.py",
+    "flow/test_ghost_claims.py",
+    "flow/test_ghost_places.py",
+    "flow/test_ghost_plans.py",
     "flow/test_iceberg_lineage.py",
     "flow/test_last_check.py",
+    "flow/test_shared_files_of_other_tenants.py",
+    "unit/cli/test_confirmation_prompt.py",
     "unit/cli/test_demo.py",
+    "unit/cli/test_init_and_doctor.py",
     "unit/cli/test_startup.py",
+    "unit/cli/test_summary.py",
     "unit/engines/test_digests.py",
     "unit/iceberg/test_expire_rest.py",
+    "unit/storage/test_fourth_store.py",
     "unit/storage/test_local_walk.py",
     "unit/storage/test_s3_faults.py",
+    "unit/storage/test_s3_listing.py",
     "unit/storage/test_s3_parts.py",
+    "unit/test_airflow_and_dagster.py",
     "unit/test_audit.py",
     "unit/test_bombs.py",
+    "unit/test_columnar.py",
+    "unit/test_integrations.py",
+    "unit/test_orchestrators_page.py",
+    "unit/test_plain_python.py",
 }
-"""Where a third of the time of unit and flow tests goes. `make check` leaves them out to stay below three minutes."""
+"""Where half of the time of unit and flow tests goes. `make check` leaves them out to stay below three minutes."""
 TESTS = Path(__file__).parent
 
 
@@ -56,6 +72,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("server")
         if item.path.relative_to(TESTS).as_posix() in SLOW:
             item.add_marker("slow")
+
+
+def pytest_make_parametrize_id(val):
+    """Long data has its length for a name: with several processes, every report of a test carries the name along."""
+    return f"{type(val).__name__} of {len(val)}" if isinstance(val, str | bytes) and len(val) > 300 else None
 
 
 @pytest.fixture(scope="session")

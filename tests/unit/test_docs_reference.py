@@ -141,6 +141,7 @@ def codes_of_refused_kinds(tree: ast.AST) -> Iterator[str]:
 
 
 @functools.cache
+@functools.cache
 def codes() -> set[str]:
     found = set(COMPUTED)
     for source in (ROOT / "service" / "lakesweep").rglob("*.py"):

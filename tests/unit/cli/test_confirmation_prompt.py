@@ -15,7 +15,7 @@ from tests.builders.small_lake import LocalLake, to_toml
 
 from lakesweep.cli.main import main
 
-MANY = 400
+MANY = 150
 
 
 @pytest.fixture

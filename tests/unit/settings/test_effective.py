@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesweep.settings import stores
@@ -108,6 +108,7 @@ def without(levels, name, keep):
     return left
 
 
+@settings(max_examples=30)  # each example tries every setting
 @given(levels=given_levels)
 def test_a_value_stays_when_every_other_level_is_silent_about_it(levels):
     rows = told(tree(*levels), *TABLE)
