@@ -22,7 +22,8 @@ from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.delete_gate import GatedDeleter
-from lakesweep.cleanup.restore import Finder, Restore, Taken
+from lakesweep.cleanup.restore import Restore
+from lakesweep.cleanup.restore_finder import Finder, Taken
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.engines import registry as engines

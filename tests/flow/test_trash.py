@@ -10,7 +10,7 @@ import pytest
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup.report import restore_document
-from lakesweep.cleanup.restore import EMPTIED, GONE_FOR_GOOD
+from lakesweep.cleanup.restore_finder import EMPTIED, GONE_FOR_GOOD
 from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.model.access import Trigger, TriggeredBy

@@ -15,7 +15,8 @@ from tests.sim.ports import SimState, SimStorage
 from tests.sim.product import AlwaysOurs, Runner, table_ref, trail, trash_of
 
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.restore import Finder, Restore, Taken
+from lakesweep.cleanup.restore import Restore
+from lakesweep.cleanup.restore_finder import Finder, Taken
 from lakesweep.model.location import Location
 from lakesweep.model.run import CleanupRun, Restored
 

@@ -15,7 +15,8 @@ from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.restore import NO_MARKER, Finder, Restore, Taken, matches
+from lakesweep.cleanup.restore import Restore
+from lakesweep.cleanup.restore_finder import NO_MARKER, Finder, Taken, matches
 from lakesweep.model.errors import Refused, Unavailable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location

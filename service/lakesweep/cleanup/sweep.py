@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.aio import finish_shielded
-from lakesweep.cleanup import addresses, plan_file
+from lakesweep.cleanup import addresses, batch_results, plan_file
+from lakesweep.cleanup.batch_slots import BatchSlots
 from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Revalidate, never_held
 from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
 from lakesweep.model.errors import Interrupted, LakesweepError
-from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Went
+from lakesweep.model.files import DeletionReport, OrphanPlan, Went
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.ports.audit import DELETE_RESULTS_SCHEMA, Audit
+from lakesweep.ports.audit import Audit
 from lakesweep.ports.deleter import Deleted, Deleter, DeleteStatus
 from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
 from lakesweep.ports.state import BatchRecord, BatchState, StateStore
@@ -90,7 +90,7 @@ class Sweep:
     async def run(self) -> SweepResult:
         """Delete all stages in order. An error ends the sweep; what was done is always reported."""
         result = self.result
-        slots = _Slots(self.policy.max_concurrent_deletions, self.places)
+        slots = BatchSlots(self.policy.max_concurrent_deletions, self.places)
         running: set[asyncio.Task[None]] = set()
         deleting: asyncio.Task[None] | None = None
         stage: int | None = None
@@ -194,7 +194,7 @@ class Sweep:
     ) -> None:
         try:
             fates = await self._fates(going, gone)
-            report = _report(going, fates)
+            report = batch_results.deletion_report(going, fates)
             done = replace(
                 record,
                 state=BatchState.DONE,
@@ -234,7 +234,7 @@ class Sweep:
     async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, fates: Sequence[Deleted]) -> None:
         """Into the audit trail and the journal: into the journal even if the audit trail fails."""
         try:
-            await self.audit.deleted(done, _audit_rows(going, fates))
+            await self.audit.deleted(done, batch_results.audit_rows(going, fates))
         finally:
             await self.journal.finish_batch(done)
 
@@ -247,41 +247,6 @@ class Sweep:
             state=BatchState.INTENT,
             fencing_token=self.fencing_token,
         )
-
-
-class _Slots:
-    """Places for the batches of one sweep, inside those that all tables share."""
-
-    def __init__(self, own: int, shared: Slots | None) -> None:
-        self._own = asyncio.Semaphore(own)
-        self._shared = shared
-
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[_Slot]:
-        """A slot, free again at the end of the block unless it was handed over."""
-        await self._own.acquire()
-        slot = _Slot([self._own.release])
-        try:
-            if self._shared is not None:
-                await self._shared.acquire()
-                slot.held.append(self._shared.release)
-            yield slot
-        finally:
-            slot.release()
-
-
-@dataclass(slots=True)
-class _Slot:
-    held: list[Callable[[], None]]
-
-    def hand_over(self) -> Callable[[object], None]:
-        """From now on a task gives it back when it is done, even if it never began."""
-        taken, self.held = _Slot(self.held), []
-        return lambda _: taken.release()
-
-    def release(self) -> None:
-        while self.held:
-            self.held.pop()()
 
 
 async def _finish(running: set[asyncio.Task[None]]) -> None:
@@ -301,53 +266,3 @@ def _parted(
         return rows, rows.slice(0, 0)
     taken = pa.array([not chosen.isdisjoint(row) for row in zip(*keys, strict=True)], pa.bool_())
     return rows.filter(pc.invert(taken)), rows.filter(taken)
-
-
-def _audit_rows(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
-    columns = [
-        going.column("path"),
-        going.column("size_bytes"),
-        pa.array([one.fate for one in fates], pa.string()),
-        pa.array([one.why and _storable(one.why) for one in fates], pa.string()),
-        pa.array([one.went if one.fate is DeleteStatus.DELETED else None for one in fates], pa.string()),
-        pa.array([one.delete_marker for one in fates], pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=DELETE_RESULTS_SCHEMA)
-
-
-def _storable(text: str) -> str:
-    """What a store said may quote bytes that are no text; that must not keep an outcome from being written down."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
-
-
-def _report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> DeletionReport:
-    fate = [one.fate for one in fates]
-    gone_now = fate.count(DeleteStatus.DELETED)
-    deleted = going if gone_now == len(fate) else going.filter(pa.array([one is DeleteStatus.DELETED for one in fate]))
-    kinds = {kind: _tally(deleted.filter(pc.equal(deleted.column("kind"), kind))) for kind in _kinds(deleted)}
-    return DeletionReport(
-        deleted=_tally(deleted),
-        already_gone=fate.count(DeleteStatus.ALREADY_GONE),
-        failed=tuple(
-            FailedDelete(path=one.path, why=one.why or "no reason given", kind=one.kind)
-            for one in fates
-            if one.fate is DeleteStatus.FAILED
-        ),
-        by_kind=kinds,
-        retained=_retained(going, fates),
-    )
-
-
-def _retained(going: pa.RecordBatch, fates: Sequence[Deleted]) -> dict[Went, Tally]:
-    went = [one.went if one.fate is DeleteStatus.DELETED else Went.FREED for one in fates]
-    places = set(went) - {Went.FREED}
-    return {where: _tally(going.filter(pa.array([one is where for one in went]))) for where in sorted(places)}
-
-
-def _kinds(rows: pa.RecordBatch) -> list[str]:
-    found: list[str] = rows.column("kind").unique().to_pylist()
-    return found
-
-
-def _tally(rows: pa.RecordBatch) -> Tally:
-    return Tally(files=rows.num_rows, bytes=pc.sum(rows.column("size_bytes"), min_count=0).as_py())

@@ -24,7 +24,7 @@ from lakesweep.admin.server import serving
 from lakesweep.aio import finish_shielded, working_for
 from lakesweep.cleanup import plan_groups, report
 from lakesweep.cleanup.explain import Explanation
-from lakesweep.cleanup.restore import refuse_nothing
+from lakesweep.cleanup.restore_finder import refuse_nothing
 from lakesweep.daemon import hold_commands, next_looks, table_detail
 from lakesweep.daemon import lake_report as gather_report
 from lakesweep.daemon.app import App, new_run_id

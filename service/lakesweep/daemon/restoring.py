@@ -17,8 +17,9 @@ import structlog
 
 from lakesweep.aio import StopRequest, interruption
 from lakesweep.cleanup import interrupted_runs
-from lakesweep.cleanup.restore import Finder, Restore, Taken, refuse_nothing
+from lakesweep.cleanup.restore import Restore
 from lakesweep.cleanup.restore_entries import ANOTHER_TABLE
+from lakesweep.cleanup.restore_finder import Finder, Taken, refuse_nothing
 from lakesweep.daemon import undone
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.events import hold_fields

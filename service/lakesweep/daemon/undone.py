@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakesweep.cleanup.restore import Finder, why_nothing
+from lakesweep.cleanup.restore_finder import Finder, why_nothing
 from lakesweep.model import run_document
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.run import CleanupRun, Outcome, Restored

@@ -360,8 +360,8 @@ HOLES = (
         "Objects that the store did not delete are reported as deleted.",
         ALL,
         edit(
-            "lakesweep.cleanup.sweep",
-            "_report",
+            "lakesweep.cleanup.batch_results",
+            "deletion_report",
             "fate = [one.fate for one in fates]",
             "fate = [DeleteStatus.DELETED for _ in fates]",
         ),

@@ -121,7 +121,7 @@ def test_an_interrupted_restore_is_closed_and_continued(tmp_path, capsys, monkey
     capsys.readouterr()
     with monkeypatch.context() as patched:
         patched.setattr(HeldLease, "check", interrupted)
-        patched.setattr("lakesweep.cleanup.restore._steps", lambda rows: [[row] for row in rows])
+        patched.setattr("lakesweep.cleanup.restore_finder.steps", lambda rows: [[row] for row in rows])
         assert cleaned.command("restore", cleaned.run_id, "--json") == 130
     out = capsys.readouterr()
     assert json.loads(out.out)["restored"]["count"] == 1
