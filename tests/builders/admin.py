@@ -24,7 +24,7 @@ from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.explain import Explanation
 from lakesweep.cleanup.lake_report import trend
-from lakesweep.cleanup.report import restore_document
+from lakesweep.cleanup.trash_report import restore_document
 from lakesweep.daemon import lake_report, targets
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.lake_report import Named

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from tests.builders.small_lake import LocalLake
 
-from lakesweep.cleanup.report import restore_document
 from lakesweep.cleanup.restore_finder import EMPTIED, GONE_FOR_GOOD
+from lakesweep.cleanup.trash_report import restore_document
 from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.model.access import Trigger, TriggeredBy

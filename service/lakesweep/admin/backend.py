@@ -14,7 +14,7 @@ from typing import Protocol
 from lakesweep.admin import documents
 from lakesweep.cleanup.explain import Explanation
 from lakesweep.cleanup.plan_groups import PlanGroups
-from lakesweep.model import lake_report, run_document
+from lakesweep.model import lake_report, run_document, trash_document
 from lakesweep.model.files import Candidate
 from lakesweep.ports.state import Approval, BatchRecord, Hold, PlanHeader
 from lakesweep.settings.effective import Effective
@@ -147,7 +147,7 @@ class AdminBackend(Protocol):
 
     async def restore(
         self, run_id: str, *, paths: Sequence[str], dry_run: bool, who: str, admin: bool
-    ) -> run_document.Restoration:
+    ) -> trash_document.Restoration:
         """Restore what a run took. Refused if nothing can be restored."""
         ...
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from lakesweep.model import lake_report, run_document
+from lakesweep.model import lake_report, plan_document, run_document
 from lakesweep.model.ghost import GhostDocument
 from lakesweep.model.run_document import Count, Moment
 
@@ -239,7 +239,7 @@ class Plan(TypedDict):
     head: str
     digest: str
     created_at: Moment
-    orphans: run_document.Orphans
+    orphans: plan_document.Orphans
     matching: Annotated[Count, Field(description="Files whose path contains `q`; all of them without it.")]
     next: Annotated[Count | None, Field(description="Give it as `offset` for more; null when there are none.")]
 

@@ -21,7 +21,7 @@ from lakesweep.admin.limits import PRINCIPAL
 from lakesweep.admin.problems import documented
 from lakesweep.audit.chain import tenant_of
 from lakesweep.cleanup import report
-from lakesweep.model import run_document
+from lakesweep.model import run_document, trash_document
 from lakesweep.model.access import EVERY_TENANT, Principal
 from lakesweep.model.errors import UnknownRun, UnknownTable
 from lakesweep.ports.state import Hold
@@ -179,7 +179,7 @@ async def approve(
     return JSONResponse(answer)
 
 
-@router.post("/runs/{run_id}/restore", response_model=run_document.Restoration, responses=documented(404, 409))
+@router.post("/runs/{run_id}/restore", response_model=trash_document.Restoration, responses=documented(404, 409))
 async def restore(
     backend: Backend, principal: Operator, run_id: RunId, wanted: documents.RestoreRequest | None = None
 ) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""Build the JSON documents of `model.run_document`: for `plan --json`, `run --json`, the API, the database and the log.
+"""Build the JSON documents of runs and plans: for `plan --json`, `run --json`, the API, the database and the log.
 
 Pure: values in, documents out.
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal, TypedDict, overload
 
+from lakesweep.model import plan_document as plans
 from lakesweep.model import run_document as documents
 from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Reason, Tally, Verdict, Went
 from lakesweep.model.requests import Expense
@@ -39,11 +40,11 @@ def run_document(run: CleanupRun) -> documents.Run:
         "expired_snapshots": list(run.expired_snapshots),
         "expired_partitions": list(run.expired_partitions),
         "orphans": {
-            **_count_and_bytes(run.plan.candidates if run.plan else Tally()),
+            **count_and_bytes(run.plan.candidates if run.plan else Tally()),
             "by_reason": _by_reason(run.plan),
         },
         "deleted": {
-            **_count_and_bytes(run.deletion.deleted),
+            **count_and_bytes(run.deletion.deleted),
             "by_kind": {kind: tally.files for kind, tally in sorted(run.deletion.by_kind.items())},
         },
         "freed_bytes": run.deletion.freed_bytes,
@@ -74,7 +75,7 @@ def run_document(run: CleanupRun) -> documents.Run:
     }
 
 
-def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> documents.Plan:
+def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> plans.Plan:
     """One table of `plan --json`. `files` are the rows of the run's plan, in its order."""
     return {
         "table": run.table.label,
@@ -86,7 +87,7 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> documents.Plan
         "verdicts": {verdict.value: _tally(run.plan, verdict).files for verdict in Verdict},
         "verdict_bytes": {verdict.value: _tally(run.plan, verdict).bytes for verdict in Verdict},
         "orphans": {
-            **_count_and_bytes(run.plan.candidates if run.plan else Tally()),
+            **count_and_bytes(run.plan.candidates if run.plan else Tally()),
             "by_reason": _by_reason(run.plan),
             "files": [orphan_document(row) for row in files],
         },
@@ -121,8 +122,8 @@ def interrupted_document(
         "outcome": Outcome.FAILED,
         "reason": f"{documents.INTERRUPTED} {what}",
         "finished_at": iso_utc(finished_at),
-        "orphans": {**_count_and_bytes(plan), "by_reason": open_run["orphans"]["by_reason"]},
-        "deleted": {**_count_and_bytes(deletion.deleted), "by_kind": {}},
+        "orphans": {**count_and_bytes(plan), "by_reason": open_run["orphans"]["by_reason"]},
+        "deleted": {**count_and_bytes(deletion.deleted), "by_kind": {}},
         "freed_bytes": deletion.freed_bytes,
         "retained_bytes": _retained(deletion),
         "already_gone": deletion.already_gone,
@@ -130,45 +131,15 @@ def interrupted_document(
     }
 
 
-def restore_document(result: Restored, *, paused: bool) -> documents.Restoration:
-    """`restore --json`."""
-    return {
-        "run_id": result.of,
-        "restored": _count_and_bytes(result.restored),
-        "already_there": result.already_there,
-        "not_restorable": {
-            "count": result.not_restorable,
-            "files": [{"path": one.path, "why": one.why} for one in result.examples],
-        },
-        "paused": paused,
-    }
-
-
 def _brought_back(result: Restored | None) -> documents.BroughtBack | None:
     if result is None:
         return None
     return {
-        **_count_and_bytes(result.restored),
+        **count_and_bytes(result.restored),
         "run_id": result.of,
         "already_there": result.already_there,
         "not_restorable": result.not_restorable,
     }
-
-
-def trash_run_document(run: documents.Run, files: Tally, until: datetime | None) -> documents.TrashRun:
-    """One run of `trash --json`."""
-    return {
-        **_count_and_bytes(files),
-        "run_id": run["run_id"],
-        "table": run["table"],
-        "moved_at": run["finished_at"],
-        "until": iso_utc(until),
-    }
-
-
-def trash_document(tenant: str, place: str, runs: list[documents.TrashRun], foreign: Tally) -> documents.TrashPlace:
-    """One place of `trash --json`."""
-    return {"tenant": tenant, "place": place, "runs": runs, "foreign": _count_and_bytes(foreign)}
 
 
 def hold_document(hold: Hold) -> documents.Hold:
@@ -242,25 +213,26 @@ def _kept(numbers: Mapping[Verdict, int]) -> documents.Kept:
 
 def _unconfirmed(plan: OrphanPlan | None) -> documents.Tally:
     """Files among the young that only wait for `confirm_after_hours`."""
-    return _count_and_bytes(plan.unconfirmed if plan else Tally())
+    return count_and_bytes(plan.unconfirmed if plan else Tally())
 
 
 def _by_reason(plan: OrphanPlan | None) -> dict[str, documents.Tally]:
     """What is deleted with expired snapshots, and what nothing references."""
     found = plan.by_reason if plan else {}
-    return {reason.value: _count_and_bytes(found.get(reason, Tally())) for reason in Reason}
+    return {reason.value: count_and_bytes(found.get(reason, Tally())) for reason in Reason}
 
 
-def _count_and_bytes(tally: Tally) -> documents.Tally:
+def count_and_bytes(tally: Tally) -> documents.Tally:
+    """A tally as documents have it."""
     return {"count": tally.files, "bytes": tally.bytes}
 
 
-def _expire(run: CleanupRun) -> documents.Expiry:
+def _expire(run: CleanupRun) -> plans.Expiry:
     expiry = run.expiry
     return {
         "snapshots": [snapshot.id for snapshot in expiry.expire] if expiry else [],
         "partitions": list(expiry.partitions) if expiry else [],
-        "partition_files": _count_and_bytes(expiry.partition_files if expiry else Tally()),
+        "partition_files": count_and_bytes(expiry.partition_files if expiry else Tally()),
         "refs": list(expiry.drop_refs) if expiry else [],
         "kept": len(expiry.keep) if expiry else 0,
         "kept_because": [{"id": kept.id, "why": kept.why} for kept in expiry.keep] if expiry else [],
@@ -268,7 +240,7 @@ def _expire(run: CleanupRun) -> documents.Expiry:
     }
 
 
-def orphan_document(row: Candidate) -> documents.OrphanFile:
+def orphan_document(row: Candidate) -> plans.OrphanFile:
     return {
         "path": row.path,
         "size_bytes": row.size_bytes,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakesweep.aio import StopRequest
-from lakesweep.cleanup import report
+from lakesweep.cleanup import trash_report
 from lakesweep.cli import documents, interrupts, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import Interrupted
@@ -66,7 +66,7 @@ def restore(
                 screen.complain(str(exc))
                 return ExitCode.INTERRUPTED
         if as_json:
-            print(documents.dumps(report.restore_document(undone.result, paused=undone.paused)), file=sys.stdout)
+            print(documents.dumps(trash_report.restore_document(undone.result, paused=undone.paused)), file=sys.stdout)
         else:
             _show(undone, dry_run=dry_run)
         for remark in (undone.remark, None if undone.result.not_restorable else undone.why_in_vain):

@@ -13,7 +13,7 @@ from lakesweep.model.errors import UnknownTable
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
-    from lakesweep.model import run_document
+    from lakesweep.model import trash_document
 
 
 def trash(
@@ -46,7 +46,7 @@ def trash(
     raise typer.Exit(session.run(body, config=config, debug=debug))
 
 
-def _show(places: list[run_document.TrashPlace]) -> None:
+def _show(places: list[trash_document.TrashPlace]) -> None:
     out, empty = screen.output(), True
     for place in places:
         for run in place["runs"]:

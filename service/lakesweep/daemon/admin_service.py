@@ -22,7 +22,7 @@ from lakesweep.admin.backend import Health, PlanPage, SnapshotPage, TableDetail
 from lakesweep.admin.limits import Limits
 from lakesweep.admin.server import serving
 from lakesweep.aio import finish_shielded, working_for
-from lakesweep.cleanup import plan_groups, report
+from lakesweep.cleanup import plan_groups, report, trash_report
 from lakesweep.cleanup.explain import Explanation
 from lakesweep.cleanup.restore_finder import refuse_nothing
 from lakesweep.daemon import hold_commands, next_looks, table_detail
@@ -32,7 +32,7 @@ from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.hold_index import HoldIndex
 from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.model import lake_report, run_document
+from lakesweep.model import lake_report, run_document, trash_document
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError, Refused, StorageError, UnknownTable, Unreadable
 from lakesweep.model.run import CleanupRun, Outcome
@@ -220,7 +220,7 @@ class Control:
 
     async def restore(
         self, run_id: str, *, paths: Sequence[str], dry_run: bool, who: str, admin: bool
-    ) -> run_document.Restoration:
+    ) -> trash_document.Restoration:
         """At once, in this process: it holds the table's lease like a run. The caller may disconnect meanwhile."""
         restoring = self._app.restoring(run_id, paths, Trigger(by=TriggeredBy.API, who=who), admin=admin)
         undone = await (restoring.plan() if dry_run else finish_shielded(restoring.execute(new_run_id())))
@@ -228,7 +228,7 @@ class Control:
             raise LakesweepError(undone.run.reason or "failed")
         refuse_nothing(undone.result, dry_run=undone.of_dry_run)
         self._scheduler.invalidate()
-        return report.restore_document(undone.result, paused=undone.paused)
+        return trash_report.restore_document(undone.result, paused=undone.paused)
 
     async def cancel(self, run_id: str, *, who: str) -> None:
         """Only where it runs: another replica's runs end by their own hand."""

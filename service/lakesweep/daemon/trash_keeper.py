@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import structlog
 
 from lakesweep.aio import StopRequest, working_for
-from lakesweep.cleanup import plan_file, report
+from lakesweep.cleanup import plan_file, trash_report
 from lakesweep.cleanup.run_context import silent
 from lakesweep.cleanup.sweep import Sweep
 from lakesweep.cleanup.trash_content import RunInTrash, TrashContent
 from lakesweep.daemon import holds, run_results
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.lease import HeldLease
-from lakesweep.model import run_document
+from lakesweep.model import run_document, trash_document
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError, Refused
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
@@ -74,19 +74,19 @@ def contents(app: App, tenant: TenantSettings) -> list[TrashContent]:
     ]
 
 
-async def shown(app: App, tenant: TenantSettings) -> list[run_document.TrashPlace]:
+async def shown(app: App, tenant: TenantSettings) -> list[trash_document.TrashPlace]:
     """What lies in a tenant's trash, by place and run, and until when."""
-    places: list[run_document.TrashPlace] = []
+    places: list[trash_document.TrashPlace] = []
     for content in contents(app, tenant):
-        runs: list[run_document.TrashRun] = []
+        runs: list[trash_document.TrashRun] = []
         foreign = Tally()
         async for one in content.runs():
             files = await content.tally(one)
             if one.document is None:
                 foreign += files
             elif files.files:
-                runs.append(report.trash_run_document(one.document, files, one.until))
-        places.append(report.trash_document(tenant.id, content.place.raw, runs, foreign))
+                runs.append(trash_report.run_document(one.document, files, one.until))
+        places.append(trash_report.place_document(tenant.id, content.place.raw, runs, foreign))
     return places
 
 

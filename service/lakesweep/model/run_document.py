@@ -1,4 +1,6 @@
-"""The JSON documents of runs and plans: one shape for the database, the API, `--json` and the log.
+"""The JSON documents of runs and tables: one shape for the database, the API, `--json` and the log.
+
+Those of plans are in `plan_document`, those of trash and restores in `trash_document`.
 
 `cleanup.report` builds them, the state store returns them, and the OpenAPI document is generated from these types.
 Times are ISO 8601 in UTC, snapshot ids are text, paths are raw. A field may be added, never renamed or removed; a new
@@ -12,7 +14,6 @@ from typing import Annotated, cast
 
 from typing_extensions import TypedDict  # Pydantic accepts the one of `typing` only from Python 3.12 on
 
-from lakesweep.model.files import Reason
 from lakesweep.model.run import Outcome
 from lakesweep.model.table import FormatName
 
@@ -167,41 +168,6 @@ class BroughtBack(Tally):
     not_restorable: Count
 
 
-class NotRestorable(TypedDict):
-    """Files that cannot be restored; the first thousand are named with the reason."""
-
-    count: Count
-    files: list[FailedFile]
-
-
-class Restoration(TypedDict):
-    """`restore --json`: the result for everything that the run `run_id` deleted."""
-
-    run_id: str
-    restored: Tally
-    already_there: Annotated[Count, Described(description="Files whose place is taken: nothing is overwritten.")]
-    not_restorable: NotRestorable
-    paused: Annotated[bool, Described(description="Whether the table is paused, so that nothing is deleted again.")]
-
-
-class TrashRun(Tally):
-    """What one run moved to the trash and is still there."""
-
-    run_id: str
-    table: str
-    moved_at: Annotated[Moment | None, Described(description="When the run ended; null while it is under way.")]
-    until: Annotated[Moment | None, Described(description="It is kept until then; null while the run is under way.")]
-
-
-class TrashPlace(TypedDict):
-    """One tenant's trash in one place."""
-
-    tenant: str
-    place: str
-    runs: list[TrashRun]
-    foreign: Annotated[Tally, Described(description="What no known run of ours moved there. It stays.")]
-
-
 class Run(TypedDict):
     """One cycle over one table. `outcome` is null until its end."""
 
@@ -303,76 +269,6 @@ class Explanation(TypedDict):
     verdict: str | None
     evidence: list[str]
     deletable_from: Moment | None
-
-
-class OrphanFile(TypedDict):
-    """A file that the plan would delete."""
-
-    path: str
-    size_bytes: Count
-    modified_at: Moment | None
-    kind: str
-    reason: Reason
-
-
-class Orphans(Tally):
-    """All files of a plan in numbers, some of them by name."""
-
-    files: list[OrphanFile]
-
-
-class OrphansByReason(Orphans):
-    """The same, and how many go for which reason."""
-
-    by_reason: dict[str, Tally]
-
-
-class KeptSnapshot(TypedDict):
-    """A snapshot that stays, and why."""
-
-    id: str
-    why: str
-
-
-class Expiry(TypedDict):
-    """What would expire."""
-
-    snapshots: list[str]
-    partitions: list[str]
-    partition_files: Tally
-    refs: list[str]
-    kept: Count
-    kept_because: list[KeptSnapshot]
-    skipped: str | None
-
-
-class Plan(TypedDict):
-    """One table of `plan --json`."""
-
-    table: str
-    format: FormatName
-    location: str | None
-    run_id: str
-    head: str | None
-    expire: Expiry
-    verdicts: dict[str, Count]
-    verdict_bytes: dict[str, Count]
-    orphans: OrphansByReason
-    freed_bytes: Annotated[Count, Described(description="Bytes that executing this plan frees at once.")]
-    retained_bytes: Annotated[Retained, Described(description="Bytes of it that stay, in the trash or as versions.")]
-    store: Store | None
-    warnings: list[str]
-    unconfirmed: Tally
-    missing: Missing
-    stream: str | None
-    lent: list[Lent]
-    requests: Requests
-    listed: bool
-    last_listed_at: Moment | None
-    listed_because: str | None
-    engine: EngineChoice | None
-    refused: Refusal | None
-    digest: str | None
 
 
 NOTHING_SENT: Expense = {
