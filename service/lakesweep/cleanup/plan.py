@@ -56,9 +56,11 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     policy = context.policy
     neighbours = await ports.surroundings.neighbours()
     # The time comes first: no snapshot that is committed from here on is old enough to expire.
-    now, store_now = ports.clock.now(), await ports.storage.now()
+    now = ports.clock.now()
     clock_refusal = await ports.surroundings.check_clock(policy.max_clock_skew)
     before_listing = await ports.table.load()
+    # The store's clock only after the store has answered: before that it is not known which store is asked.
+    asked_at, store_now = ports.clock.now(), await ports.storage.now()
     recorder.note(location=before_listing.location.raw, head=before_listing.head)
     engine, choice = await ports.engines.choose(before_listing)
     recorder.note(engine=choice, stream=grace.sentence(policy, before_listing), phase=Phase.DETECTING)
@@ -108,7 +110,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         marked=marked,
         neighbours=neighbours,
         early_refusal=clock_refusal
-        or guards.check_clock(policy, now, store_now)
+        or guards.check_clock(policy, asked_at, store_now)
         or guards.check_tenant_root(marked.state, context.tenant_root)
         or await trash_place.check(context.trash, marked.state, neighbours),
         before_listing=before_listing,

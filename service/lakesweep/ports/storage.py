@@ -99,7 +99,8 @@ class Storage(Protocol):
         ...
 
     async def now(self) -> datetime:
-        """The store's own clock, by which object ages are judged."""
+        """The store's own clock, by which object ages are judged; of several, the slowest. Only stores that were used
+        before are asked: which others there are is not known here."""
         ...
 
     async def aclose(self) -> None:
