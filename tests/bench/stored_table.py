@@ -54,6 +54,10 @@ class StoredTable:
         """None that anybody asks for."""
         return ()
 
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        """None that anybody asks for."""
+        return ()
+
     async def irregular(self, root: Location) -> Sequence[str]:
         """None."""
         return ()

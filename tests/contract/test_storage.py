@@ -150,6 +150,18 @@ async def test_only_the_directories_right_below_are_named(stores):
     assert list(await stores.storage.directories(stores.at("a"))) == []
 
 
+async def test_names_that_hold_objects_are_always_among_those_that_may(stores):
+    names = ["_delta_log", "metadata", "schema", ".hoodie"]
+    await stores.put_many([f"data/{number:04d}" for number in range(1100)])
+    await stores.put_many(["data/metadata-1/x", "data/schema/schema-0", "schema0", "metadata/m/x", "_delta_log/0.json"])
+    there = {"": {"_delta_log", "metadata"}, "data": {"schema"}, "nothing": set()}
+    for directory, holding in there.items():
+        place = stores.at(directory) if directory else stores.root
+        found = await stores.storage.directories_among(place, names)
+        assert holding <= set(found) <= set(names)
+        assert set(found) == holding or stores.root.is_local
+
+
 async def test_whatever_was_put_is_listed_and_nothing_of_it_is_irregular(stores):
     assert list(await stores.storage.irregular(stores.at("nothing/here"))) == []
     await stores.put_many(["db.db/t/a", "db.db/t/deep/b"])

@@ -129,8 +129,8 @@ async def test_requests_without_a_listing_do_not_grow_with_the_table(seaweedfs, 
     kinds = ("list", "get", "head", "put", "delete")
     assert [getattr(large, kind) for kind in kinds] == [getattr(small, kind) for kind in kinds]
     assert (large.head, large.delete) == (0, 3), "one request to delete for each page of each stage, and none to look"
-    assert large.list <= 17, "places of metadata, again and again; never the data"
-    assert large.get <= 4, "two metadata files, one of them by its writer too, and what expires; lists are known"
+    assert large.list <= 10, "seven times the table's metadata, three times the names beside the files; never the data"
+    assert large.get <= 3, "two metadata files and what expires; lists are known"
 
 
 @pytest.mark.soak
@@ -143,5 +143,5 @@ async def test_a_hundred_thousand_objects_take_as_many_requests_as_two_hundred(s
     assert (large.list, large.head) == (small.list, small.head)
     assert large.delete == 3
     assert large.get - small.get <= 1
-    assert full.list > 100
-    assert full.total > 7 * large.total
+    assert full.list > 100, "a page of keys for each request, and some to look ahead"
+    assert full.total > 6 * large.total, "more where the listing runs in parallel, as that looks ahead more often"

@@ -168,6 +168,10 @@ class SimStorage:
         await self._leave(call, found)
         return found
 
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        """As the store lists them."""
+        return [name for name in await self.directories(root) if name in names]
+
     async def irregular(self, root: Location) -> Sequence[str]:
         """An object store has no links."""
         return ()

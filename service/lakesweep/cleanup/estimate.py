@@ -97,7 +97,8 @@ class Estimate:
         if cut.batches:
             ahead += costs.look.times(cut.deletes + 1)
         if not self.expiry.empty:
-            ahead += self.load.times(_READS_PER_EXPIRY) + costs.look
+            ahead += self.load.times(_READS_PER_EXPIRY)
+            ahead += Requests() if isinstance(self.ports.table, DetectsOtherCommits) else costs.look
             ahead += _CLOSING if isinstance(self.ports.table, ClosesFirst) else Requests(put=1)
         if self.recorder.run.will_stay is Went.TRASH and not self.context.tenant_root.is_local:
             # The source is deleted under conditions of its own, and the bucket is asked for its versions first.

@@ -16,7 +16,7 @@ from lakesweep.cleanup.mark import unless_overtaken
 from lakesweep.model.errors import CommitConflict, Refused, Unreadable
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Engine, Marked
-from lakesweep.ports.references import References
+from lakesweep.ports.references import References, ReferenceSource
 from lakesweep.ports.table import DetectsOtherCommits, Table
 
 _LOOKS = 8
@@ -55,7 +55,8 @@ class Revalidator:
         for _ in range(_LOOKS):
             if await self._stands_still():
                 return self._referenced
-            await unless_overtaken(self._look)
+            if await unless_overtaken(self._look) and await self._table.head() == self._head:
+                return self._referenced
         if await self._stands_still():
             return self._referenced
         raise CommitConflict(
@@ -71,7 +72,8 @@ class Revalidator:
             return False
         return await self._table.head() == self._head
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
+        """Read what is new. True if other commits were looked for last, so that only the head is left to ask for."""
         state = await self._table.load()
         if state.table_uuid != self._planned.state.table_uuid:
             raise Refused("table_changed", "the table was dropped and created again since the plan was made")
@@ -85,8 +87,14 @@ class Revalidator:
             if await self._table.head() == state.head:
                 raise
             raise CommitConflict(f"{self._table.ref} received a commit while its new references were read") from exc
+        has_read_more = bool(self._fresh(references))
         self._read |= _retained_sources(references)
         self._head = state.head
+        return (
+            not has_read_more
+            and isinstance(self._table, DetectsOtherCommits)
+            and self._table.looked_for_other_commits_last()
+        )
 
     async def _new_keys(self, references: References) -> frozenset[str]:
         direct = [path for path in references.kept if path not in self._named]
@@ -96,10 +104,13 @@ class Revalidator:
         # read meanwhile spell it and are not read a second time.
         keys |= self._released - released
         self._released |= released
-        fresh = [source for source in references.sources if source.retained and source.cache_key not in self._read]
-        async for _, batch in self._engine.read_references(fresh):
+        async for _, batch in self._engine.read_references(self._fresh(references)):
             keys |= self._kept_by(batch.column("path"), Role.READ) - released
         return frozenset(keys)
+
+    def _fresh(self, references: References) -> list[ReferenceSource]:
+        """Retained sources that were not read before."""
+        return [source for source in references.sources if source.retained and source.cache_key not in self._read]
 
     def _keys(self, paths: Sequence[str]) -> set[str]:
         return set(addresses.match_key_list(paths, self._planned.state.layout.match_by))

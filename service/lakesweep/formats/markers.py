@@ -113,13 +113,19 @@ async def beside(
     storage: Storage, root: Location, objects: Iterable[str], *, without: Collection[str] = ()
 ) -> list[Location]:
     """Directories beside or above the objects in which a table of any format keeps its metadata, as far as they hold
-    anything. `without` are the table's own, below the root. Each costs a request."""
-    signs = {f"{above}/{sign}".lstrip("/") for above in root.directories_above(objects) for sign in SIGNS.directories}
-    places = [root.join(sign).as_directory() for sign in sorted(signs.difference(without))]
+    anything. `without` are the table's own, below the root. On S3 a directory costs one or two requests."""
+
+    async def signs_in(above: str) -> list[Location]:
+        wanted = [sign for sign in SIGNS.directories if f"{above}/{sign}".lstrip("/") not in without]
+        if not any(level == "" for level in above.split("/")[1:]):  # a key may have two slashes in a row
+            wanted = list(await storage.directories_among(root.join(above) if above else root, wanted))
+        return [root.join(f"{above}/{sign}".lstrip("/")).as_directory() for sign in wanted]
 
     async def holds_anything(place: Location) -> bool:
         async with aclosing(storage.list(place)) as pages:
             return await anext(pages, None) is not None
 
+    signs = await gather_bounded(sorted(root.directories_above(objects)), signs_in)
+    places = sorted(place for some in signs for place in some)
     there = await gather_bounded(places, holds_anything)
     return [place for place, found in zip(places, there, strict=True) if found]

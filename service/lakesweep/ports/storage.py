@@ -77,6 +77,11 @@ class Storage(Protocol):
         """
         ...
 
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        """Those of the names that may be directories directly below `root`, with as few requests as the store needs for
+        that. Below a name that is left out there is certainly no object. Any error raises."""
+        ...
+
     async def irregular(self, root: Location) -> Sequence[str]:
         """Addresses below `root`, at any depth, of what `list` leaves out although readers may see a file there: links,
         pipes and the like, in order. An object store has none. Any error raises."""

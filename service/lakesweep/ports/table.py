@@ -250,6 +250,11 @@ class DetectsOtherCommits(Protocol):
         same."""
         ...
 
+    def looked_for_other_commits_last(self) -> bool:
+        """Did the last call of `references` end with looking for them, and read nothing after that? Then asking
+        at once again tells nothing more."""
+        ...
+
 
 @runtime_checkable
 class KnowsItsTrace(Protocol):

@@ -144,6 +144,9 @@ class MemoryStorage:
         below = (key[len(prefix) :].partition("/") for key in store.objects if key.startswith(prefix))
         return sorted({name for name, slash, _ in below if name and slash})
 
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        return [name for name in await self.directories(root) if name in names]
+
     async def irregular(self, root: Location) -> Sequence[str]:
         self._bucket(root)
         return ()

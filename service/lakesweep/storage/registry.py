@@ -142,6 +142,9 @@ class _RoutedStorage:
     async def directories(self, root: Location) -> Sequence[str]:
         return await self._stores.at(root).directories(root)
 
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        return await self._stores.at(root).directories_among(root, names)
+
     async def irregular(self, root: Location) -> Sequence[str]:
         return await self._stores.at(root).irregular(root)
 

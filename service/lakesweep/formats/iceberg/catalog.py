@@ -154,8 +154,11 @@ class IcebergCatalog:
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
         roots: Sequence[Location],
+        *,
+        known: tuple[str, bytes] = ("", b""),
     ) -> CommitTableResponse:
-        """Send a commit, for which files may be written inside the table's roots. Raises pyiceberg's own errors, or
+        """Send a commit, for which files may be written inside the table's roots. A client-side catalog reads the
+        metadata file that it will swap out, unless that is the `known` one. Raises pyiceberg's own errors, or
         TimeoutError: only `expire` knows what they mean."""
         catalog = await self._catalog()
         table = Table(
@@ -168,7 +171,7 @@ class IcebergCatalog:
         )
 
         def send() -> CommitTableResponse:
-            with self._bridge.writing_below(roots):
+            with self._bridge.writing_below(roots, known):
                 return catalog.commit_table(table, tuple(requirements), tuple(updates))
 
         return await self._in_thread(send)

@@ -94,6 +94,8 @@ class ExpiryCommit:
     plan: Callable[[IcebergView], ExpiryPlan]
     read: ref_history.ReadMetadata
     fence: Fence
+    known: Callable[[], tuple[str, bytes]] = lambda: ("", b"")
+    """The address and the contents of a metadata file that need not be read again, as its name is given only once."""
 
     async def run(self, state: IcebergView) -> tuple[IcebergView, ExpiryPlan]:
         """The state after the commit and what was committed; an empty plan commits nothing."""
@@ -147,6 +149,7 @@ class ExpiryCommit:
                 requirements(native.metadata, plan, style),
                 updates(native.metadata, plan),
                 state.roots,
+                known=self.known(),
             )
         except Refused:  # it wanted to write outside of the table: nothing was committed
             raise

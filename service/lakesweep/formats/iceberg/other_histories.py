@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from lakesweep.aio import gather_bounded
 from lakesweep.formats.iceberg import decode, foreign_tables, layout, metadata
@@ -31,13 +33,23 @@ _PAUSE = 4
 """A listing that takes longer than that is not repeated before so many times its own length have passed."""
 
 
-class _Stamp(NamedTuple):
+class Stamp(NamedTuple):
     """A stored file as it was listed: one that is written anew is another."""
 
     path: str
     size_bytes: int
     modified_at: datetime | None
     etag: str | None
+
+
+Listed = Mapping[Location, tuple[Stamp, ...]]
+"""Metadata files by the place that was listed."""
+
+
+def stamps(page: pa.RecordBatch) -> list[Stamp]:
+    """The metadata files of a page."""
+    rows = zip(*(page.column(name).to_pylist() for name in Stamp._fields), strict=True)
+    return [Stamp(*row) for row in rows if row[0].endswith(METADATA_SUFFIXES)]
 
 
 class OtherHistories:
@@ -47,13 +59,15 @@ class OtherHistories:
         self._storage = storage
         self._lists = lists
         self._judged: frozenset[str] | None = None
-        self._known: frozenset[_Stamp] = frozenset()
+        self._known: frozenset[Stamp] = frozenset()
         self._places: tuple[Location, ...] = ()
         self._pause_until = 0.0
         self._since: datetime | None = None
         self._parsed: dict[str, TableMetadata] = {}
         self.found: tuple[str, ...] = ()
         """Addresses of those that keep something, as of the last look."""
+        self.listed_last = False
+        """Was listing the last thing that the last look did? Not if it then had something to read."""
 
     def leave_to_check(self, paths: Iterable[str], own: TableMetadata) -> None:
         """These are looked at by the check of the plan. What is not among them, and not in the own log, came later."""
@@ -71,9 +85,12 @@ class OtherHistories:
             return False
         return not self._known.issuperset(await self._list(self._places))
 
-    async def keep(self, references: References, own: TableMetadata, roots: Sequence[Location]) -> References:
-        """The table's references, with those of other histories, whose files may be absent."""
-        others = await self._find(own, roots)
+    async def keep(
+        self, references: References, own: TableMetadata, roots: Sequence[Location], listed: Listed
+    ) -> References:
+        """The table's references, with those of other histories, whose files may be absent. `listed` is what was listed
+        when the table was loaded."""
+        others = await self._find(own, roots, listed)
         self.found = tuple(other.address for other in others)
         if not others:
             return references
@@ -118,29 +135,35 @@ class OtherHistories:
             raise Unreadable(path, f"another history of this table may need it, but storage says: {exc.why}") from exc
         return True
 
-    async def _find(self, own: TableMetadata, roots: Sequence[Location]) -> list[TableMetadata]:
-        self._places = layout.current_metadata_directories(own)
+    async def _find(self, own: TableMetadata, roots: Sequence[Location], listed: Listed) -> list[TableMetadata]:
+        self._places, self.listed_last = layout.current_metadata_directories(own), False
+        is_listed = all(place in listed for place in self._places)
         try:
-            stamps = await self._list(self._places)
+            present = (
+                list({one.path: one for place in self._places for one in listed[place]}.values())
+                if is_listed
+                else await self._list(self._places)
+            )
         except Unreadable:
             if self._judged is not None:
                 raise
             return []  # a plan is shown all the same: its check asks for the same places, and refuses
         line = {own.address, *own.metadata_log}
-        beside = [stamp for stamp in stamps if stamp.path not in line]
+        beside = [stamp for stamp in present if stamp.path not in line]
         new = {stamp.path for stamp in beside if not self._is_judged(stamp)} if self._judged is not None else set()
         young = await self._young(beside)
+        self.listed_last = not (is_listed or new or young)
         kept = await foreign_tables.beside(self._storage, own, sorted(new | young), roots)
         if (owner := kept.of_another(new)) is not None:
             raise Refused("foreign_table", owner)
         found = [await self._parse(one) for one in kept.of_this(new)]
-        self._known = frozenset(stamps)
+        self._known = frozenset(present)
         return [other for other in found if other is not None]
 
-    def _is_judged(self, stamp: _Stamp) -> bool:
+    def _is_judged(self, stamp: Stamp) -> bool:
         return self._judged is None or stamp.path in self._judged
 
-    async def _young(self, stamps: Sequence[_Stamp]) -> set[str]:
+    async def _young(self, stamps: Sequence[Stamp]) -> set[str]:
         if not stamps:
             return set()
         if self._since is None:
@@ -160,15 +183,14 @@ class OtherHistories:
             self._parsed[location.raw] = await asyncio.to_thread(metadata.parse, location.raw, data)
         return self._parsed[location.raw]
 
-    async def _list(self, places: Iterable[Location]) -> list[_Stamp]:
+    async def _list(self, places: Iterable[Location]) -> list[Stamp]:
         begun = time.monotonic()
-        found: dict[str, _Stamp] = {}
+        found: dict[str, Stamp] = {}
         for place in places:
             try:
                 async with aclosing(self._storage.list(place)) as pages:
                     async for page in pages:
-                        rows = zip(*(page.column(name).to_pylist() for name in _Stamp._fields), strict=True)
-                        found |= {row[0]: _Stamp(*row) for row in rows if row[0].endswith(METADATA_SUFFIXES)}
+                        found |= {stamp.path: stamp for stamp in stamps(page)}
             except StorageError as exc:
                 why = f"another history's metadata may be there, but storage says: {exc.why}"
                 raise Unreadable(place.raw, why) from exc

@@ -15,6 +15,7 @@ from lakesweep.aio import gather_bounded
 from lakesweep.formats import streams
 from lakesweep.formats.iceberg import decode, layout
 from lakesweep.formats.iceberg.metadata import TableMetadata
+from lakesweep.formats.iceberg.other_histories import Listed, Stamp, stamps
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -32,16 +33,21 @@ class PendingManifests:
         self._found: tuple[Location, ...] | None = None
         self._listed: dict[Location, tuple[str, ...]] = {}
 
-    async def find(self, metadata: TableMetadata, tenant_root: Location) -> str | None:
-        """List the places where they lie. Returns the stream that one of them is named after."""
+    async def find(self, metadata: TableMetadata, tenant_root: Location) -> tuple[str | None, Listed]:
+        """List the places where they lie. Returns the stream that one of them is named after, and the metadata files
+        that were listed with them, if this call listed anything."""
+        listed: dict[Location, tuple[Stamp, ...]] = {}
         if self._found is None:
             found: list[Location] = []
             for place in layout.pending_places(metadata, tenant_root):
+                beside: dict[str, Stamp] = {}
                 async with aclosing(self._storage.list(place)) as pages:
                     async for page in pages:
                         found += [Location.parse(path) for path in page.column("path").to_pylist() if _stream(path)]
+                        beside |= {stamp.path: stamp for stamp in stamps(page)}
+                listed[place] = tuple(beside.values())
             self._found = tuple(found)
-        return _stream(self._found[0].raw) if self._found else None
+        return (_stream(self._found[0].raw) if self._found else None), listed
 
     async def named(self) -> tuple[str, ...]:
         """What they list. It stays for as long as they do themselves."""

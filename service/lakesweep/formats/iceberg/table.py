@@ -82,8 +82,10 @@ class IcebergTable:
         unsupported.refuse_outdated(parsed, pointer)
         if self._no_expiry[0] != hash(data):
             self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
-        pending = await self.pending.find(parsed, self._tenant_root)
-        native = IcebergState(metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1], pending=pending)
+        pending, listed = await self.pending.find(parsed, self._tenant_root)
+        native = IcebergState(
+            metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1], pending=pending, listed=listed
+        )
         return build(self, native, self._tenant_root)
 
     async def places(self) -> tuple[str, tuple[Location, ...]]:
@@ -118,6 +120,7 @@ class IcebergTable:
             plan=lambda fresh: fresh.plan_expiry(policy, now),
             read=self._read,
             fence=fence,
+            known=lambda: self._last_read,
         )
         after, committed = await commit.run(own_view(IcebergView, view))
         self.committed_away |= ids(committed)
@@ -126,6 +129,9 @@ class IcebergTable:
     async def has_other_commits(self) -> bool:
         """Has a metadata file come that nobody has looked at? Also one that no catalog of ours knows."""
         return await self.histories.have_come()
+
+    def looked_for_other_commits_last(self) -> bool:
+        return self.histories.listed_last
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Nothing: the metadata was complete before the first file went."""

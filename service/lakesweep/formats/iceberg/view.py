@@ -21,6 +21,7 @@ from lakesweep.formats.iceberg import (
 )
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.metadata import TableMetadata
+from lakesweep.formats.iceberg.other_histories import Listed
 from lakesweep.model.errors import CommitConflict, NotFound, Refused, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
@@ -45,6 +46,9 @@ class IcebergState:
     """Why snapshots of this table cannot be expired through its catalog; None when they can."""
     pending: str | None = None
     """A stream that has left manifests which are not committed."""
+    listed: Listed = field(default_factory=dict, repr=False, compare=False)
+    """Metadata files that were seen by this very load. They are not listed again for its references: what came since is
+    a newcomer, and every sweep looks for those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class IcebergView(TableView):
         try:
             found = await references.collect(table.lists, current, going, earlier)
             found = replace(found, tolerated=(*found.tolerated, *await table.pending.named()))
-            return await table.histories.keep(found, current, self.roots)
+            return await table.histories.keep(found, current, self.roots, self.native.listed)
         except NotFound as exc:
             if await table.head() != self.head:
                 raise CommitConflict(f"{self.ref} received a commit while its manifest lists were read") from exc

@@ -17,6 +17,7 @@ from botocore import handlers, loaders
 
 from lakesweep import __version__
 from lakesweep.model.errors import SettingsError
+from lakesweep.storage.s3.answered_clock import AnsweredClock
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import DamagedPage, ErrorPage, parse_page
 from lakesweep.storage.s3.options import S3Options
@@ -64,8 +65,11 @@ async def credentials_from(options: S3Options) -> str:
 class S3Connection:
     """One client, created on first use. With `lists` it has the fast page parser and may only list."""
 
-    def __init__(self, options: S3Options, *, attempts: int, lists: bool = False) -> None:
+    def __init__(
+        self, options: S3Options, *, attempts: int, lists: bool = False, clock: AnsweredClock | None = None
+    ) -> None:
         self._options = options
+        self._clock = clock
         self._attempts = attempts
         self._lists = lists
         self._client: Any = None
@@ -108,6 +112,8 @@ class S3Connection:
                 ) from exc
         client.meta.events.register("before-send.s3", _count)
         client.meta.events.register("before-parse.s3.DeleteObjects", _look_for_delete_result)
+        if self._clock is not None:
+            client.meta.events.register("response-received.s3", self._clock.note)
         for request in ("DeleteObjects", "DeleteObject"):
             client.meta.events.register(f"before-send.s3.{request}", _check_before_sending)
         if self._lists:

@@ -23,10 +23,12 @@ from lakesweep.model.errors import AlreadyThere, NotFound, TooLarge, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
+from lakesweep.storage.s3.answered_clock import AnsweredClock
 from lakesweep.storage.s3.client import PAGE, S3Connection
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import Page
 from lakesweep.storage.s3.listing import FetchPage, Listing, common_prefixes, pages_between
+from lakesweep.storage.s3.named_directories import named_directories
 from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.shards import Division
 from lakesweep.telemetry import requests
@@ -45,8 +47,9 @@ class S3Storage:
 
     def __init__(self, options: S3Options) -> None:
         self._options = options
-        self._objects = S3Connection(options, attempts=options.attempts)
-        self._lists = S3Connection(options, attempts=options.attempts, lists=True)
+        self._clock = AnsweredClock()
+        self._objects = S3Connection(options, attempts=options.attempts, clock=self._clock)
+        self._lists = S3Connection(options, attempts=options.attempts, lists=True, clock=self._clock)
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All objects below `root`, by many concurrent requests; see `listing`."""
@@ -75,6 +78,11 @@ class S3Storage:
         prefix = root.as_directory().path
         found = await common_prefixes(await self._fetching(root), root.raw, prefix)
         return sorted({name for name in (one[len(prefix) : -1] for one in found) if name})
+
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        """By pages that answer for several names at once; see `named_directories`."""
+        fetch, prefix = await self._fetching(root), root.as_directory().path
+        return sorted(await named_directories(fetch, prefix, names, sorts=_sorts(root)))
 
     async def _fetching(self, root: Location) -> FetchPage:
         client = await self._lists.client()
@@ -162,7 +170,10 @@ class S3Storage:
             return None
 
     async def now(self) -> datetime:
-        """The Date header of a cheap request. An error response has it too, so no permission is needed."""
+        """The Date header of the last answer or, if that is a while ago, of a cheap request. An error response has it
+        too, so no permission is needed."""
+        if told := self._clock.now():
+            return told
         client = await self._objects.client()
         with translating("s3", self._objects.endpoint, "s3:ListAllMyBuckets"):
             try:

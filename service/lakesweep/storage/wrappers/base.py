@@ -46,6 +46,9 @@ class WrappedStorage(ABC):
     async def directories(self, root: Location) -> Sequence[str]:
         return await self._call(root.raw, lambda: self._inner.directories(root))
 
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        return await self._call(root.raw, lambda: self._inner.directories_among(root, names))
+
     async def irregular(self, root: Location) -> Sequence[str]:
         return await self._call(root.raw, lambda: self._inner.irregular(root))
 

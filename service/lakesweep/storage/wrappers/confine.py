@@ -43,6 +43,10 @@ class ConfinedStorage:
         self._check(root)
         return await self._inner.directories(root)
 
+    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
+        self._check(root)
+        return await self._inner.directories_among(root, names)
+
     async def irregular(self, root: Location) -> Sequence[str]:
         self._check(root)
         return await self._inner.irregular(root)
