@@ -40,9 +40,10 @@ from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
 from lakesweep.storage.adaptive_limiter import Gate, delete_gate
+from lakesweep.storage.listed_contents import ListedContents
 from lakesweep.storage.local.options import LocalOptions
 from lakesweep.storage.spec import Confine, StorageSpec
-from lakesweep.storage.wrappers.read_cache import ReadCache
+from lakesweep.storage.wrappers.read_cache import ReadCache, RecentObjects
 
 
 class Adapters:
@@ -57,6 +58,7 @@ class Adapters:
         self._reading_specs: dict[str, StorageSpec] = {}
         self._storages: dict[StorageSpec, Storage] = {}
         self._caches: dict[str, DigestCache | None] = {}
+        self._recent = RecentObjects()
         self._writers: dict[StorageSpec, Writer] = {}
         self._rules: dict[StorageSpec, StoreRulesReader] = {}
         self._paces: dict[str, Gate] = {}
@@ -95,6 +97,7 @@ class Adapters:
                 self.writer(tenant.id, spec.tenant_root),
                 self._tidy(tenant.id, spec.tenant_root),
                 survey=self._survey(tenant.id),
+                contents=self._contents(tenant.id),
             )
         return self._formats[key]
 
@@ -170,7 +173,16 @@ class Adapters:
         return replace(self._storage_spec(tenant), confine=Confine(places=tuple(dict.fromkeys(places))))
 
     def _read_cache(self, tenant: str) -> ReadCache:
-        return ReadCache(immutable_names=formats.IMMUTABLE_LISTS, open=lambda: self._cache(tenant))
+        return ReadCache(
+            immutable_names=formats.IMMUTABLE_LISTS,
+            open=lambda: self._cache(tenant),
+            recent_names=formats.IMMUTABLE_MANIFESTS,
+            recent=self._recent,
+            reader=tenant,
+        )
+
+    def _contents(self, tenant: str) -> ListedContents:
+        return ListedContents(lambda: self._cache(tenant))
 
     def _cache(self, tenant: str) -> DigestCache | None:
         """The cache that the tenant's engines use, for what formats read themselves."""
@@ -327,4 +339,5 @@ class Adapters:
             root,
             writer=self.writer(tenant, root),
             tidy=self._tidy(tenant, root),
+            contents=self._contents(tenant),
         )

@@ -28,6 +28,9 @@ _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12
 IMMUTABLE_LISTS = re.compile(rf"snap-\d+-\d+-{_UUID}\.avro|(?:manifest-list|index-manifest)-{_UUID}-\d+")
 """Manifest lists of Iceberg and Paimon whose names hold a UUID: no writer uses such a name twice."""
 
+IMMUTABLE_MANIFESTS = re.compile(rf"{_UUID}-m\d+\.avro|manifest-{_UUID}-\d+")
+"""Manifests of both, likewise."""
+
 _HIDING = ("_", ".")
 
 

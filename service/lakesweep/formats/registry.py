@@ -19,7 +19,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.references import Decode
-from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.storage import KnownContents, Storage, Writer
 from lakesweep.ports.table import Table, TableFormat
 
 FORMATS = {
@@ -35,6 +35,8 @@ SURVEYED = markers.ICEBERG_SUFFIXES
 """How the names of files end that say where other tables of a catalog are."""
 IMMUTABLE_LISTS = markers.IMMUTABLE_LISTS
 """Names of manifest lists that are read only once."""
+IMMUTABLE_MANIFESTS = markers.IMMUTABLE_MANIFESTS
+"""Names of manifests that are kept for a while once they were read."""
 
 
 class Opening(Protocol):
@@ -57,10 +59,11 @@ def open_format(
     tidy: Tidy | None = None,
     *,
     survey: Storage | None = None,
+    contents: KnownContents | None = None,
 ) -> TableFormat:
     """The way to one dataset's tables. Without a writer nothing can be committed by this process itself. `survey` reads
-    where a catalog's other tables are, which may be outside of what `storage` reads."""
-    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy, survey=survey)
+    where a catalog's other tables are, which may be outside of what `storage` reads. `contents` were read before."""
+    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy, survey=survey, contents=contents)
     return _opening(spec.format).open_dataset(spec, tools)
 
 
@@ -80,11 +83,12 @@ async def open_location(
     *,
     writer: Writer | None = None,
     tidy: Tidy | None = None,
+    contents: KnownContents | None = None,
 ) -> Table:
     """A table given as a place, its format detected unless it is named. Nothing outside `root` is touched."""
     found = format or await _detect(location, storage)
     ref = TableRef(tenant=BARE_TENANT, dataset=str(found), name=location.raw, format=found)
-    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy)
+    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy, contents=contents)
     return _opening(found).open_table(ref, location, root or location, tools)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TenantId
 from lakesweep.ports.clock import Clock
-from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.storage import KnownContents, Storage, Writer
 
 
 class Tidy(Protocol):
@@ -91,3 +91,5 @@ class Tools:
     tidy: Tidy | None = None
     survey: Storage | None = None
     """Reads where a catalog's other tables are, which may be outside of what `storage` reads."""
+    contents: KnownContents | None = None
+    """What was read before of files whose names prove nothing."""

@@ -113,6 +113,18 @@ class Storage(Protocol):
         ...
 
 
+class KnownContents(Protocol):
+    """Contents of objects that were read before. Never required: it may forget anything."""
+
+    async def load(self, stored: StoredObject) -> bytes | None:
+        """The contents of the object that a listing has just shown like this, if they are known for certain."""
+        ...
+
+    async def store(self, stored: StoredObject, data: bytes) -> None:
+        """This was read after the listing that showed the object like this."""
+        ...
+
+
 class Writer(Protocol):
     """Writing whole objects: commits, artefacts. Separate from reading, and without any way to delete."""
 

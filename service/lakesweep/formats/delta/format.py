@@ -15,7 +15,7 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.references import Decode
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import KnownContents, Storage
 from lakesweep.ports.table import Table
 
 _HIDDEN = ("_", ".")
@@ -37,6 +37,7 @@ class DeltaFormat:
         options: DeltaOptions | None = None,
         *,
         tidy: Tidy | None = None,
+        contents: KnownContents | None = None,
     ) -> None:
         if spec.location is None:
             raise SettingsError(f"{spec.tenant}/{spec.dataset}: a delta dataset needs a location")
@@ -46,6 +47,7 @@ class DeltaFormat:
         self._clock = clock
         self._options = options or DeltaOptions()
         self._tidy = tidy or LeaveAll()
+        self._contents = contents
 
     async def tables(self) -> Sequence[TableRef]:
         """Every place with a log, at any depth but not in hidden directories. A table is called by its path below the
@@ -78,7 +80,15 @@ class DeltaFormat:
     async def open(self, ref: TableRef) -> Table:
         if ref.format is not self.name or (ref.tenant, ref.dataset) != (self._spec.tenant, self._spec.dataset):
             raise UnknownTable(f"{ref} is not a table of {self._spec.tenant}/{self._spec.dataset}")
-        return DeltaTable(ref, self._root(ref), self._storage, self._clock, self._options, tidy=self._tidy)
+        return DeltaTable(
+            ref,
+            self._root(ref),
+            self._storage,
+            self._clock,
+            self._options,
+            tidy=self._tidy,
+            contents=self._contents,
+        )
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """A table's files are below its root."""
@@ -93,12 +103,12 @@ class DeltaFormat:
 
 def open_dataset(spec: DatasetSpec, tools: Tools) -> DeltaFormat:
     options = DeltaOptions(vacuum_mode=VacuumMode(spec.vacuum_mode), has_shallow_clones=spec.has_shallow_clones)
-    return DeltaFormat(spec, tools.storage, tools.clock, options, tidy=tools.tidy)
+    return DeltaFormat(spec, tools.storage, tools.clock, options, tidy=tools.tidy, contents=tools.contents)
 
 
 def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> DeltaTable:  # noqa: ARG001
     """A table owns nothing outside of its directory, whatever its root."""
-    return DeltaTable(ref, place, tools.storage, tools.clock, tidy=tools.tidy)
+    return DeltaTable(ref, place, tools.storage, tools.clock, tidy=tools.tidy, contents=tools.contents)
 
 
 def decoder() -> Decode:

@@ -27,7 +27,7 @@ from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import KnownContents, Storage
 
 _ATTEMPTS = 3
 """A writer or another cleaner may change the log while it is being read: then it is listed again."""
@@ -45,9 +45,11 @@ class _Overruled(NamedTuple):
 
 
 class LogReader:
-    """Reads one table's log. Files of a log never change, so what was read once is not read again."""
+    """Reads one table's log. A file is read once as long as it is listed as the same: by this handle, and by any other
+    where `contents` can prove that it is."""
 
-    def __init__(self, storage: Storage, root: Location) -> None:
+    def __init__(self, storage: Storage, root: Location, contents: KnownContents | None = None) -> None:
+        self._contents = contents
         self.reads_anyway = False
         """Also what may not be cleaned?"""
         self._storage = storage
@@ -101,12 +103,10 @@ class LogReader:
         async with aclosing(self._storage.list(self._log)) as pages:
             async for page in pages:
                 modified = page.column("modified_at").cast("int64").to_pylist()
-                rows = zip(
-                    page.column("path").to_pylist(), page.column("size_bytes").to_pylist(), modified, strict=True
-                )
+                columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
                 files += [
-                    LogFile(path, path[len(prefix) :], names.parse(path[len(prefix) :]), size, time)
-                    for path, size, time in rows
+                    LogFile(path, path[len(prefix) :], names.parse(path[len(prefix) :]), size, time, etag)
+                    for path, size, etag, time in zip(*columns, modified, strict=True)
                 ]
         return log.arrange(files)
 
@@ -309,6 +309,9 @@ class LogReader:
         return count if isinstance(count, int) else None
 
     async def _read(self, file: LogFile) -> bytes:
+        known = await self._contents.load(file.stored) if self._contents else None
+        if known is not None:
+            return known
         try:
             data = await self._storage.read(Location.parse(file.path))
         except NotFound as exc:
@@ -318,6 +321,8 @@ class LogReader:
             ) from exc
         if len(data) != file.size_bytes:
             raise CutShort(file.path, f"{len(data)} bytes instead of {file.size_bytes}")
+        if self._contents:
+            await self._contents.store(file.stored, data)
         return data
 
 

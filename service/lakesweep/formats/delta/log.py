@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from lakesweep.formats.delta import names
 from lakesweep.formats.delta.names import LogKind, LogName
+from lakesweep.model.files import StoredObject
+from lakesweep.model.location import Location
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LogFile(NamedTuple):
@@ -25,6 +30,15 @@ class LogFile(NamedTuple):
     size_bytes: int
     modified_ms: int | None
     """None when the store does not say: then the file counts as new."""
+    etag: str | None = None
+
+    @property
+    def stored(self) -> StoredObject:
+        """As it was listed."""
+        modified = None if self.modified_ms is None else _EPOCH + timedelta(milliseconds=self.modified_ms)
+        return StoredObject(
+            location=Location.parse(self.path), size_bytes=self.size_bytes, modified_at=modified, etag=self.etag
+        )
 
     @property
     def version(self) -> int:

@@ -24,7 +24,7 @@ from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.run import Fence
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import KnownContents, Storage
 from lakesweep.ports.table import Shortlist, TableView, own_view
 
 
@@ -63,6 +63,7 @@ class DeltaTable:
         options: DeltaOptions | None = None,
         *,
         tidy: Tidy | None = None,
+        contents: KnownContents | None = None,
     ) -> None:
         self.ref = ref
         self.executable = True
@@ -72,7 +73,7 @@ class DeltaTable:
         self._options = options or DeltaOptions()
         self.lite = self._options.vacuum_mode is VacuumMode.LITE
         self._tidy = tidy or LeaveAll()
-        self.reader = LogReader(storage, root)
+        self.reader = LogReader(storage, root, contents)
         self.iceberg = IcebergNeighbour(storage, root)
         self._as_of: datetime | None = None
         self._loaded: DeltaView | None = None

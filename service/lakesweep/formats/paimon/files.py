@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lakesweep.model.errors import StorageError, Unreadable
+from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import KnownContents, Storage
 
 _LISTED = ("path", "size_bytes", "modified_at", "etag")
 
@@ -37,6 +38,8 @@ class TableFiles:
 
     storage: Storage
     location: Location
+    contents: KnownContents | None = None
+    """What was read before."""
 
     def at(self, *parts: str) -> Location:
         return self.location.join(*filter(None, parts))
@@ -62,6 +65,21 @@ class TableFiles:
     async def read(self, location: Location) -> bytes:
         """One object that must be readable. NotFound passes through: the caller knows whether it may be gone."""
         return await self.storage.read(location)
+
+    async def read_listed(self, location: Location, listed: Listed) -> bytes:
+        """The same for an object that was just listed like this. It is not fetched if what was read of it before is
+        proven to be the same."""
+        if self.contents is None:
+            return await self.read(location)
+        stored = StoredObject(
+            location=location, size_bytes=listed.size_bytes, modified_at=listed.modified_at, etag=listed.etag
+        )
+        known = await self.contents.load(stored)
+        if known is not None:
+            return known
+        data = await self.read(location)
+        await self.contents.store(stored, data)
+        return data
 
 
 class Unanswered(Unreadable):

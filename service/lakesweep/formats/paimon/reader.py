@@ -248,7 +248,10 @@ async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, kn
         if key not in known:
             name = listed.name.removeprefix("tag-") if role is Role.TAG else None
             known[key] = await _parse(
-                files, location, lambda data: parse_snapshot(data, location, role=role, branch=branch, name=name)
+                files,
+                location,
+                lambda data: parse_snapshot(data, location, role=role, branch=branch, name=name),
+                listed,
             )
         found = known[key]
         if role is not Role.TAG and found.id != names.numbered(listed.name, role):
@@ -264,10 +267,10 @@ async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, kn
 
 
 async def _schemas(files: TableFiles, directory: str, listed: list[Listed]) -> list[TableSchema]:
-    async def read(number: int) -> TableSchema:
-        return await _parse(files, files.at(directory, f"schema-{number}"), schema.parse_schema)
+    async def read(one: Listed) -> TableSchema:
+        return await _parse(files, files.at(directory, one.name), schema.parse_schema, one)
 
-    return await gather_bounded(numbers(listed, "schema"), read)
+    return await gather_bounded(_numbered(listed, "schema"), read)
 
 
 async def _consumers(files: TableFiles, listed: list[Listed]) -> dict[str, int]:
@@ -280,11 +283,12 @@ async def _consumers(files: TableFiles, listed: list[Listed]) -> dict[str, int]:
     return {name.removeprefix("consumer-"): number for name, number in zip(found, following, strict=True)}
 
 
-async def _parse(files: TableFiles, location: Location, parse: Callable[[bytes], T]) -> T:
-    """Read and decode a small file; a writer on some stores may not be done with it, so try again a few times."""
+async def _parse(files: TableFiles, location: Location, parse: Callable[[bytes], T], listed: Listed | None = None) -> T:
+    """Read and decode a small file; a writer on some stores may not be done with it, so try again a few times. With
+    `listed` it may be known already."""
     tries = 0
     while True:
-        data = await _read(files, location)
+        data = await _read(files, location, listed if tries == 0 else None)
         tries += 1
         try:
             return parse(data)
@@ -294,9 +298,9 @@ async def _parse(files: TableFiles, location: Location, parse: Callable[[bytes],
         await asyncio.sleep(_PARSE_WAIT_SECONDS)
 
 
-async def _read(files: TableFiles, location: Location) -> bytes:
+async def _read(files: TableFiles, location: Location, listed: Listed | None = None) -> bytes:
     try:
-        return await files.read(location)
+        return await (files.read_listed(location, listed) if listed else files.read(location))
     except NotFound:
         raise
     except StorageError as exc:

@@ -36,7 +36,7 @@ from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import TableRef
 from lakesweep.ports.run import Fence
-from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.storage import KnownContents, Storage, Writer
 from lakesweep.ports.table import TableView, own_view
 
 _log = structlog.get_logger(__name__)
@@ -55,11 +55,12 @@ class PaimonTable:
     checked: MutableMapping[str, datetime] = field(default_factory=dict)
     """When partitions were last dropped, by table: shared by all handles of one process."""
     executable: bool = True
+    contents: KnownContents | None = None
 
     def __post_init__(self) -> None:
         if self.writer is not None:
             self.writer = GatedWriter(self.writer, (self.location,))
-        self.files = TableFiles(storage=self.storage, location=self.location)
+        self.files = TableFiles(storage=self.storage, location=self.location, contents=self.contents)
         self.lists = ListReader(self.files)
         self.reference_reader = ReferenceReader(self.files, self.lists)
         self.given_up = GivenUp()

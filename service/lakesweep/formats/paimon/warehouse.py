@@ -15,7 +15,7 @@ from lakesweep.model.errors import LakesweepError, SettingsError, StorageError, 
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 from lakesweep.ports.references import Decode
-from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.storage import KnownContents, Storage, Writer
 
 _DATABASE_SUFFIX = ".db"
 _SCHEMA = "schema"
@@ -29,7 +29,13 @@ class PaimonFormat:
     name = FormatName.PAIMON
 
     def __init__(
-        self, spec: DatasetSpec, storage: Storage, writer: Writer | None = None, tidy: Tidy | None = None
+        self,
+        spec: DatasetSpec,
+        storage: Storage,
+        writer: Writer | None = None,
+        tidy: Tidy | None = None,
+        *,
+        contents: KnownContents | None = None,
     ) -> None:
         if spec.warehouse is None:
             raise SettingsError(f"dataset {spec.tenant}/{spec.dataset}: a Paimon dataset needs a warehouse")
@@ -38,6 +44,7 @@ class PaimonFormat:
         self._storage = storage
         self._writer = writer
         self._tidy = tidy or LeaveAll()
+        self._contents = contents
         self._checked: dict[str, datetime] = {}
 
     async def tables(self) -> Sequence[TableRef]:
@@ -75,6 +82,7 @@ class PaimonFormat:
             writer=self._writer,
             tidy=self._tidy,
             checked=self._checked,
+            contents=self._contents,
         )
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
@@ -126,7 +134,7 @@ class PaimonFormat:
 
 
 def open_dataset(spec: DatasetSpec, tools: Tools) -> PaimonFormat:
-    return PaimonFormat(spec, tools.storage, tools.writer, tools.tidy)
+    return PaimonFormat(spec, tools.storage, tools.writer, tools.tidy, contents=tools.contents)
 
 
 def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> PaimonTable:
@@ -138,6 +146,7 @@ def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> 
         tenant_root=root,
         writer=tools.writer,
         tidy=tools.tidy or LeaveAll(),
+        contents=tools.contents,
     )
 
 
