@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyiceberg.catalog import load_catalog
+from tests.builders.dropping_table import Table
 from tests.builders.paimon_model import ModelTable
 from tests.builders.small_lake import LONG_AGO, small_table
-from tests.flow.test_without_listing_s3 import Table
 
 from lakesweep.daemon.app import App
 from lakesweep.model.run import Outcome

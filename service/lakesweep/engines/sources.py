@@ -106,11 +106,12 @@ class SourceReader:
         try:
             # If the number of entries is recorded too, a wrong length may be the writer's mistake: the decoder decides.
             most = source.size_bytes if source.entries is None else None
-            data = await self.storage.read(source.location, most)
+            with requests.watching() as reads:
+                data = await self.storage.read(source.location, most)
         except StorageError as exc:
             _check_skippable(source, exc)
             return None
-        if self.cache is not None and cacheable(source):
+        if self.cache is not None and cacheable(source) and reads.so_far.get:
             requests.read_once(len(data))
         return await self._in_thread(decode, source, data)
 

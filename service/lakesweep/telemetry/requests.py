@@ -46,6 +46,7 @@ class RequestCount:
 
 
 _CURRENT: ContextVar[RequestCount | None] = ContextVar("requests", default=None)
+_SEEN: ContextVar[RequestCount | None] = ContextVar("reads", default=None)
 
 
 @contextmanager
@@ -62,6 +63,19 @@ def sent(kind: Kind, number: int = 1) -> None:
     """Count a request, or several, or bytes read."""
     if count := _CURRENT.get():
         count.add(kind, number)
+    if kind == "get" and (seen := _SEEN.get()):
+        seen.add(kind, number)
+
+
+@contextmanager
+def watching() -> Iterator[RequestCount]:
+    """Inside the block, reads of this task are also counted here: an object may come from a cache."""
+    seen = RequestCount()
+    token = _SEEN.set(seen)
+    try:
+        yield seen
+    finally:
+        _SEEN.reset(token)
 
 
 def read_once(size_bytes: int) -> None:
