@@ -1,4 +1,4 @@
-"""When a look at a table counts as a look for other commits too: only if it listed them itself, and read nothing after."""
+"""A look at a table counts as a look for other commits too, if it listed them itself and read nothing after."""
 
 import json
 from pathlib import Path

@@ -90,11 +90,8 @@ class Revalidator:
         has_read_more = bool(self._fresh(references))
         self._read |= _retained_sources(references)
         self._head = state.head
-        return (
-            not has_read_more
-            and isinstance(self._table, DetectsOtherCommits)
-            and self._table.looked_for_other_commits_last()
-        )
+        table = self._table
+        return not has_read_more and isinstance(table, DetectsOtherCommits) and table.looked_for_other_commits_last()
 
     async def _new_keys(self, references: References) -> frozenset[str]:
         direct = [path for path in references.kept if path not in self._named]

@@ -47,8 +47,8 @@ class IcebergState:
     pending: str | None = None
     """A stream that has left manifests which are not committed."""
     listed: Listed = field(default_factory=dict, repr=False, compare=False)
-    """Metadata files that were seen by this very load. They are not listed again for its references: what came since is
-    a newcomer, and every sweep looks for those."""
+    """Metadata files that were seen by this very load. They are not listed again for its references: what came
+    since is new to every sweep, which looks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
