@@ -147,6 +147,8 @@ def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
     shown = screen.table(console, "verdict", "files", "size", "meaning", numbers=("files", "size"))
     for verdict in Verdict:
         tally = plan.verdicts.get(verdict, Tally())
+        if not (plan.listed or tally.files or verdict is Verdict.ORPHAN):
+            continue  # without a listing none of these was looked at: a zero would say that there are none
         style = "yellow" if verdict is Verdict.ORPHAN and tally.files else ""
         shown.add_row(
             verdict.value, screen.count(tally.files), screen.size(tally.bytes), _MEANING[verdict], style=style

@@ -134,8 +134,8 @@ HOLES = (
         edit(
             "lakesweep.cleanup.revalidate",
             "Revalidator._read_references",
-            "            await unless_overtaken(self._look)\n",
-            "            await unless_overtaken(self._look)\n            return self._referenced\n",
+            "            if await unless_overtaken(self._look) and await self._table.head() == self._head:\n",
+            "            if await unless_overtaken(self._look) or True:\n",
         ),
         profile="returns",
     ),

@@ -160,4 +160,7 @@ def test_no_listing_is_said_and_so_is_why_there_was_one(call):
     (second,) = json.loads(told)["tables"]
     assert (code, second["listed"], second["listed_because"]) == (0, False, None)
     assert second["last_listed_at"] == first["last_listed_at"]
-    assert "not listed: unreferenced and missing files wait" in call("plan", "acme/d/one", "--no-listing")[1]
+    shown = call("plan", "acme/d/one", "--no-listing")[1]
+    assert "not listed: unreferenced and missing files wait" in shown
+    assert "not a name that the format writes" not in shown, "a zero would say that there are no such files"
+    assert "not a name that the format writes" in call("plan", "acme/d/one")[1]
