@@ -114,7 +114,14 @@ class SimCatalog:
         return None
 
     async def commit(
-        self, identifier: tuple[str, ...], pointer: Pointer, requirements: Any, updates: Any, roots: Any
+        self,
+        identifier: tuple[str, ...],
+        pointer: Pointer,
+        requirements: Any,
+        updates: Any,
+        roots: Any,
+        *,
+        known: tuple[str, bytes] = ("", b""),  # the product's read is not simulated
     ) -> None:
         name = ".".join(identifier)
         try:
