@@ -37,7 +37,7 @@ def ghosts(
 ) -> None:
     """Find directories of former tables that nobody claims.
 
-    Looks below each tenant's root. Deletes nothing: nobody but you knows whether a catalog that is not configured still
+    Looks below each tenant's root. Deletes nothing: only you know whether a catalog that is not configured still
     uses them. A tenant with a catalog or table that cannot be read is refused. With --plan each ghost gets a plan of
     its own; `lakesweep approve RUN --digest DIGEST` allows it, `lakesweep run --ghosts --execute` carries it out.
 

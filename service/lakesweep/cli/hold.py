@@ -47,7 +47,7 @@ def pause(
     """Pause tables until they are resumed, or until a time.
 
     Holds for the service and for the command line, on all replicas. Plans still work; a run that deletes ends before
-    its next request. A pause never shortens one that is there: resume that first.
+    its next request. A pause never shortens an earlier one: resume that first.
 
     Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
     """

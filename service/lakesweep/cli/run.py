@@ -44,7 +44,7 @@ def run(
         bool,
         typer.Option(
             "--ghosts",
-            help="In place of tables the ghosts whose plan somebody approved: exactly that plan, or nothing of it.",
+            help="Work on ghosts with an approved plan instead of tables: exactly that plan, or nothing of it.",
         ),
     ] = False,
     details: Annotated[
@@ -70,8 +70,8 @@ def run(
     """Expire snapshots, then delete what nothing references.
 
     Without --execute this is a dry run: it shows what it would do and changes nothing. With it, on a terminal, the
-    totals are shown first and asked about once; scripts are never asked. Several tables have one line each, a single
-    one is shown in full.
+    totals are shown first and must be confirmed once; scripts are never prompted. Several tables have one line each,
+    a single one is shown in full.
 
     Exit codes: 0 done, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
     tables every one is tried and the greatest code wins.

@@ -55,7 +55,7 @@ def runs(
 ) -> None:
     """List past runs, newest first.
 
-    Shows what each one deleted, or why it did not. The beginning of an id names a run wherever one is requested.
+    Shows what each one deleted, or why it did not. Every command that takes a run also takes the beginning of its id.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be read.
     """
