@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from lakesweep import __version__
-from lakesweep.admin import detail_routes, probes, problems, routes
+from lakesweep.admin import detail_routes, hold_routes, probes, problems, routes
 from lakesweep.admin.auth import Gatekeeper
 from lakesweep.admin.backend import AdminBackend
 from lakesweep.admin.limits import PAGES, Guarded, Limits
@@ -32,6 +32,7 @@ def make_app(backend: AdminBackend, gatekeeper: Gatekeeper, limits: Limits | Non
     app.state.backend = backend
     app.include_router(probes.router)
     app.include_router(routes.router)
+    app.include_router(hold_routes.router)
     app.include_router(detail_routes.router)
     for path, name in _PAGES.items():
         _serve_page(app, path, name)

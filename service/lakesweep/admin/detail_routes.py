@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse
 
 from lakesweep.admin import documents
+from lakesweep.admin.hold_routes import visible_holds
 from lakesweep.admin.problems import documented
-from lakesweep.admin.routes import Backend, Reader, RunId, seen, visible_holds
+from lakesweep.admin.routes import Backend, Reader, RunId, seen
 from lakesweep.audit.chain import tenant_of
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import run_document
