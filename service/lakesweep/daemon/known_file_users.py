@@ -27,7 +27,7 @@ class KnownFileUsers:
     async def check(self, tenant: TenantSettings, table: TableState) -> Refusal | None:
         """Refused if one of them cannot be read now and was not read by this process before. Call it after
         `TableLocations.shared_files`."""
-        name = f"borrowers:{table.ref.label}"
+        name = f"borrowers:{table.ref.label}"  # state stores hold this key already: never rename it
         noted: dict[str, str] = json.loads(await self.state.recall(name) or "{}")
         found = self.locations.users(tenant, table.roots, table.ref)
         doubts = {label: self.locations.doubt(self.tenants, label) for label in (*noted, *found)}
