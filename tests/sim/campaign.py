@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import time
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.sim.garbage import collect_seldom
+from tests.sim.garbage import collect_much, collect_seldom
 from tests.sim.story import Result, Story
 
 SEEDS = Path(__file__).with_name("seeds.txt")
@@ -90,7 +89,7 @@ def tell(format: str, seeds: Iterable[int]) -> Figures:
     figures, began = Figures(format), time.process_time()
     for seed in seeds:
         figures.add(Story(format, seed).run())
-    gc.collect()
+    collect_much()
     figures.cpu_seconds = time.process_time() - began
     return figures
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 import atexit
 import gc
 
+_MUCH = 100_000
+"""Objects that are left over."""
+
+
+def collect_much() -> None:
+    """If there is enough of it to be worth looking."""
+    if gc.get_count()[0] > _MUCH:
+        gc.collect()
+
 
 def collect_seldom() -> None:
     """From now on only when somebody asks."""

@@ -17,6 +17,11 @@ class ReachesOut(BaseException):
     """The product looks for a real network, past every simulated port. No code may catch it."""
 
 
+def _unlisted(task: asyncio.Task[Any]) -> None:
+    """In the place of a list of all tasks, which nobody asks for here: keeping it up to date takes longer than running
+    most of them."""
+
+
 class _Waiting:
     """In the place of a selector: instead of sleeping, it moves the time on."""
 
@@ -99,6 +104,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run to its end, then end whatever is left: the tasks of a process that was killed."""
         asyncio.set_event_loop(self)
+        asyncio.tasks._all_tasks.add = _unlisted  # type: ignore[attr-defined]
         try:
             answer = self.run_until_complete(work)
             if self._reached_out is not None:
@@ -114,3 +120,4 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if self._asyncgens:
                 self.run_until_complete(self.shutdown_asyncgens())
             asyncio.set_event_loop(None)
+            del asyncio.tasks._all_tasks.add  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
 """What a story can do without: processes of its own, and working the same out twice. Nothing is decided otherwise.
 
 The product decodes Parquet files in a child process, against files made to hurt. Stories have none of these: the
-decoder's own code runs here. Some functions of the product give the same answer to the same bytes; their answers are
-kept. Mutants still find the functions, below what is wrapped around them.
+decoder's own code runs here. The rows of plans are not encoded: see plan_files.py. Some functions of the product give
+the same answer to the same question; their answers are kept. Mutants still find the functions, below what is wrapped
+around them. The stopwatch with which the product notices a slow store stands still: it would measure this machine.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
-from lakesweep.formats import columnar, columnar_worker
-from lakesweep.formats.delta import actions, checkpoint, names
-from lakesweep.formats.delta import files as delta_files
-from lakesweep.formats.iceberg import decode, metadata
+import pyarrow as pa
+from tests.sim import plan_files
+
+from lakesweep.cleanup import addresses, arrow_json, plan_file
+from lakesweep.formats import columnar, columnar_worker, streams
+from lakesweep.formats.delta import actions, checkpoint, names, recent_removes
+from lakesweep.formats.delta import load as delta_load
+from lakesweep.formats.iceberg import decode, metadata, other_histories
+from lakesweep.formats.paimon import files as paimon_files
 from lakesweep.formats.paimon import manifests
 from lakesweep.model.location import Location
 
 _MOST = 20_000
+_MOST_PAGES = 500
 
 
 class InlineWorker:
@@ -89,20 +97,87 @@ def _kept(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[...
     return asked
 
 
+def _of_page(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a page of a listing, which comes again until something changes there. It is kept with the answer: as
+    long as it lives nothing else has its id. Each caller gets a copy of its own."""
+    known: dict[Any, tuple[pa.RecordBatch, Any]] = {}
+
+    @functools.wraps(function)
+    def asked(page: pa.RecordBatch, *args: Any) -> Any:
+        what = (id(page), *args)
+        found = known.get(what)
+        if found is None:
+            if len(known) >= _MOST_PAGES:
+                known.clear()
+            found = known[what] = (page, function(page, *args))
+        return found[1].copy()
+
+    return asked
+
+
+def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a value that nobody changes, by its identity."""
+    known: dict[int, tuple[Any, Any]] = {}
+
+    @functools.wraps(function)
+    def asked(value: Any) -> Any:
+        found = known.get(id(value))
+        if found is None:
+            if len(known) >= _MOST_PAGES:
+                known.clear()
+            found = known[id(value)] = (value, function(value))
+        return found[1]
+
+    return asked
+
+
+def _of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for rows, by where they are in memory."""
+    known: dict[Any, tuple[pa.RecordBatch, Any]] = {}
+
+    @functools.wraps(function)
+    def asked(rows: pa.RecordBatch) -> Any:
+        columns = rows.columns
+        buffers = [buffer for column in columns for buffer in column.buffers()]
+        places = tuple(None if buffer is None else buffer.address for buffer in buffers)
+        what = (columns[0].offset, rows.num_rows, places)
+        found = known.get(what)
+        if found is None:
+            if len(known) >= _MOST_PAGES:
+                known.clear()
+            found = known[what] = (rows, function(rows))
+        return found[1]
+
+    return asked
+
+
+def _texts(array: pa.Array) -> Any:
+    """What tells columns of texts apart."""
+    return tuple(array.to_pylist())
+
+
 @functools.cache
 def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
     """Where each of them goes, what is there otherwise, and what takes its place. Made once: answers are kept."""
     parse = Location.__dict__["parse"]
     wrapped = (
         (manifests, "_read_table", lambda data, wanted, schema: (data, tuple(wanted))),
-        (delta_files, "none", lambda: None),
         (actions, "parse", lambda *asked: asked),
         (checkpoint, "read_head", lambda *asked: asked),
         (names, "parse", lambda relative: relative),
         (metadata, "parse", lambda *asked: asked),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
+        (addresses, "match_keys", lambda paths, match_by: (_texts(paths), match_by)),
+        (arrow_json, "json_strings", _texts),
+        (streams, "of_summary", lambda summary: tuple(summary.items())),
     )
+    pages = ((paimon_files, "_rows"), (other_histories, "stamps"), (delta_load, "_rows"))
     return (
+        (plan_file, "pq", plan_file.pq, plan_files),
+        (other_histories, "time", other_histories.time, SimpleNamespace(monotonic=lambda: 0.0)),
+        (plan_file, "_canonical", plan_file._canonical, _of_rows(plan_file._canonical)),
+        (recent_removes, "_oddly_named", recent_removes._oddly_named, _of_one(recent_removes._oddly_named)),
+        *((owner, name, getattr(owner, name), _of_page(getattr(owner, name))) for owner, name in pages),
         (columnar, "_Worker", columnar._Worker, InlineWorker),
         (Location, "parse", parse, classmethod(_kept(parse.__func__, lambda cls, text: (cls, text)))),
         *((owner, name, getattr(owner, name), _kept(getattr(owner, name), key)) for owner, name, key in wrapped),
@@ -119,3 +194,4 @@ def taken() -> Iterator[None]:
     finally:
         for owner, name, usual, _ in _shortcuts():
             setattr(owner, name, usual)
+        plan_files.forget()

@@ -124,7 +124,8 @@ class MemoryStateStore:
         return [self._document(run) for run in itertools.islice(found, limit)]
 
     async def open_runs(self, table: str) -> list[run_document.Run]:
-        found = [self._document(run) for run in self._newest_first() if run.table.label == table]
+        unfinished = [run for run in self._newest_first() if run.outcome is None and run.table.label == table]
+        found = [self._document(run) for run in unfinished]
         return [document for document in found if document["outcome"] is None]
 
     async def close_run(self, document: run_document.Run) -> bool:

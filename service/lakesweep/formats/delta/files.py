@@ -32,6 +32,7 @@ FILES = pa.schema(
     ]
 )
 """What one file of actions says about data files."""
+_NONE = FILES.empty_table()
 
 _INT64 = 2**63
 _DOTS = r"(^|/)\.\.?(/|$)"
@@ -95,7 +96,7 @@ def whole_ms(value: Any) -> int:
 
 def none() -> pa.Table:
     """No add and no remove."""
-    return FILES.empty_table()
+    return _NONE
 
 
 def from_actions(actions: Iterable[FileAction]) -> pa.Table:

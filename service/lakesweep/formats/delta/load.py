@@ -14,6 +14,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from lakesweep.aio import gather_bounded
 from lakesweep.formats import special_files, streams
 from lakesweep.formats.delta import actions, checkpoint, files, log, names, protocol, retention
@@ -102,12 +104,7 @@ class LogReader:
         files: list[LogFile] = []
         async with aclosing(self._storage.list(self._log)) as pages:
             async for page in pages:
-                modified = page.column("modified_at").cast("int64").to_pylist()
-                columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
-                files += [
-                    LogFile(path, path[len(prefix) :], names.parse(path[len(prefix) :]), size, time, etag)
-                    for path, size, etag, time in zip(*columns, modified, strict=True)
-                ]
+                files += _rows(page, len(prefix))
         return log.arrange(files)
 
     async def _load(self, listing: LogListing, as_of: datetime) -> DeltaState:
@@ -341,6 +338,16 @@ class _HeadCommitMissing(Refused):
             "the log back to a backup, and files of later commits are kept. Restore the commit; if nobody needs what "
             "is lost, remove that checkpoint, or the _last_checkpoint that names it",
         )
+
+
+def _rows(page: pa.RecordBatch, cut: int) -> list[LogFile]:
+    """The log files of a page of a listing; their names begin behind so many characters."""
+    modified = page.column("modified_at").cast("int64").to_pylist()
+    columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
+    return [
+        LogFile(path, path[cut:], names.parse(path[cut:]), size, time, etag)
+        for path, size, etag, time in zip(*columns, modified, strict=True)
+    ]
 
 
 def _recorded_length(named: Any) -> dict[str, int]:

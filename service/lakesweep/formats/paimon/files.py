@@ -9,6 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
+import pyarrow as pa
+
 from lakesweep.model.errors import StorageError, Unreadable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
@@ -55,11 +57,7 @@ class TableFiles:
         found: list[Listed] = []
         async with aclosing(self.storage.list(root)) as pages:
             async for page in pages:
-                rows = zip(*(page.column(name).to_pylist() for name in _LISTED), strict=True)
-                found += [
-                    Listed(name=path[cut:], size_bytes=size, modified_at=time, etag=etag)
-                    for path, size, time, etag in rows
-                ]
+                found += _rows(page, cut)
         return sorted(found, key=lambda listed: listed.name)
 
     async def read(self, location: Location) -> bytes:
@@ -80,6 +78,11 @@ class TableFiles:
         data = await self.read(location)
         await self.contents.store(stored, data)
         return data
+
+
+def _rows(page: pa.RecordBatch, cut: int) -> list[Listed]:
+    rows = zip(*(page.column(name).to_pylist() for name in _LISTED), strict=True)
+    return [Listed(name=path[cut:], size_bytes=size, modified_at=time, etag=etag) for path, size, time, etag in rows]
 
 
 class Unanswered(Unreadable):

@@ -1,0 +1,79 @@
+"""In the place of Parquet for the files of plans: the rows stay in memory, and the file holds only their number.
+
+Plans are written and read by the product's own `plan_file`, which checks and digests their rows as always. Encoding and
+decoding them takes longer than all of that together, and no story damages a plan; `tests/unit` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+
+_MARK = b"rows in memory "
+_written: dict[bytes, _Rows] = {}
+
+
+class _Rows(NamedTuple):
+    schema: pa.Schema
+    groups: list[pa.RecordBatch]
+
+
+def forget() -> None:
+    """A story has ended: nobody reads its plans any more."""
+    _written.clear()
+
+
+class ParquetWriter:
+    """What `plan_file` uses of pyarrow's."""
+
+    def __init__(self, where: Path, schema: pa.Schema, **_: Any) -> None:
+        self._where, self._rows = where, _Rows(schema, [])
+        where.touch()
+
+    def write_batch(self, rows: pa.RecordBatch, row_group_size: int) -> None:
+        """One row group, as long as it is small."""
+        if rows.num_rows > row_group_size or not rows.schema.equals(self._rows.schema):
+            raise pa.ArrowInvalid("these are not rows of a small plan")
+        self._rows.groups.append(rows)
+
+    def close(self) -> None:
+        name = _MARK + b"%06d" % len(_written)
+        _written[name] = self._rows
+        self._where.write_bytes(name)
+
+
+class ParquetFile:
+    """The same: `source` is a path or an open file."""
+
+    def __init__(self, source: Any, **_: Any) -> None:
+        data = Path(source).read_bytes() if isinstance(source, str) else source.read()
+        found = _written.get(data)
+        if found is None:
+            raise pa.ArrowInvalid("not a plan of this story")
+        self.schema_arrow, self._groups = found
+        self.num_row_groups = len(self._groups)
+        self.metadata = self
+
+    def row_group(self, at: int) -> pa.RecordBatch:
+        """Knows how many rows it has."""
+        return self._groups[at]
+
+    def iter_batches(self, batch_size: int, row_groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        for at in row_groups:
+            rows = self._groups[at]
+            if rows.num_rows <= batch_size:
+                yield rows
+            else:
+                yield from (rows.slice(first, batch_size) for first in range(0, rows.num_rows, batch_size))
+
+    def read_row_groups(self, groups: Sequence[int], **_: Any) -> pa.Table:
+        return pa.Table.from_batches([self._groups[at] for at in groups], self.schema_arrow)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
