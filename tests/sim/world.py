@@ -132,6 +132,12 @@ class World:
     ageless: bool = False
     """Does the store say nothing about the age of some objects?"""
     calls: int = 0
+    call: Call | None = None
+    """The newest call of the product."""
+    last: Call | None = None
+    """The one before it."""
+    effected: int = 0
+    """The number of the newest call whose effect is there."""
     names: int = 0
     pages: dict[tuple[str, str, int], Any] = field(default_factory=dict)
     """What listings found, by place, beginning and size of a page. Forgotten when something changes at the place."""
@@ -210,12 +216,14 @@ class World:
         """Ports call this first."""
         self.calls += 1
         call.number = self.calls
+        self.last, self.call = self.call, call
         answer = self.adversary.before(call)
         if answer is not None:
             await answer
 
     async def after(self, call: Call, answer: object = "") -> None:
         """Ports call this when the effect is there and the answer is not yet."""
+        self.effected = call.number
         if self.tracing:
             self.say(call.process, str(call), answer)
         waiting = self.adversary.after(call)

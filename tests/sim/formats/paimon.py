@@ -42,6 +42,10 @@ class PaimonModel(WatchingModel):
         self.others = Others(self)
         self.trouble = Trouble(self)
         self.reasons: set[str] = set()
+        self.dropped: tuple[int, int] | None = None
+        """When the table was created anew: the product's newest call, and the newest that had its effect."""
+        self.astray: str | None = None
+        """A snapshot that the product put into a table which it was not meant for: see `paimon_drops`."""
 
     def places(self) -> Mapping[str, str]:
         return {"warehouse": "s3://lake/wh"}
@@ -87,6 +91,7 @@ class PaimonModel(WatchingModel):
         return [*far, *self.trouble.revivals()]
 
     def do(self, name: str) -> None:
+        self._roll_back_astray()
         self.age()
         for who in (self.trouble, self.others, self):
             if act := getattr(who, f"_{name}", None):
@@ -260,6 +265,17 @@ class PaimonModel(WatchingModel):
             kind="OVERWRITE",
         )
 
+    def cycle_begins(self) -> None:
+        self._roll_back_astray()
+        super().cycle_begins()
+
+    def _roll_back_astray(self) -> None:
+        """A person does what docs/safety.md says: the table goes back to its own newest snapshot."""
+        if self.astray is not None:
+            self.world.remove(self.astray)
+            self.world.remove(self.log.at("snapshot/LATEST"))
+            self.astray = None
+
     # ---- jobs, strays, options
 
     def _begin_job(self) -> None:
@@ -367,6 +383,7 @@ class PaimonModel(WatchingModel):
     # ---- the end
 
     def settle(self) -> None:
+        self._roll_back_astray()
         self.age()
         self.jobs.clear()
         self.trouble.settle()

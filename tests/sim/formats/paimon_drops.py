@@ -26,6 +26,10 @@ _WEST = timedelta(hours=12)
 def take_over(model: PaimonModel, address: str, stored: Stored) -> None:
     """The product has committed. Raises Lost if it committed anything but the drop of expired partitions."""
     log, document = model.log, json.loads(stored.data)
+    if goes_astray(model, address, document):
+        model.astray = address
+        model.world.seen["a table was created anew between the last look of a commit and its snapshot file"] += 1
+        return
     before = log.latest()
     if before is None or document["id"] != before.number + 1 or document["commitKind"] != "OVERWRITE":
         raise Lost(f"the product wrote {address}, which nobody asked it to")
@@ -50,6 +54,19 @@ def take_over(model: PaimonModel, address: str, stored: Stored) -> None:
     _stand(model, address, stored, document, state, {one for one in was.values() if one.partition in dropped})
     model.world.seen["the product dropped partitions"] += 1
     model.changed()
+
+
+def goes_astray(model: PaimonModel, address: str, document: dict[str, Any]) -> bool:
+    """Was the table dropped and created anew after the product had looked at the snapshot before this one, which must
+    be the last thing that it does, and before the file was there? No store can make a create conditional on another
+    object. A drop at any other moment is one that the product has to notice."""
+    put, look = model.world.call, model.world.last
+    if model.dropped is None or put is None or look is None or document["commitKind"] != "OVERWRITE":
+        return False
+    base = model.log.at(f"snapshot/snapshot-{document['id'] - 1}")
+    if (put.operation, put.target, look.operation, look.target) != ("put", address, "read", base):
+        return False
+    return model.dropped in ((look.number, look.number), (put.number, look.number))
 
 
 def _content(model: PaimonModel, name: str) -> bytes:

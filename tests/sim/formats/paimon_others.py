@@ -136,6 +136,7 @@ class Others:
             for address in [one for one, _ in self.world.below(f"{top}/")]:
                 self.world.remove(address)
         model.create()
+        model.dropped = (self.world.calls, self.world.effected)
 
     # ---- what stays
 
