@@ -41,7 +41,7 @@ class InlineWorker:
         self._kind, self._data = "", b""
         self._frames: list[tuple[bytes, memoryview]] = []
 
-    def ask(self, kind: str, data: bytes) -> None:
+    def send(self, kind: str, data: bytes) -> None:
         self._kind, self._data = kind, data
         self._frames = list(_served(kind, data, None)[:1])
 
