@@ -28,7 +28,7 @@ from lakesweep.engines import common, fingerprints
 from lakesweep.engines.listing import Shard
 from lakesweep.engines.manifest_fingerprints import Digests
 from lakesweep.engines.sources import SourceReader
-from lakesweep.engines.spark import worker_rows
+from lakesweep.engines.spark import worker_rows, worker_setup
 from lakesweep.engines.spark.errors import carried
 from lakesweep.engines.spark.worker_rows import packed, unpacked
 from lakesweep.model.errors import EngineFailed, LakesweepError
@@ -168,8 +168,10 @@ def judging(layout: Layout, cutoff: datetime) -> Work:
 
 def given(pieces: Sequence[bytes]) -> Work:
     """The rows of piece number n, which the driver made."""
+    expected = lakesweep.__version__
 
     def work(numbers: Batches) -> Batches:
+        check_version(expected)
         for number in numbers_in(numbers):
             yield from unpacked(pieces[number])
 
@@ -178,8 +180,10 @@ def given(pieces: Sequence[bytes]) -> Work:
 
 def packing() -> Work:
     """Rows packed as bytes, in the same order: streaming those back costs the driver almost nothing."""
+    expected = lakesweep.__version__
 
     def work(rows: Batches) -> Batches:
+        check_version(expected)
         for batch in rows:
             yield pa.record_batch({PACKED: pa.array([packed([batch])], pa.binary())})
 
@@ -207,7 +211,9 @@ def numbers_in(batches: Batches) -> Iterator[int]:
 
 
 def check_version(expected: str, identity: str | None = None) -> None:
-    """Another version may decode or judge another way. `identity` is that of the fingerprints, where they are made."""
+    """Called at the start of every task. Another version may decode or judge another way. `identity` is that of the
+    fingerprints, where they are made."""
+    worker_setup.lighten()
     if lakesweep.__version__ != expected:
         found = f"lakesweep {lakesweep.__version__}, this service is {expected}"
         raise carried(EngineFailed(f"the Spark executors have {found}: install the same version where they run"))
