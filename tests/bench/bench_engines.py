@@ -3,6 +3,11 @@
 The table is made once, on disk: real manifests with statistics on ten columns, a listing, no data files. Each engine
 then plans it in a process of its own, which is watched from outside: seconds per phase, CPU, and the peak memory of
 the driver, its JVM and Spark's Python workers. Both plans must be as planted, and the same.
+
+    python -m tests.bench.bench_engines --files 1000 --warm 20
+
+plans a small table again and again in one process, so that Spark's session is warm, and shows the CPU seconds, jobs
+and tasks of a plan.
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ from tests.bench.synthetic import CUTOFF, Rows, SyntheticTable, job, listing_pag
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.spark.backends import SparkConfig
 from lakesweep.engines.spark.engine import SparkEngine
+from lakesweep.engines.spark.join_here import JoinHere
 from lakesweep.engines.spark.scratch import DirectoryScratch
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.formats import registry as formats
@@ -51,7 +57,9 @@ _MIB = 1024 * 1024
 
 
 def table_of(files: int, statistics: int = 10) -> SyntheticTable:
-    return SyntheticTable(files=files, orphans=files // 10, per_manifest=PER_MANIFEST, statistics=statistics)
+    """With ten manifests at least."""
+    per_manifest = max(1, min(PER_MANIFEST, files // 10))
+    return SyntheticTable(files=files, orphans=files // 10, per_manifest=per_manifest, statistics=statistics)
 
 
 def write(table: SyntheticTable, directory: Path) -> None:
@@ -100,13 +108,15 @@ def open_engine(kind: str, directory: Path, work: Path) -> Engine:
         )
     cloudpickle.register_pickle_by_value(stored_table)
     conf = (("spark.driver.memory", "2g"), ("spark.local.dir", str(work / "shuffle")))
+    config = SparkConfig(master="local[2]", conf=conf)
     return SparkEngine(
-        runtime=shared_runtime(SparkConfig(master="local[2]", conf=conf)),
+        runtime=shared_runtime(config),
         storage=storage,
         open_storage=functools.partial(StoredTable, directory, CUTOFF),
         decoder=formats.decoder,
         cache=None,
         scratch=DirectoryScratch(parent=work / "scratch"),
+        small=JoinHere(directory=work / "scratch", rows=config.small_rows),
     )
 
 
@@ -121,6 +131,40 @@ async def plan(kind: str, table: SyntheticTable, directory: Path, work: Path) ->
         "digest": made.digest,
         "right": made.candidates.files == table.orphans and made.references == table.files + table.manifests,
     }
+
+
+async def plan_again(kind: str, table: SyntheticTable, directory: Path, work: Path, times: int) -> None:
+    """The same plan so many times, and what each took."""
+    work.mkdir(exist_ok=True)
+    async with contextlib.aclosing(open_engine(kind, directory, work)) as engine:
+        for number in range(times):
+            before = _cpu(os.getpid())
+            made = await engine.find_orphans(job(sources_of(table, directory), work / f"plan{number}.parquet"))
+            after = _cpu(os.getpid())
+            if made.candidates.files != table.orphans:
+                raise RuntimeError(f"{made.candidates.files} orphans, not {table.orphans}")
+            spent = {role: round(after[role] - before[role], 2) for role in ROLES}
+            print(f"{kind} {number}: {sum(spent.values()):.2f} CPU s {spent} {await _jobs(engine, f'plan{number}')}")
+
+
+async def _jobs(engine: Engine, name: str) -> str:
+    """How many jobs and tasks a plan had, by the name of its rows."""
+    if not isinstance(engine, SparkEngine):
+        return ""
+    tracker = (await engine._runtime.session()).sparkContext.statusTracker()
+    jobs = tracker.getJobIdsForGroup(f"lakesweep-{name}")
+    stages = (tracker.getStageInfo(stage) for number in jobs for stage in tracker.getJobInfo(number).stageIds)
+    return f"{len(jobs)} jobs, {sum(stage.numCompletedTasks for stage in stages if stage)} tasks"
+
+
+def _cpu(pid: int) -> dict[str, float]:
+    """Seconds by role, up to now."""
+    spent = dict.fromkeys(ROLES, 0.0)
+    for role, process in _by_role(pid):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            spent[role] += times.user + times.system
+    return spent
 
 
 # Watching it.
@@ -203,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--only", choices=ENGINES, help="measure one engine instead of both")
+    parser.add_argument("--warm", type=int, help="plan so many times in one process instead")
     parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
     parser.add_argument("--table", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
@@ -219,7 +264,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"made {files:,} files in {table.manifests:,} manifests, {size:,.0f} MiB, in {seconds:.0f} s\n", flush=True
         )
-        results = {kind: measure(kind, files, directory) for kind in ENGINES if options.only in (None, kind)}
+        kinds = [kind for kind in ENGINES if options.only in (None, kind)]
+        if options.warm:
+            for kind in kinds:
+                asyncio.run(plan_again(kind, table, directory, Path(folder) / kind, options.warm))
+            return 0
+        results = {kind: measure(kind, files, directory) for kind in kinds}
     show(files, results)
     right = all(got["right"] for got in results.values()) and len({got["digest"] for got in results.values()}) == 1
     print("every plan is as planted, with one digest" if right else f"WRONG: {results}")

@@ -35,6 +35,7 @@ from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.spark import engine as spark_engine
 from lakesweep.engines.spark.engine import SparkEngine
+from lakesweep.engines.spark.join_here import JoinHere
 from lakesweep.engines.spark.scratch import DirectoryScratch
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.model.errors import Denied, Indeterminate, OutOfOrder, Refused, Unavailable, Unreadable
@@ -56,23 +57,31 @@ def open_inprocess(storage, scratch):
     )
 
 
-def open_spark(storage, scratch):
+def open_spark(storage, scratch, *, small=None, cache=None):
     return SparkEngine(
         runtime=shared_runtime(SMALL_SPARK),
         storage=storage,
         open_storage=Travelling(storage),
         decoder=decoder,
-        cache=None,
+        cache=cache,
         scratch=DirectoryScratch(parent=scratch),
         concurrency=3,
+        small=small,
     )
+
+
+def open_joined_here(storage, scratch, *, cache=None):
+    """Spark lists and reads, this process joins: what small tables are planned with."""
+    return open_spark(storage, scratch, small=JoinHere(directory=scratch, rows=10**6), cache=cache)
 
 
 def open_plain(storage, scratch):
     return PlainEngine(storage=storage, decoder=decoder)
 
 
-ON_SPARK = pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.xdist_group("spark")])
+OF_SPARK = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+ON_SPARK = pytest.param("spark", marks=OF_SPARK)
+JOINED_HERE = pytest.param("joined here", marks=OF_SPARK)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +94,7 @@ def spark_kept():
     cloudpickle.unregister_pickle_by_value(engine_lake)
 
 
-@pytest.fixture(params=["inprocess", "plain", ON_SPARK])
+@pytest.fixture(params=["inprocess", "plain", ON_SPARK, JOINED_HERE])
 def open_engine(request):
     """A function (storage, scratch directory) -> Engine."""
     if request.param == "inprocess":
@@ -93,7 +102,7 @@ def open_engine(request):
     if request.param == "plain":
         return open_plain
     request.getfixturevalue("spark_kept")
-    return open_spark
+    return open_spark if request.param == "spark" else open_joined_here
 
 
 @pytest.fixture

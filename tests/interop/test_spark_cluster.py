@@ -140,6 +140,7 @@ def on_cluster(url, kind="spark", scratch=None):
         "spark.sql.codegen.wholeStage": "false",
         "spark.shuffle.readHostLocalDisk": "false",  # one machine, but no common disk
         "spark.lakesweep.executorWaitSeconds": "10",
+        "spark.lakesweep.smallTableRows": "0",  # every step on the cluster
     }
     lines = [f"engine.spark.conf.{json.dumps(name)} = {json.dumps(value)}" for name, value in conf.items()]
     lines += [f'engine.spark.scratch = "{scratch}"'] if scratch else []
@@ -278,7 +279,11 @@ def test_a_connect_server_does_whole_cycles_and_comes_back_from_the_dead(lake, t
     environment = seaweedfs.ENVIRONMENT
     with connect_server(tmp_path / "first", environment=environment) as (url, server):
         lines = ['engine.kind = "spark"', f'engine.spark.remote = "{url}"', f'engine.spark.scratch = "{lake.scratch}"']
-        config = lake.settings(tmp_path, lines)
+        command = [sys.executable, "-m", "lakesweep", "plan", TARGET, "--json", "--config"]
+        command.append(str(lake.settings(tmp_path, lines)))
+        small = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+        assert json.loads(small.stdout)["tables"][0]["orphans"]["count"] == 1, small.stderr
+        config = lake.settings(tmp_path, [*lines, 'engine.spark.conf."spark.lakesweep.smallTableRows" = "0"'])
         with service(config, tmp_path / "service.log") as product:
             planned = product.cycle(TARGET)
             assert (planned["outcome"], planned["orphans"], planned["engine"]) == ("dry_run", 1, "spark"), planned

@@ -182,11 +182,18 @@ def fresh(home: Path) -> Path:
 
 
 async def check_that_engines_agree(subject: Subject, harm: tuple[str, int] | None) -> None:
-    """The same rows, digest, tallies and missing files; of a table that cannot be read, the same sentence."""
+    """The same rows, digest, tallies and missing files; of a table that cannot be read, the same sentence. On Spark
+    once joined by Spark, and once more joined here, with what the cache knows by then."""
     if harm is not None:
         subject.harm(*harm)
     one = await planned(subject, "inprocess")
-    other = await planned(subject, "spark")
+    for small_rows in (0, None):
+        check_that_plans_agree(subject, harm, one, await planned(subject, "spark", small_rows))
+
+
+def check_that_plans_agree(
+    subject: Subject, harm: tuple[str, int] | None, one: OrphanPlan | LakesweepError, other: OrphanPlan | LakesweepError
+) -> None:
     if isinstance(one, LakesweepError) or isinstance(other, LakesweepError):
         note(f"{one!r} {other!r}")
         assert harm is not None
@@ -198,7 +205,7 @@ async def check_that_engines_agree(subject: Subject, harm: tuple[str, int] | Non
     assert replace(other, engine=one.engine, timings=one.timings, rows_path=one.rows_path) == one
 
 
-async def planned(subject: Subject, kind: str) -> OrphanPlan | LakesweepError:
+async def planned(subject: Subject, kind: str, small_rows: int | None = None) -> OrphanPlan | LakesweepError:
     """What one engine makes of the table, or why it makes nothing of it."""
     async with contextlib.AsyncExitStack() as closing:
         storage = await closing.enter_async_context(contextlib.aclosing(open_storage(SPEC)))
@@ -212,7 +219,7 @@ async def planned(subject: Subject, kind: str) -> OrphanPlan | LakesweepError:
         engine: Engine = (
             engines.open_inprocess(**common, memory_limit="256MB")
             if kind == "inprocess"
-            else engines.open_spark(**common, spec=SPEC, config=SMALL_SPARK)
+            else engines.open_spark(**common, spec=SPEC, config=SMALL_SPARK, small_rows=small_rows)
         )
         closing.push_async_callback(engine.aclose)
         ref = TableRef(tenant=subject.spec.tenant, dataset="d", name="t", format=subject.spec.format)

@@ -262,6 +262,11 @@ def falls_short(source: ReferenceSource, references: int) -> bool:
     return source.at_least is not None and references < source.at_least
 
 
+def code_identity() -> str:
+    """Fingerprints that other code has made are not for this cache."""
+    return f"{__version__}|{_decoders()}"
+
+
 def _remove(path: Path) -> None:
     """A read-only directory keeps damaged files: they are detected again each time, and no plan needs them."""
     with suppress(OSError):

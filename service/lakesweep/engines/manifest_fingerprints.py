@@ -127,6 +127,11 @@ class Digests:
         waiting, self._waiting = self._waiting, []
         return self._hashed(waiting) if waiting else _NOTHING
 
+    def learn(self, source: ReferenceSource, prints: pa.Array, inside: pa.Array) -> None:
+        """Take all fingerprints of a source that another process has read with the same code."""
+        if _storable(source) and not falls_short(source, len(prints)):
+            self._keep(_pack([(source, len(prints))], prints, inside))
+
     def save(self) -> None:
         """Save new fingerprints for the next cycle, together with the old ones that are still of use."""
         with self._lock:
@@ -148,17 +153,26 @@ class Digests:
     def _hashed(self, waiting: Sequence[tuple[ReferenceSource, pa.RecordBatch]]) -> pa.RecordBatch:
         prints = self._fingerprints.of(pa.concat_arrays([addresses.placed_keys(placed) for _, placed in waiting]))
         inside = pa.concat_arrays([placed.column("inside") for _, placed in waiting])
-        ends = pa.array(accumulate((placed.num_rows for _, placed in waiting), initial=0), pa.int32())
-        keys = pa.array([source.cache_key for source, _ in waiting], pa.string())
-        lists = [pa.ListArray.from_arrays(ends, values) for values in (prints, inside)]
-        pack = pa.RecordBatch.from_arrays([keys, *lists], schema=PACK_SCHEMA)
+        pack = _pack([(source, placed.num_rows) for source, placed in waiting], prints, inside)
         storable = pack.filter(pa.array([_storable(source) for source, _ in waiting]))
+        self._keep(storable)
+        return _stand_ins(pack, pa.array([self._numbers[source] for source, _ in waiting], pa.int32()))
+
+    def _keep(self, pack: pa.RecordBatch) -> None:
+        """For the next cycle."""
         with self._lock:
-            self._new += [storable] if storable.num_rows else []
-            self._new_bytes += storable.nbytes
+            self._new += [pack] if pack.num_rows else []
+            self._new_bytes += pack.nbytes
             if self._new_bytes >= _SAVED_AT_ONCE:
                 self.save()
-        return _stand_ins(pack, pa.array([self._numbers[source] for source, _ in waiting], pa.int32()))
+
+
+def _pack(sources: Sequence[tuple[ReferenceSource, int]], prints: pa.Array, inside: pa.Array) -> pa.RecordBatch:
+    """Sources with so many fingerprints each, all of which are in these columns one after the other."""
+    ends = pa.array(accumulate((rows for _, rows in sources), initial=0), pa.int32())
+    keys = pa.array([source.cache_key for source, _ in sources], pa.string())
+    lists = [pa.ListArray.from_arrays(ends, values) for values in (prints, inside)]
+    return pa.RecordBatch.from_arrays([keys, *lists], schema=PACK_SCHEMA)
 
 
 def _storable(source: ReferenceSource) -> bool:

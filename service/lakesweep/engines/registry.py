@@ -63,14 +63,17 @@ def open_spark(
     discard: Callable[[Sequence[str]], Awaitable[None]] | None = None,
     cache_scope: str = "",
     cache_key: bytes | None = None,
+    small_rows: int | None = None,
 ) -> SparkEngine:
     """The Spark engine. With `spec` executors open the stores that `storage` reads here. A scratch location in a store
     that Lakesweep supports needs `scratch_spec` to open it, and `discard`, which removes objects of it and no
-    others."""
+    others. `small_rows` overrides the setting: tables up to that size are joined in this process."""
     from lakesweep.engines.spark.engine import SparkEngine  # noqa: PLC0415 - few tables need it
+    from lakesweep.engines.spark.join_here import JoinHere  # noqa: PLC0415 - likewise
     from lakesweep.engines.spark.scratch import choose as choose_scratch  # noqa: PLC0415 - likewise
     from lakesweep.engines.spark.session import shared_runtime  # noqa: PLC0415 - likewise
 
+    rows = config.small_rows if small_rows is None else small_rows
     return SparkEngine(
         runtime=shared_runtime(config),
         storage=storage,
@@ -78,6 +81,7 @@ def open_spark(
         decoder=decoder,
         cache=open_cache(data_dir, cache_scope, cache_key),
         scratch=choose_scratch(config, data_dir / "scratch", scratch_spec, discard),
+        small=JoinHere(directory=data_dir / "scratch", rows=rows),
     )
 
 

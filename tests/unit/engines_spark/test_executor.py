@@ -70,12 +70,19 @@ def test_every_source_is_in_exactly_one_piece_and_no_piece_is_empty(found, cores
 
 def test_pieces_are_balanced_by_bytes():
     lake = ListLake()
-    sizes = [900, *[100] * 9, *[10] * 20]
+    sizes = [size * 10_000 for size in (900, *[100] * 9, *[10] * 20)]
     found = [lake.source([], size_bytes=size) for size in sizes]
-    weights = [sum(source.size_bytes for source in piece) for piece in balanced(found, 1)]
+    weights = [sum(source.size_bytes for source in piece) // 10_000 for piece in balanced(found, 1)]
     assert len(weights) == 3
     assert max(weights) <= 900
     assert min(weights) >= 500
+
+
+def test_sources_of_little_more_than_no_bytes_are_one_piece():
+    lake = ListLake()
+    found = [lake.source([], size_bytes=8_000) for _ in range(20)]
+    assert len(balanced(found, 64)) == 1
+    assert len(balanced([*found, lake.source([], size_bytes=1024 * 1024)], 64)) == 2
 
 
 def test_sources_of_no_bytes_leave_no_piece_empty():

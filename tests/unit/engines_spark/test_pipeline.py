@@ -111,7 +111,7 @@ class OnAFailingDisk(Pipeline):
 
     def take_references(self, spark):
         skipped = super().take_references(spark)
-        for part in self._relations.part_files(self.relation):
+        for part in self.relations.part_files(self.relation):
             data = bytearray(part.stat().st_size)
             if self.harm == "flipped":
                 prints = pq.read_metadata(part).row_group(0).column(pq.read_schema(part).get_field_index("print"))

@@ -6,7 +6,7 @@ import pytest
 
 from lakesweep.engines.spark.errors import WorkerFault
 from lakesweep.engines.spark.scratch_files import Filed, accept, filing
-from lakesweep.engines.spark.worker_rows import READ_SCHEMA, STAND_IN, skipped
+from lakesweep.engines.spark.worker_rows import READ_SCHEMA, SKIPPED, STAND_IN, remark
 
 
 def stand_in(number):
@@ -21,7 +21,7 @@ def filed(directory, batches):
 
 def test_only_files_with_a_receipt_are_taken(tmp_path):
     filed(tmp_path / "new", [stand_in(1)])  # a try whose task was lost
-    receipts = filed(tmp_path / "new", [stand_in(1), skipped(), stand_in(2)])
+    receipts = filed(tmp_path / "new", [stand_in(1), remark(SKIPPED), stand_in(2)])
     assert sorted(receipt.rows for receipt in receipts) == [1, 2]
     assert accept(receipts, tmp_path / "new", tmp_path / "read") == 3
     parts = sorted((tmp_path / "read").iterdir())

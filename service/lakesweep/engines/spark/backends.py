@@ -28,6 +28,11 @@ SCRATCH = f"{OWN_PREFIX}scratch"
 PATIENCE = f"{OWN_PREFIX}executorWaitSeconds"
 """How long a job may be without any executor before it is given up."""
 
+SMALL = f"{OWN_PREFIX}smallTableRows"
+"""Up to how many listed objects and references together a table is joined in this process instead of on Spark."""
+
+_SMALL_ROWS = 100_000
+"""Their join takes some tens of megabytes."""
 _PATIENCE_SECONDS = 180.0
 """Seconds. Longer than a cluster manager takes to start executors."""
 _CONNECT_PARALLELISM = 32
@@ -95,6 +100,11 @@ class SparkConfig:
     def patience_seconds(self) -> float:
         """See PATIENCE."""
         return float(dict(self.conf).get(PATIENCE, _PATIENCE_SECONDS))
+
+    @property
+    def small_rows(self) -> int:
+        """See SMALL."""
+        return int(dict(self.conf).get(SMALL, _SMALL_ROWS))
 
     @property
     def properties(self) -> dict[str, str]:

@@ -21,16 +21,18 @@ from functools import partial
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lakesweep
 from lakesweep.cleanup import addresses, classify
-from lakesweep.engines import common, fingerprints
+from lakesweep.cleanup.addresses import Role
+from lakesweep.engines import common, fingerprints, manifest_cache
 from lakesweep.engines.listing import Shard
 from lakesweep.engines.manifest_fingerprints import Digests
 from lakesweep.engines.sources import SourceReader
 from lakesweep.engines.spark import worker_rows, worker_setup
 from lakesweep.engines.spark.errors import carried
-from lakesweep.engines.spark.worker_rows import packed, unpacked
+from lakesweep.engines.spark.worker_rows import OTHER_CODE, SKIPPED, packed, unpacked
 from lakesweep.model.errors import EngineFailed, LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -100,14 +102,17 @@ class Pieces:
     named: Sequence[bytes] = ()
     """What metadata names itself, packed; see `worker_rows.in_full`."""
     released: Sequence[int] = ()
-    """Which of `named` are what the format has released."""
+    """Which of `named` have something that the format has released."""
+    cached_by: str | None = None
+    """The code whose fingerprints the service keeps; see `manifest_cache.code_identity`."""
     firsts: Sequence[int] = ()
     """The number of each piece's first source among all. Without them every reference is handed on in full."""
 
     def released_keys(self) -> pa.Array:
         """The match keys of what the format has released."""
         found = [batch for number in self.released for batch in unpacked(self.named[number])]
-        return pa.concat_arrays([pa.array([], pa.string()), *map(addresses.placed_keys, found)])
+        released = [batch.filter(pc.equal(batch.column("role"), Role.RELEASED)) for batch in found]
+        return pa.concat_arrays([pa.array([], pa.string()), *map(addresses.placed_keys, released)])
 
 
 def reading(
@@ -139,12 +144,14 @@ def reading(
                 )
                 async with aclosing(reader.read(sources, use)) as found:
                     async for _, batch in found:
-                        yield batch if batch is not None else worker_rows.skipped()
+                        yield batch if batch is not None else worker_rows.remark(SKIPPED)
         if pieces.firsts:
             yield stood_in(digests.flush())
 
     def work(numbers: Batches) -> Batches:
         check_version(expected, identity)
+        if pieces.cached_by is not None and pieces.cached_by != manifest_cache.code_identity():
+            yield worker_rows.remark(OTHER_CODE)
         for number in numbers_in(numbers):
             if number < len(pieces.sources):
                 yield from streamed(partial(read_piece, number))

@@ -10,30 +10,27 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakesweep.cleanup import plan_file
 from lakesweep.engines.common import statements
 from lakesweep.engines.duckdb_plan import CONTRADICTIONS, INCOMPLETE, Findings
-from lakesweep.engines.spark import backends
-from lakesweep.engines.spark.executor import PACKED, Work, packing
-from lakesweep.engines.spark.relations import Relations, Step
-from lakesweep.engines.spark.worker_rows import SKIPPED, STAND_IN, unpacked
-from lakesweep.model.errors import EngineFailed
+from lakesweep.engines.spark import backends, executor
+from lakesweep.engines.spark.executor import Work
+from lakesweep.engines.spark.relations import Relations, Step, streamed_back
+from lakesweep.engines.spark.steps import INVENTORY, READ, SEEN, Steps
+from lakesweep.engines.spark.worker_rows import SKIPPED, STAND_IN
 from lakesweep.model.files import Reason, Tally, Verdict
+from lakesweep.ports.table import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LISTED = "path STRING, size_bytes BIGINT, modified_at TIMESTAMP, etag STRING"
-INVENTORY = f"{_LISTED}, match_key STRING, print BIGINT"
-READ = (
-    "role STRING, address STRING, match_key STRING, inside BOOLEAN, outside BOOLEAN, guarded_name STRING, "
-    "print BIGINT, source INT"
+JUDGED = (
+    "path STRING, size_bytes BIGINT, modified_at TIMESTAMP, etag STRING, verdict STRING, kind STRING, reason STRING, "
+    "stage INT"
 )
-JUDGED = f"{_LISTED}, verdict STRING, kind STRING, reason STRING, stage INT"
-SEEN = "match_key STRING"
-PROBE = "id BIGINT"
 
 _INVENTORY = """
 SELECT path, coalesce(match_key, path) AS match_key, print, size_bytes, modified_at, etag
@@ -90,54 +87,36 @@ _FINGERPRINT = re.compile(r"\bfingerprint\((\w+\.)?match_key\)")
 _RELATION = re.compile(r"\b(FROM|JOIN) ([a-z_]+)\b")
 
 
-class Pipeline:
-    """One table's relations. Call in this order: `write_listing`, `read_sources` and `take_references`, `judge`,
-    `incomplete`, `explain_lost` if that names any, `find_suspects`, then `write_seen` or `ask_for_suspects`, `confirm`,
-    `write_rows`; and `close` in the end."""
+class Pipeline(Steps):
+    """The join on Spark."""
+
+    asks_here = False
 
     def __init__(self, relations: Relations) -> None:
-        self._relations = relations
+        super().__init__(relations)
         self._prefix = f"lakesweep_{relations.tag}_"
         self._views: set[str] = set()
-        self._rows: dict[str, int] = {}
-        """How many each relation had when it was written."""
         self._orphans = 0
         self._references = 0
         self._lost = 0
 
-    def probe(self, spark: SparkSession) -> None:
-        """Can the executors write where the others read? Checked before anything is listed."""
-        tasks = backends.parallelism(spark)
-        self._rows["probe"] = self._relations.write(spark, spark.range(0, tasks, 1, tasks), "probe")
-        self._check_all_there("a probe", self._relations.read(spark, "probe", PROBE).count(), tasks)
-
-    def write_listing(self, spark: SparkSession, work: Work, shards: int) -> int:
-        """List every shard, each in its own task. The listing is complete and stored when this returns its number of
-        rows."""
-        self._compute(spark, work, INVENTORY, pieces=shards, name="listing")
+    def take_references(self, spark: SparkSession) -> int:
         self._define("listing", self._read(spark, "listing", INVENTORY))
         self._define("inventory", self._sql(spark, _INVENTORY))
-        return self._rows["listing"]
-
-    def read_sources(self, spark: SparkSession, work: Work, pieces: int) -> None:
-        """Fetch and decode all sources, one piece per task."""
-        self._compute(spark, work, READ, pieces=pieces, name="read")
-
-    def take_references(self, spark: SparkSession) -> int:
-        """Everything that names files. Returns how many sources were skipped."""
-        self._define("read", self._read(spark, "read", READ))
+        read = self._read(spark, "read", READ)
+        if known := self._rows.get("known", 0):
+            read = read.unionByName(self._read(spark, "known", READ))
+        self._define("read", read)
         self._define("refs", self._sql(spark, _REFS.format(read="read", stand_in=STAND_IN)))
         self._define("stand_ins", self._sql(spark, _STAND_INS.format(stand_in=STAND_IN)))
         found, skipped, released = self._sql(spark, _TAKEN).first()
-        self._check_all_there("references", found, self._rows["read"])
+        self._check_all_there("references", found, self._rows["read"] + known)
         self._define("released", self._sql(spark, statements()["released"] if released else _NOTHING_RELEASED))
         self._define("held", self._sql(spark, statements()["held"]))
         return int(skipped)
 
-    def judge(self, spark: SparkSession, work: Work) -> None:
-        """Join what is stored with what is referenced and judge the rest."""
-        both = self._rows["listing"] + self._rows["read"]
-        tasks = max(backends.parallelism(spark), math.ceil(both / _SIDES_ROWS))
+    def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:
+        tasks = max(backends.parallelism(spark), math.ceil(self.rows_held / _SIDES_ROWS))
         sides = self._sql(spark, _SIDES.format(tasks=tasks))
         self._write(spark, sides, "sides")
         self._define("sides", self._read(spark, "sides", sides.schema))
@@ -147,22 +126,20 @@ class Pipeline:
         hint = "/*+ BROADCAST(k) */" if unkept <= _BROADCAST_ROWS else ""
         self._define("inventory", self._sql(spark, _UNKEPT.format(hint=hint)))
         self._define("prints", self._sql(spark, _NO_PRINTS))
-        self._write(spark, self._sql(spark, statements()["unreferenced"]), "judged", Step(work, JUDGED))
+        judging = Step(executor.judging(layout, cutoff), JUDGED)
+        self._write(spark, self._sql(spark, statements()["unreferenced"]), "judged", judging)
         # From the start again: over Connect, a statement that is kept means whatever its names mean when it runs.
         self._define("inventory", self._sql(spark, _INVENTORY))
         self._define("prints", self._sql(spark, _PRINTS))
         self._define("judged", self._read(spark, "judged", JUDGED))
 
     def incomplete(self, spark: SparkSession) -> list[int]:
-        """Sources of which something was not listed, and of which only fingerprints are here to say what."""
         if not self._lost:
             return []  # the usual case
         self._define("lost", self._sql(spark, _LOST))
         return [number for (number,) in self._sql(spark, INCOMPLETE).collect()]
 
     def explain_lost(self, spark: SparkSession, work: Work, pieces: int) -> bool:
-        """Read these sources in full. Do they spell everything that was lost, and nothing that fingerprints do not
-        know? If not, a source has changed between the two readings, and nothing that they say counts."""
         self._compute(spark, work, READ, pieces=pieces, name="recalled")
         recalled = self._read(spark, "recalled", READ)
         self._check_all_there("references", recalled.count(), self._rows["recalled"])
@@ -173,31 +150,20 @@ class Pipeline:
         return not any(self._number(spark, query) for query in CONTRADICTIONS)
 
     def find_suspects(self, spark: SparkSession) -> int:
-        """How many references should have been listed and were not."""
         return self._table(spark, "suspects") if self._lost else 0
 
     def suspects(self, spark: SparkSession) -> list[tuple[str, str]]:
-        """Match key and address (or bare name) of every suspect. Only for small numbers."""
         return [tuple(row) for row in self._sql(spark, "SELECT match_key, path FROM suspects").collect()]
 
     def ask_for_suspects(self, spark: SparkSession, work: Work, tasks: int) -> bool:
-        """Check every suspect in storage, spread over the executors. Returns whether each is now known to be missing or
-        present."""
         suspects = self._sql(spark, "SELECT match_key, path FROM suspects").repartition(tasks)
         self._write(spark, suspects, "seen", Step(work, SEEN))
         return bool(self._read(spark, "seen", SEEN).where("match_key IS NULL").count() == 0)
 
     def bare_suspects(self, spark: SparkSession) -> int:
-        """The number of suspects that are bare names, without an address to check."""
         return self._number(spark, "SELECT count(*) FROM suspects WHERE NOT contains(path, '/')")
 
-    def write_seen(self, spark: SparkSession, work: Work, shards: int) -> int:
-        """List again for the match keys only, or take those that this process has found."""
-        self._compute(spark, work, SEEN, pieces=shards, name="seen")
-        return self._rows["seen"]
-
     def confirm(self, spark: SparkSession, suspects: int) -> Findings:
-        """Take out of the suspects what `seen` found, and count everything."""
         verdicts = dict.fromkeys(Verdict, Tally())
         by_kind: dict[str, Tally] = {}
         by_reason: dict[Reason, Tally] = {}
@@ -230,14 +196,12 @@ class Pipeline:
         )
 
     def write_rows(self, spark: SparkSession, rows_path: str) -> str:
-        """Write the plan's rows in order and return their digest. Spark sorts them and streams the sorted parts."""
-        rows = self._sql(spark, statements()["rows"]).mapInArrow(packing(), f"{PACKED} BINARY")
+        """Spark sorts them and streams the sorted parts."""
         written = 0
         with plan_file.PlanWriter(rows_path) as plan:
-            for piece in rows.toLocalIterator():
-                for batch in unpacked(bytes(piece[0])):
-                    plan.write(batch.cast(plan_file.PLAN_SCHEMA))
-                    written += batch.num_rows
+            for batch in streamed_back(self._sql(spark, statements()["rows"])):
+                plan.write(batch.cast(plan_file.PLAN_SCHEMA))
+                written += batch.num_rows
         self._check_all_there("the plan", written, self._orphans)
         return plan.digest
 
@@ -254,10 +218,6 @@ class Pipeline:
             return (), 0, ()
         return self._texts(spark, "missing_shown"), count, self._texts(spark, "missing_clash")
 
-    def _compute(self, spark: SparkSession, work: Work, schema: str, *, pieces: int, name: str) -> None:
-        numbers = spark.range(0, pieces, 1, max(pieces, 1))
-        self._write(spark, numbers, name, Step(work, schema))
-
     def _table(self, spark: SparkSession, name: str) -> int:
         """Materialise the shared statement of that name. Returns how many rows it has."""
         result = self._sql(spark, statements()[name])
@@ -267,19 +227,6 @@ class Pipeline:
         if rows:
             self._check_all_there(name, self._number(spark, f"SELECT count(*) FROM {name}"), rows)  # noqa: S608  # ours
         return rows
-
-    def _check_all_there(self, what: str, found: int, written: int) -> None:
-        """If written files have gone, or Spark does not see them, live files would look unreferenced."""
-        if found != written:
-            raise EngineFailed(
-                f"{written} rows of {what} were written to {self._relations.where} but Spark finds {found} there"
-            )
-
-    def _write(self, spark: SparkSession, relation: DataFrame, name: str, step: Step | None = None) -> None:
-        self._rows[name] = self._relations.write(spark, relation, name, step)
-
-    def _read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
-        return self._relations.read(spark, name, schema)
 
     def _sql(self, spark: SparkSession, statement: str) -> DataFrame:
         """One of the shared statements. Several runs share the session, so the names of relations have a prefix."""

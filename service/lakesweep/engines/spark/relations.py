@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakesweep.engines.spark import backends, scratch_files, scratch_objects
-from lakesweep.engines.spark.executor import Work
+from lakesweep.engines.spark.executor import PACKED, Work, packing
 from lakesweep.engines.spark.scratch_files import Filed
 from lakesweep.engines.spark.scratch_objects import OpenScratch, Receipt
+from lakesweep.engines.spark.worker_rows import unpacked
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.location import Location
 
@@ -45,18 +47,36 @@ class Relations(Protocol):
     """For messages."""
     tag: str
     """Unique to this plan."""
+    in_order: bool
+    """Does `stream` give the rows of a task as they were written, and none of another task between them?"""
 
     def write(self, spark: SparkSession, relation: DataFrame, name: str, step: Step | None = None) -> int:
         """Compute it and keep it. Returns how many rows it has."""
+        ...
+
+    def put(self, spark: SparkSession, batches: Iterable[pa.RecordBatch], name: str) -> int:
+        """Keep rows that this process has. Returns how many there are."""
         ...
 
     def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
         """Read the relation of this name."""
         ...
 
+    def stream(self, spark: SparkSession, name: str, schema: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The same into this process, in bounded batches: some of its columns."""
+        ...
+
+
+def streamed_back(relation: DataFrame) -> Iterator[pa.RecordBatch]:
+    """The rows of a relation in this process, one partition after the other."""
+    for piece in relation.mapInArrow(packing(), f"{PACKED} BINARY").toLocalIterator():
+        yield from unpacked(bytes(piece[0]))
+
 
 class SparkFiles:
     """Parquet files that Spark writes and reads itself, in any file system that it knows."""
+
+    in_order = False
 
     def __init__(self, address: str, tag: str) -> None:
         self.where = address
@@ -74,6 +94,21 @@ class SparkFiles:
             written = found if name in LISTINGS else relation.count()
         self._check_found(written, found)
         return found
+
+    def put(self, spark: SparkSession, batches: Iterable[pa.RecordBatch], name: str) -> int:
+        """Only Spark can write here."""
+        written = 0
+        for batch in batches:
+            if batch.num_rows:
+                rows = spark.createDataFrame(pa.Table.from_batches([batch]))
+                rows.write.mode("append").parquet(self._address(name))
+                written += batch.num_rows
+        if written:
+            self._check_found(written, self._found(spark, rows, name))
+        return written
+
+    def stream(self, spark: SparkSession, name: str, schema: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return streamed_back(self.read(spark, name, schema).select(*columns))
 
     def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
         """A place may have any name; no pattern is meant."""
@@ -97,6 +132,8 @@ class SparkFiles:
 class LocalFiles(SparkFiles):
     """Parquet files in a local or mounted directory that this process sees too."""
 
+    in_order = True
+
     def __init__(self, directory: Path) -> None:
         super().__init__(f"file://{directory}", directory.name.replace("-", "_"))  # else the default file system
         self.directory = directory
@@ -110,6 +147,19 @@ class LocalFiles(SparkFiles):
             shutil.rmtree(self.directory / left, ignore_errors=True)
         work = scratch_files.filing(new.removeprefix("file://"), step.work)
         receipts = [Filed(*row) for row in relation.mapInArrow(work, scratch_files.FILED).collect()]
+        return self._accept(receipts, name)
+
+    def put(self, spark: SparkSession, batches: Iterable[pa.RecordBatch], name: str) -> int:  # noqa: ARG002  # needs none
+        """Written as a worker writes."""
+        filed = scratch_files.filing(str(self.directory / f"{name}.new"), lambda _: iter(batches))(iter(()))
+        return self._accept([Filed(**row) for batch in filed for row in batch.to_pylist()], name)
+
+    def stream(self, spark: SparkSession, name: str, schema: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # the files have one
+        for part in self.part_files(name):
+            with pq.ParquetFile(part, page_checksum_verification=True) as file:
+                yield from file.iter_batches(columns=list(columns))
+
+    def _accept(self, receipts: Sequence[Filed], name: str) -> int:
         found = scratch_files.accept(receipts, self.directory / f"{name}.new", self.directory / name)
         self._check_found(sum(receipt.rows for receipt in receipts), found)
         return found
@@ -131,6 +181,8 @@ class LocalFiles(SparkFiles):
 class StoredObjects:
     """Objects in a store that Lakesweep supports; see `scratch_objects`."""
 
+    in_order = True
+
     def __init__(self, place: Location, open_store: OpenScratch, tag: str) -> None:
         self.where = place.raw
         self.tag = tag
@@ -142,8 +194,20 @@ class StoredObjects:
         """The receipts come back to this process, the rows do not."""
         work = scratch_objects.storing(self._open_store, self._place.join(name), step and step.work)
         found = relation.mapInArrow(work, scratch_objects.RECEIPT).collect()
-        self._receipts[name] = [Receipt(*row) for row in found]
-        return sum(receipt.rows for receipt in self._receipts[name])
+        return self._accept([Receipt(*row) for row in found], name)
+
+    def put(self, spark: SparkSession, batches: Iterable[pa.RecordBatch], name: str) -> int:  # noqa: ARG002  # needs none
+        """Written as a worker writes."""
+        stored = scratch_objects.storing(self._open_store, self._place.join(name), lambda _: iter(batches))(iter(()))
+        return self._accept([Receipt(**row) for batch in stored for row in batch.to_pylist()], name)
+
+    def stream(self, spark: SparkSession, name: str, schema: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # the objects have one
+        for batch in scratch_objects.loaded(self._open_store, self._place.join(name), self._receipts[name]):
+            yield batch.select(list(columns))
+
+    def _accept(self, receipts: list[Receipt], name: str) -> int:
+        self._receipts[name] = receipts
+        return sum(receipt.rows for receipt in receipts)
 
     def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
         """Read every object that has a receipt, and no other."""

@@ -20,6 +20,9 @@ SKIPPED = "skipped"
 STAND_IN = "stand_in"
 """The role of a fingerprint without its reference; see `manifest_fingerprints`."""
 
+OTHER_CODE = "other_code"
+"""The role of a row that says: these fingerprints are not for the service's cache, other code has made them."""
+
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 _PRINT = pa.field("print", pa.int64())
 READ_SCHEMA = pa.schema([*PLACED_SCHEMA, _PRINT, pa.field("source", pa.int32())])
@@ -53,9 +56,9 @@ def stood_in(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([columns.get(name, nothing) for name in READ_SCHEMA.names], schema=READ_SCHEMA)
 
 
-def skipped() -> pa.RecordBatch:
-    """One source of the expired side that could not be read."""
-    row = dict.fromkeys(READ_SCHEMA.names) | {"role": SKIPPED, "inside": False, "outside": False}
+def remark(role: str) -> pa.RecordBatch:
+    """One row that names nothing: SKIPPED or OTHER_CODE."""
+    row = dict.fromkeys(READ_SCHEMA.names) | {"role": role, "inside": False, "outside": False}
     return pa.RecordBatch.from_pylist([row], schema=READ_SCHEMA)
 
 
