@@ -138,6 +138,7 @@ async def test_the_figures_of_runs_come_oldest_first(store):
             deleted_bytes=0,
             freed_bytes=0,
             restored_bytes=2**58,
+            restored_files=1,
         ),
         RunFigures(
             table=TABLE.label,

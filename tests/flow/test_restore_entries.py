@@ -125,6 +125,8 @@ async def test_a_path_of_log_files_alone_brings_none_back_without_their_files(sw
         undone = await only.execute(new_run_id())
         assert undone.run.outcome is Outcome.REFUSED
         assert "old.parquet is not there" in undone.run.reason
+        assert (undone.result.not_restorable, undone.run.restored) == (len(undone.result.examples), undone.result)
+        assert undone.result.examples[0].path.endswith("_delta_log/00000000000000000003.json")
         assert swept.log() == [4, 5, 6]
         await app.restoring(run_id, ("old.parquet",), ADA).execute(new_run_id())
         assert (swept.directory / "old.parquet").exists()

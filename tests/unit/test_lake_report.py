@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
-from tests.builders.reports import FREE, GB, figures, known, planned, report
+from tests.builders.reports import FREE, GB, NOW, figures, known, planned, report
 from tests.unit.cli import examples
 
 from lakesweep.admin import report_page
@@ -47,6 +48,18 @@ def test_what_was_deleted_is_waste_no_more():
     everything = replace(some, deletion=replace(some.deletion, deleted=Tally(files=2, bytes=1000)))
     row = report(known(run=everything))["tables"][0]
     assert (row["waste_bytes"], row["files"]["orphan"], row["files"]["expired"]) == (0, 0, 0)
+
+
+def test_what_was_restored_after_the_plan_is_waste_again():
+    run = planned(600, 400, outcome=Outcome.DONE, started_at=NOW - timedelta(days=2))
+    taken = replace(run, deletion=replace(examples.done().deletion, deleted=Tally(files=2, bytes=1000), already_gone=0))
+    back = replace(figures(1, made_plan=False), restored_bytes=500, restored_files=1)
+    before = replace(figures(3, made_plan=False), restored_bytes=7, restored_files=7)  # the plan has seen these
+    found = report(known(run=taken), runs=[before, figures(2, 1000, kept=1000), back])
+    row = found["tables"][0]
+    assert (row["waste_bytes"], row["bytes"]["orphan"], row["bytes"]["expired"]) == (500, 300, 200)
+    assert row["files"]["orphan"] + row["files"]["expired"] == 1
+    assert [day["waste_bytes"] for day in found["trend"]] == [0, 500, 500]
 
 
 def test_waste_is_reported_in_money_only_where_there_is_a_price():

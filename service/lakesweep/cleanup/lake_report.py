@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import lake_report as documents
-from lakesweep.model.files import Reason
+from lakesweep.model.files import Reason, Tally
 from lakesweep.model.refusal import consequences, remedy
 from lakesweep.model.run import Outcome
 from lakesweep.model.run_document import Run
@@ -56,7 +56,13 @@ def report(
     tables: Iterable[KnownTable], runs: Sequence[RunFigures], *, now: datetime, price: Price
 ) -> documents.Report:
     """The whole lake, the most wasteful table first. `runs` are those since `TREND_DAYS` ago, oldest first."""
-    rows = sorted((_table(one, price) for one in tables), key=lambda row: (-row["waste_bytes"], row["table"]))
+    restores: dict[str, list[RunFigures]] = defaultdict(list)
+    for run in runs:
+        if run.restored_files:
+            restores[run.table].append(run)
+    rows = sorted(
+        (_table(one, restores[one.label], price) for one in tables), key=lambda row: (-row["waste_bytes"], row["table"])
+    )
     named = {row["table"] for row in rows}
     of_these = [run for run in runs if run.table in named]
     lately = [run for run in of_these if run.started_at >= now - timedelta(days=30)]
@@ -95,11 +101,17 @@ def trend(runs: Iterable[RunFigures], today: date) -> list[documents.Day]:
     then, and what was deleted."""
     freed: Counter[date] = Counter()
     plans: dict[date, dict[str, int]] = defaultdict(dict)
+    known: dict[str, int] = {}
     for run in runs:
         day = run.started_at.date()
         freed[day] += run.freed_bytes
         if run.planned:
-            plans[day][run.table] = max(0, run.orphan_bytes - run.deleted_bytes)
+            known[run.table] = max(0, run.orphan_bytes - run.deleted_bytes)
+        elif run.restored_bytes and run.table in known:
+            known[run.table] += run.restored_bytes
+        else:
+            continue
+        plans[day][run.table] = known[run.table]
     if not plans:
         return []
     waste: dict[str, int] = {}
@@ -112,9 +124,12 @@ def trend(runs: Iterable[RunFigures], today: date) -> list[documents.Day]:
     return days
 
 
-def _table(known: KnownTable, price: Price) -> documents.ReportTable:
+def _table(known: KnownTable, restores: Iterable[RunFigures], price: Price) -> documents.ReportTable:
     planned = known.planned
-    bytes_, files = (_figures(planned, "bytes"), _figures(planned, "count")) if planned else (None, None)
+    bytes_, files = None, None
+    if planned:
+        back = _restored_since(planned, restores)
+        bytes_, files = _figures(planned, "bytes", back.bytes), _figures(planned, "count", back.files)
     waste = bytes_["orphan"] + bytes_["expired"] if bytes_ else 0
     sentence, why = _problem(known)
     newest = known.last or planned
@@ -135,12 +150,19 @@ def _table(known: KnownTable, price: Price) -> documents.ReportTable:
     }
 
 
-def _figures(run: Run, unit: str) -> documents.Figures:
-    """What the plan found, less what was deleted of it since."""
+def _restored_since(planned: Run, restores: Iterable[RunFigures]) -> Tally:
+    """What came back after a plan: its own run, or one before it, had taken that, so the plan does not have it."""
+    since = datetime.fromisoformat(planned["started_at"])
+    found = [Tally(files=run.restored_files, bytes=run.restored_bytes) for run in restores if run.started_at > since]
+    return sum(found, Tally())
+
+
+def _figures(run: Run, unit: str, restored: int) -> documents.Figures:
+    """What the plan found, less what was deleted of it since, and what was restored since then."""
     kept = run["kept_bytes"] if unit == "bytes" else run["kept"]
     found = run["orphans"]["bytes"] if unit == "bytes" else run["orphans"]["count"]
     gone = run["deleted"]["bytes"] if unit == "bytes" else run["deleted"]["count"] + run["already_gone"]
-    left = max(0, found - gone)
+    left = max(0, found - gone) + restored
     by_reason = run["orphans"]["by_reason"].get(Reason.EXPIRED.value)
     of_expired = (by_reason["bytes"] if unit == "bytes" else by_reason["count"]) if by_reason else 0
     # Nobody counts deleted files by reason, so what is left is split as the plan was.

@@ -44,7 +44,7 @@ def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
             status.ref.format.value,
             screen.age(started, now) if narrow else screen.moment(started),
             _state(status),
-            screen.size(last["orphans"]["bytes"]) if last else "-",
+            screen.size(run_document.deletable_bytes(last)) if last else "-",
             *([] if narrow else [screen.text(_cycle(last))]),
             *([screen.text(status.location or "-")] if wide else []),
         )

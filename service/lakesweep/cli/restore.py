@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +12,8 @@ from lakesweep.aio import StopRequest
 from lakesweep.cleanup import trash_report
 from lakesweep.cli import documents, interrupts, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
-from lakesweep.model.errors import Interrupted
-from lakesweep.model.run import Outcome
+from lakesweep.model.errors import Interrupted, Refused
+from lakesweep.model.run import Outcome, Restored
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
@@ -56,19 +57,23 @@ def restore(
 
         run_id = await run_ids.whole(opened.app.state, run)
         restoring, stop = opened.app.restoring(run_id, path or (), this_user()), StopRequest()
-        if dry_run:
-            undone = await restoring.plan()
-        else:
-            try:
+        try:
+            if dry_run:
+                undone = await restoring.plan()
+            else:
                 with interrupts.stop_on_interrupt(stop, _INTERRUPTED):
                     undone = await restoring.execute(new_run_id(), stop)
-            except Interrupted as exc:  # before anything was moved
-                screen.complain(str(exc))
-                return ExitCode.INTERRUPTED
+        except Interrupted as exc:  # before anything was moved
+            screen.complain(str(exc))
+            return ExitCode.INTERRUPTED
+        except Refused:
+            if as_json:
+                _print(Restored(of=run_id), paused=await restoring.held_scope() is not None)
+            raise
         if as_json:
-            print(documents.dumps(trash_report.restore_document(undone.result, paused=undone.paused)), file=sys.stdout)
+            _print(undone.result, paused=undone.paused)
         else:
-            _show(undone, dry_run=dry_run)
+            _show(undone, await restoring.held_scope(), dry_run=dry_run)
         for remark in (undone.remark, None if undone.result.not_restorable else undone.why_in_vain):
             if remark:
                 screen.complain(remark)
@@ -80,7 +85,11 @@ def restore(
     raise typer.Exit(session.run(body, config=config, debug=debug))
 
 
-def _show(undone: Undone, *, dry_run: bool) -> None:
+def _print(result: Restored, *, paused: bool) -> None:
+    print(documents.dumps(trash_report.restore_document(result, paused=paused)), file=sys.stdout)
+
+
+def _show(undone: Undone, scope: str | None, *, dry_run: bool) -> None:
     result, out = undone.result, screen.output()
     verb = "would be restored" if dry_run else "restored"
     files = screen.counted(result.restored.files, "file")
@@ -91,6 +100,7 @@ def _show(undone: Undone, *, dry_run: bool) -> None:
         lines.append(f"not restorable: {screen.counted(result.not_restorable, 'file')}")
         lines += [f"  {one.path}: {one.why}" for one in result.examples[:_NAMED]]
     if undone.run is not None:
-        lines.append(f"this is run {undone.run.id}; the table is paused: `lakesweep resume` lets it be cleaned again")
+        resume = f"lakesweep resume {shlex.quote(scope or undone.taken['table'])}"
+        lines.append(f"this is run {undone.run.id}; the table is paused: `{resume}` lets it be cleaned again")
     for line in lines:
         out.print(screen.text(line))

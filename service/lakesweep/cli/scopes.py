@@ -80,6 +80,12 @@ def _named(settings: Settings, target: str) -> Iterator[Scope]:
             yield scope
 
 
+def _holders(label: str) -> tuple[str, str]:
+    """The tenant and the dataset that a table or `tenant/dataset/*` belongs to."""
+    tenant, dataset, _ = label.split("/", 2)
+    return tenant, f"{tenant}/{dataset}"
+
+
 def _no_match(settings: Settings, target: str) -> str:
     from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
 
@@ -88,5 +94,6 @@ def _no_match(settings: Settings, target: str) -> str:
     known = ", ".join(scope.label for scope in configured(settings) if scope.table is None)
     if not known:
         return f"nothing configured matches {target!r}: name a settings file with --config or LAKESWEEP_CONFIG"
-    meant = targets.suggestion(target, (scope.label for scope in configured(settings)))
+    names = (part for scope in configured(settings) for part in (scope.label, *_holders(scope.label)))
+    meant = targets.suggestion(target, names)
     return f"nothing configured matches {target!r}; {meant or f'there is {known}'}"

@@ -11,6 +11,7 @@ import typer
 
 from lakesweep.cli import documents, exit_codes, lists, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.model import run_document
 from lakesweep.model.run import Outcome
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class TableSort(StrEnum):
 
 _KEYS: dict[TableSort, Callable[[TableStatus], int | str]] = {
     TableSort.TABLE: lambda status: status.ref.label,
-    TableSort.DELETABLE: lambda status: -(status.last_run["orphans"]["bytes"] if status.last_run else -1),
+    TableSort.DELETABLE: lambda status: -(run_document.deletable_bytes(status.last_run) if status.last_run else -1),
     TableSort.LAST_RUN: lambda status: status.last_run["started_at"] if status.last_run else "",
 }
 

@@ -9,7 +9,6 @@ import typer
 
 from lakesweep.cli import documents, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
-from lakesweep.model.errors import UnknownTable
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
@@ -31,11 +30,11 @@ def trash(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import trash_keeper  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import targets, trash_keeper  # noqa: PLC0415 - heavy
 
         tenants = [one for one in opened.settings.tenants if tenant in (None, one.id)]
         if tenant is not None and not tenants:
-            raise UnknownTable(f"there is no tenant {tenant!r}")
+            raise targets.unknown_tenant(tenant, (one.id for one in opened.settings.tenants))
         places = [place for one in tenants for place in await trash_keeper.shown(opened.app, one)]
         if as_json:
             print(documents.dumps({"trash": places}), file=sys.stdout)

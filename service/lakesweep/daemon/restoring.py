@@ -86,8 +86,19 @@ class Restoring:
         stands = await undone.look_for_head(document, finder)
         return Undone(result=result, paused=True, run=run, taken=document, head_stands=stands)
 
+    async def held_scope(self) -> str | None:
+        """The scope to resume so that the table is cleaned again; None if it is not paused. Of several holds one that
+        does not end by itself."""
+        document = await self.app.state.get_run(self.run_id)
+        holds = await self.app.state.holds()
+        for some in ([hold for hold in holds if hold.ends_at is None], holds):
+            found = HoldIndex(some).covering(document["table"]) if document else None
+            if found is not None:
+                return found.scope
+        return None
+
     async def _planned(self, document: run_document.Run, finder: Finder) -> Undone:
-        held = HoldIndex(await self.app.state.holds()).covering(document["table"]) is not None
+        held = await self.held_scope() is not None
         result, stands = await finder.plan(), await undone.look_for_head(document, finder)
         return Undone(result=result, paused=held, run=None, taken=document, head_stands=stands)
 
@@ -136,21 +147,22 @@ class Restoring:
 
     async def _ended(self, restore: Restore, held: HeldLease) -> dict[str, Any]:
         """How it ended, as fields of the run."""
+        so_far: dict[str, Any] = {}
         try:
             async with held.guarding():
-                result = await restore.run()
+                result = so_far["restored"] = await restore.run()
             if not restore.failed:
                 refuse_nothing(result)
         except Refused as exc:
             refusal = Refusal(code=exc.code, reason=exc.reason)
-            return {"outcome": Outcome.REFUSED, "refusal": refusal, "reason": exc.reason}
+            return {**so_far, "outcome": Outcome.REFUSED, "refusal": refusal, "reason": exc.reason}
         except LakesweepError as exc:
             return {"outcome": Outcome.FAILED, "reason": str(exc)}
         finally:
             await restore.mover.aclose()
         if restore.failed:
-            first = restore.failed[0]
-            reason = f"{len(restore.failed)} files could not be restored (first: {first.path}: {first.why})"
+            first, count = restore.failed[0], len(restore.failed)
+            reason = f"{count} file{'s' * (count != 1)} could not be restored (first: {first.path}: {first.why})"
             return {"restored": result, "outcome": Outcome.FAILED, "reason": reason}
         reason = f"restored {result.restored.files} of the files that run {self.run_id} took"
         return {"restored": result, "outcome": Outcome.DONE, "reason": reason}

@@ -12,11 +12,12 @@ _WHOLE = 32
 
 async def whole(state: StateStore, text: str) -> str:
     """The id of the one run that begins so. A text that no run begins with is returned as it is: the caller knows best
-    how to report that there is no such run. Raises SettingsError if several runs begin with it."""
-    if not SHORTEST <= len(text) < _WHOLE:
+    how to report that there is no such run. Raises SettingsError if it is too short or if several runs begin with
+    it."""
+    if len(text) >= _WHOLE or await state.get_run(text) is not None:
         return text
-    if await state.get_run(text) is not None:
-        return text
+    if len(text) < SHORTEST:
+        raise SettingsError(f"{text!r} is too short for the beginning of a run's id: give {SHORTEST} letters or more")
     found = await state.runs_beginning(text, limit=6)
     if len(found) > 1:
         named = [f"  {run['run_id']}  {run['started_at'] or ''}  {run['table']}" for run in found[:5]]

@@ -285,9 +285,19 @@ NOTHING_SENT: Expense = {
 """For a run that was recorded before requests were counted."""
 
 
+def deletable_bytes(last: Run) -> int:
+    """What is left to delete after a run: what it found and did not delete, or what it restored."""
+    if last["restored"] is not None:
+        return last["restored"]["bytes"]
+    if last["outcome"] is Outcome.DONE:  # the rest was gone already, or is needed again
+        return 0
+    return max(0, last["orphans"]["bytes"] - last["deleted"]["bytes"])
+
+
 def next_cycle(last: Run | None) -> Expense | None:
-    """The expected cost of a table's next cycle: what its last run sent if it executed, otherwise what it estimated."""
-    if last is None:
+    """The expected cost of a table's next cycle: what its last run sent if it executed, otherwise what it estimated.
+    Unknown after a restore, which is not a cycle."""
+    if last is None or last["restored"] is not None:
         return None
     requests = last["requests"]
     return requests["sent"] if last["outcome"] is Outcome.DONE else requests["planned"]

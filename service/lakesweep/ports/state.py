@@ -146,6 +146,7 @@ class RunFigures:
     """Deleted bytes that are no longer stored; the others are in a trash, or versions in a bucket."""
     restored_bytes: int = 0
     """Of a run that brought back what another one took."""
+    restored_files: int = 0
 
 
 class StateStore(Protocol):

@@ -112,6 +112,7 @@ class MemoryStateStore:
                 deleted_bytes=document["deleted"]["bytes"],
                 freed_bytes=document["freed_bytes"],
                 restored_bytes=document["restored"]["bytes"] if document["restored"] else 0,
+                restored_files=document["restored"]["count"] if document["restored"] else 0,
             )
             for run in reversed(self._newest_first())
             if run.started_at >= since and (tenants is None or run.table.tenant in tenants)

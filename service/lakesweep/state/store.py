@@ -126,6 +126,7 @@ class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
                 # Runs recorded before this field existed freed what they deleted.
                 sa.func.coalesce(_number("freed_bytes"), _number("deleted", "bytes")).label("freed_bytes"),
                 sa.func.coalesce(_number("restored", "bytes"), 0).label("restored_bytes"),
+                sa.func.coalesce(_number("restored", "count"), 0).label("restored_files"),
             )
             .outerjoin(plans, plans.c.run_id == runs.c.id)
             .where(runs.c.started_at >= since, runs.c.outcome.is_not(None))

@@ -1,15 +1,19 @@
 """Lists of tables and runs, and explanations, for people."""
 
 import io
+from dataclasses import replace
 
+import pytest
 from rich.console import Console
 from tests.unit.cli import examples
 
 from lakesweep.cleanup import report
 from lakesweep.cleanup.explain import Explanation
-from lakesweep.cli import lists
+from lakesweep.cli import lists, screen
 from lakesweep.daemon.table_status import TableStatus
-from lakesweep.model.files import Verdict
+from lakesweep.model.files import DeletionReport, Tally, Verdict
+from lakesweep.model.run import Restored
+from lakesweep.model.run_document import deletable_bytes
 
 
 def plain(show, value) -> str:
@@ -36,6 +40,22 @@ def test_tables_are_listed_with_their_trouble():
     assert "7 requests, 0.000017 USD" in text
     assert "cannot read it" in text
     assert plain(lists.show_tables, []).strip() == "no tables"
+
+
+@pytest.mark.parametrize(
+    ("run", "left"),
+    [
+        (examples.planned(), 3072),
+        (examples.done(), 0),
+        (replace(examples.half_done(), deletion=DeletionReport(deleted=Tally(files=1, bytes=1024))), 2048),
+        (examples.planned(plan=None, restored=Restored(of="r0", restored=Tally(files=2, bytes=2048))), 2048),
+    ],
+    ids=["planned", "done", "half done", "restored"],
+)
+def test_a_table_is_listed_with_what_its_last_run_left_to_delete(run, left):
+    assert deletable_bytes(report.run_document(run)) == left
+    status = TableStatus(ref=examples.REF, location=None, problem=None, last_run=report.run_document(run), paused=False)
+    assert f" {screen.size(left)} " in plain(lists.show_tables, [status])
 
 
 def test_an_explanation_shows_verdict_evidence_and_date():

@@ -109,6 +109,33 @@ def test_a_restore_of_nothing_says_why_and_pauses_nothing(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["holds"] == []
 
 
+def test_a_restore_of_a_restore_is_refused_and_still_prints_a_document(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "trash")
+    capsys.readouterr()
+    cleaned.command("restore", cleaned.run_id)
+    told = capsys.readouterr().out
+    assert "the table is paused: `lakesweep resume acme/d/t` lets it be cleaned again" in told
+    own_run = told.partition("this is run ")[2].partition(";")[0]
+    assert cleaned.command("restore", own_run, "--json") == 3
+    out, error = capsys.readouterr()
+    assert f"it restored what run {cleaned.run_id} took" in error
+    nothing = {"restored": {"count": 0, "bytes": 0}, "already_there": 0, "not_restorable": {"count": 0, "files": []}}
+    assert json.loads(out) == {"run_id": own_run, **nothing, "paused": True}
+
+
+def test_the_command_that_resumes_names_the_hold_that_is_there(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "trash")
+    cleaned.command("pause", "acme")
+    cleaned.command("restore", cleaned.run_id)
+    assert "`lakesweep resume acme` lets" in capsys.readouterr().out
+
+
+def test_a_misspelled_tenant_of_the_trash_gets_the_one_that_was_meant(tmp_path, capsys):
+    cleaned = Cleaned(tmp_path, "trash")
+    assert cleaned.command("trash", "acne") == 2
+    assert "no tenant is called 'acne': did you mean 'acme'?" in capsys.readouterr().err
+
+
 def test_an_interrupted_restore_is_closed_and_continued(tmp_path, capsys, monkeypatch):
     cleaned = Cleaned(tmp_path, "trash")
     check = HeldLease.check

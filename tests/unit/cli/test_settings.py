@@ -192,6 +192,11 @@ def test_a_target_that_names_nothing_exits_2_and_the_others_are_shown(call):
     ]
 
 
+def test_a_misspelled_tenant_or_dataset_gets_the_one_that_was_meant(call):
+    code, _, errors = call("acne", "acme/bronce")
+    assert (code, errors.count("did you mean 'acme'?"), errors.count("did you mean 'acme/bronze'?")) == (2, 1, 1)
+
+
 def test_what_tables_say_themselves_is_shown_as_not_visible(call):
     text = call("acme/bronze/t")[1]
     assert "delta: a table's own metadata is not read here" in text

@@ -126,7 +126,8 @@ async def test_a_beginning_that_several_runs_have_names_them_and_none_is_taken()
     assert await run_ids.whole(state, "abcd") == "abcd"
     assert await run_ids.whole(state, "abcd1") == "abcd1" + "0" * 27
     assert await run_ids.whole(state, "zzzz") == "zzzz"
-    assert await run_ids.whole(state, "abc") == "abc"
+    with pytest.raises(SettingsError, match="give 4 letters or more"):
+        await run_ids.whole(state, "abc")
     await state.start_run(replace(examples.planned(), id="abcd1" + "f" * 27))
     with pytest.raises(SettingsError, match=f"several runs begin with 'abcd1'.*(?s:.)*abcd1{'0' * 27}"):
         await run_ids.whole(state, "abcd1")
