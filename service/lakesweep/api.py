@@ -190,17 +190,19 @@ async def aexplain(
     return await calls.explanation(os.fspath(path), table, **rules)
 
 
-def report(*names: str, fresh: bool = False, config: str | os.PathLike[str] | None = None) -> Report:
+def report(*names: str | Sequence[str], fresh: bool = False, config: str | os.PathLike[str] | None = None) -> Report:
     """What all configured tables store and what could be deleted, from the newest plan of each; `fresh` plans first.
 
-    `names` are tenants, tenant/dataset or globs; by default everything that is configured.
+    `names` are tenants, tenant/dataset or globs, also in a list; by default everything that is configured.
     """
-    return calls.blocking(lambda stop: calls.report(names, fresh=fresh, config=_path(config), stop=stop))
+    return calls.blocking(lambda stop: calls.report(_names(names), fresh=fresh, config=_path(config), stop=stop))
 
 
-async def areport(*names: str, fresh: bool = False, config: str | os.PathLike[str] | None = None) -> Report:
+async def areport(
+    *names: str | Sequence[str], fresh: bool = False, config: str | os.PathLike[str] | None = None
+) -> Report:
     """`report`, in the caller's own event loop."""
-    return await calls.report(names, fresh=fresh, config=_path(config), stop=None)
+    return await calls.report(_names(names), fresh=fresh, config=_path(config), stop=None)
 
 
 async def _plan(x: One | Many, stop: StopRequest | None, rules: dict[str, Any]) -> Plan | Results[Plan]:
@@ -216,6 +218,10 @@ async def _run(x: One | Many, stop: StopRequest | None, rules: dict[str, Any], *
 
 def _given(x: One | Many) -> Sequence[One]:
     return x if isinstance(x, list | tuple) else (x,)
+
+
+def _names(given: Sequence[str | Sequence[str]]) -> list[str]:
+    return [name for one in given for name in ([one] if isinstance(one, str) else one)]
 
 
 def _only(x: Any, made: list[Any]) -> Any:

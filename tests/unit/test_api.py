@@ -133,6 +133,9 @@ def test_the_safe_minimums_hold_in_python_too(place):
         lakesweep.plan(place, grace=timedelta(hours=1))
     with pytest.raises(lakesweep.LakesweepError, match="retain_last"):
         lakesweep.plan(place, retain_last=0)
+    for wrong in ("5", True, 1.5):
+        with pytest.raises(lakesweep.LakesweepError, match="retain_last must be a whole number"):
+            lakesweep.plan(place, retain_last=wrong)
     with pytest.raises(lakesweep.LakesweepError, match="older_than"):
         lakesweep.plan(place, older_than=timedelta(days=-1))
     with pytest.raises(lakesweep.LakesweepError, match="timedelta"):
@@ -256,6 +259,7 @@ def test_a_report_is_that_of_the_command_line(tmp_path, capsys):
     whole = lakesweep.report(config=file)
     assert "acme/d/two" in whole.refused  # never planned
     assert asyncio.run(lakesweep.areport(config=file)).tables == whole.tables
+    assert lakesweep.report(["acme/d/one"], config=file).tables == lakesweep.report("acme/d/one", config=file).tables
     assert main(["report", "--json", "--config", str(file)]) == 0
     told = json.loads(capsys.readouterr().out)
     assert json.loads(json.dumps(whole.to_dict()))["tables"] == told["tables"]

@@ -146,6 +146,8 @@ def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:
 def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
     shown = screen.table(console, "verdict", "files", "size", "meaning", numbers=("files", "size"))
     for verdict in Verdict:
+        if verdict is not Verdict.ORPHAN and not plan.listed:
+            continue  # nobody looked for files that stay
         tally = plan.verdicts.get(verdict, Tally())
         if not (plan.listed or tally.files or verdict is Verdict.ORPHAN):
             continue  # without a listing none of these was looked at: a zero would say that there are none

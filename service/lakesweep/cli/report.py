@@ -59,9 +59,14 @@ def report(
     """
 
     async def body(opened: Session) -> ExitCode:
+        if html is not None and not html.parent.is_dir():  # planning every table first would be in vain
+            raise SettingsError(f"--html {html}: there is no directory {html.parent}")
         found = await make(opened, tenants or [], fresh=fresh)
         if html is not None:
-            html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
+            try:
+                html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
+            except OSError as exc:
+                raise SettingsError(f"--html {html}: it cannot be written: {exc.strerror}") from exc
             screen.complain(f"wrote {html}")
         if as_json:
             sys.stdout.write(documents.dumps(found) + "\n")

@@ -43,7 +43,8 @@ table { width: 100%; border-collapse: collapse; } th { text-align: left; font-we
 th, td { padding: .4rem .9rem .4rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.name { overflow-wrap: anywhere; min-width: 10rem; } .why { overflow-wrap: anywhere; min-width: 14rem; }
+.name { overflow-wrap: anywhere; min-width: clamp(10rem, 18vw, 20rem); }
+.why { overflow-wrap: anywhere; min-width: 14rem; }
 .code { font-weight: 600; white-space: nowrap; } .time { white-space: nowrap; }
 svg { display: block; width: 100%; height: auto; } svg text { fill: var(--quiet); font: 12px system-ui, sans-serif; }
 ul.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; padding: 0; margin: .8rem 0 0; }

@@ -128,7 +128,8 @@ def revoke(
 def _unknown(name: str, known: Iterable[str]) -> str:
     from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
 
-    return f"--tenant {name}: no such tenant is configured {targets.suggestion(name, known)}".rstrip()
+    meant = targets.suggestion(name, known)
+    return f"--tenant {name}: no such tenant is configured{meant and ': ' + meant}"
 
 
 def _document(token: ApiToken) -> dict[str, object]:

@@ -26,7 +26,7 @@ def override(
     files."""
     given: dict[str, Any] = {
         "max_snapshot_age_hours": _hours("older_than", older_than),
-        "min_snapshots_to_keep": retain_last,
+        "min_snapshots_to_keep": _number("retain_last", retain_last),
         "grace_period_hours": _hours("grace", grace),
     }
     try:
@@ -48,6 +48,12 @@ def span(name: str, text: str | None) -> timedelta | None:
     if found is None:
         raise SettingsError(f"{name} {text!r}: expected a number and m, h, d or w, such as 3d")
     return float(found[1]) * _UNITS[found[2]]
+
+
+def _number(name: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise SettingsError(f"{name} must be a whole number, such as 5, not {value!r}")
+    return value
 
 
 def _hours(name: str, value: timedelta | None) -> float | None:

@@ -21,6 +21,9 @@ from lakesweep.model.table import TableRef
 from lakesweep.settings.schema import LoggingSettings
 from lakesweep.settings.secrets import mask
 
+RUN_RESULTS = "lakesweep.daemon.run_results"
+"""The log of how each run ended."""
+
 
 def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG, for_person: bool = False) -> None:
     """Send our log and that of every library to standard error. Calling it again replaces the configuration.
@@ -61,6 +64,8 @@ def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG, for_p
     root.handlers = [handler]
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("lakesweep").setLevel(level)
+    # A command that tells itself what happens has told this too, and better.
+    logging.getLogger(RUN_RESULTS).setLevel(logging.ERROR if at_least > logging.DEBUG else logging.NOTSET)
     logging.captureWarnings(capture=True)
 
 

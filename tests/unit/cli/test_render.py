@@ -133,6 +133,14 @@ def test_live_files_that_nobody_looked_for_are_counted(count, sentence):
     assert "not checked" not in plain(render.show_plan, examples.planned(plan=examples.plan()), [])
 
 
+def test_a_plan_without_a_listing_does_not_count_the_files_that_stay():
+    plan = replace(examples.plan(), listed=False)
+    text = plain(render.show_plan, examples.planned(plan=plan), [])
+    assert "may be deleted" in text
+    assert "referenced by what stays" not in text
+    assert "not listed: unreferenced and missing files wait for the next listing" in text
+
+
 def test_missing_live_files_are_named():
     missing = tuple(f"s3://lake/acme/orders/data/{number}.parquet" for number in range(25))
     text = plain(render.show_plan, examples.planned(plan=examples.plan(missing=missing)), [])

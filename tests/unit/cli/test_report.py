@@ -133,6 +133,16 @@ def beside(by_owner, *counts, tables=("acme/prod/orders",)):
     return lake_leftovers.added(lake.report(*map(lake.known, tables)), tenants, lake.FREE)
 
 
+def test_a_page_that_cannot_be_written_is_bad_usage(tmp_path, capsys):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["t"])
+    config = tmp_path / "lakesweep.toml"
+    config.write_text(to_toml(lake.settings()))
+    for page, why in ((tmp_path / "none" / "r.html", "there is no directory"), (tmp_path, "it cannot be written")):
+        assert main(["report", "--html", str(page), "--config", str(config)]) == 2
+        assert f"lakesweep: --html {page}: {why}" in capsys.readouterr().err
+
+
 def test_a_count_that_was_stopped_says_at_least_and_why():
     some, stopped = {"count": 2, "bytes": 2048}, "counting stopped after 1,000 requests"
     found = beside(

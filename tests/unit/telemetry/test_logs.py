@@ -8,6 +8,7 @@ import warnings
 import pytest
 import structlog
 
+from lakesweep.daemon import run_results
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.settings.schema import LoggingSettings
 from lakesweep.telemetry import logs
@@ -24,6 +25,7 @@ def _restore():
     root.handlers = handlers
     root.setLevel(level)
     ours.setLevel(our_level)
+    logging.getLogger(logs.RUN_RESULTS).setLevel(logging.NOTSET)
     logging.captureWarnings(capture=False)
     structlog.reset_defaults()
 
@@ -98,6 +100,15 @@ def test_a_command_may_ask_for_less(lines, at_least, told):
     log.debug("a")
     log.info("b")
     log.warning("c")
+    assert [line["level"] for line in lines()] == told
+
+
+@pytest.mark.parametrize(("at_least", "told"), [(logging.DEBUG, ["warning", "error"]), (logging.WARNING, ["error"])])
+def test_a_command_that_shows_its_runs_does_not_log_how_they_ended(lines, at_least, told):
+    logs.configure(LoggingSettings(), at_least=at_least)
+    log = structlog.get_logger(run_results.__name__)
+    log.warning("run_finished")
+    log.error("unexpected_error")
     assert [line["level"] for line in lines()] == told
 
 

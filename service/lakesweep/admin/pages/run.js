@@ -27,10 +27,17 @@ export async function show({ name, who, refresh }) {
   return run.outcome === null;
 }
 
-// The newest run that has brought files of this one back, if there is one among the table's last.
+// What the table's last runs have brought back of this one; null if none tried. All of it is there again once a single
+// restore has found or restored as many files as were deleted.
 async function takenBack(run) {
   const { runs } = await ask(`/api/v1/runs?${query({ table: run.table, limit: 50 })}`);
-  return runs.find((one) => one.restored && one.restored.run_id === run.run_id) || null;
+  const tries = runs.filter((one) => one.restored && one.restored.run_id === run.run_id);
+  if (!tries.length) return null;
+  return {
+    count: tries.reduce((sum, one) => sum + one.restored.count, 0),
+    by: tries.filter((one) => one.restored.count).map((one) => one.run_id),
+    whole: tries.some((one) => one.restored.count + one.restored.already_there >= run.deleted.count),
+  };
 }
 
 // What stays while the run is shown: a search field that is typed in must not be made anew.
@@ -61,7 +68,7 @@ function head({ run, actions, undone, role, digest }, refresh) {
     ["Deleted", `${counted(run.deleted.count, "file")}, ${bytes(run.deleted.bytes)}`],
     run.retained_bytes.trash ? ["Kept in the trash", bytes(run.retained_bytes.trash)] : null,
     run.retained_bytes.versions ? ["Kept as versions", `${bytes(run.retained_bytes.versions)}, until the bucket's lifecycle lets them go`] : null,
-    undone ? ["Taken back", el("span", {}, `${counted(undone.restored.count, "file")} by run `, runLink(undone.run_id))] : null,
+    undone && undone.count ? ["Taken back", el("span", {}, `${counted(undone.count, "file")} by ${undone.by.length === 1 ? "run" : "runs"}`, ...undone.by.flatMap((id) => [" ", runLink(id)]))] : null,
     ...run.warnings.map((warning) => ["Warning", warning]),
     ["Expired", counted(run.expired_snapshots.length, "snapshot")],
     ["Kept", kept], ["Spared", count(run.spared)], ["Failed", count(run.failed.count)],
@@ -70,7 +77,7 @@ function head({ run, actions, undone, role, digest }, refresh) {
   ].filter(Boolean);
   const buttons = role !== "operate" ? [] : [
     actions.cancellable ? button("Cancel this run", () => cancel(run.run_id, refresh), "danger") : null,
-    actions.restorable && !(undone && undone.restored.count >= run.deleted.count) ? button("Take this run back", () => restore(run.run_id, run.table, refresh)) : null,
+    actions.restorable && !(undone && undone.whole) ? button("Take this run back", () => restore(run.run_id, run.table, refresh)) : null,
     actions.approvable ? button("Review and approve", () => approve(run.run_id, run.table, refresh), "primary") : null,
   ].filter(Boolean);
   return el("div", {}, el("h2", {}, "Run ", el("code", {}, run.run_id)),
