@@ -27,6 +27,7 @@ def call(tmp_path, capsys, monkeypatch):
     [
         (None, "there is no such directory"),
         ([], "is not a table: nothing is stored there"),
+        ("a file", "is not a table but a file: give the directory of the table"),
         ([".hoodie/hoodie.properties", "a.parquet"], "is a Hudi table: Lakesweep cleans Iceberg, Paimon and Delta"),
         (["dt=1/a.parquet", "_SUCCESS"], "contains plain data files and no table's metadata"),
         (["notes.txt", "a.parquet"], "nothing is stored there in _delta_log/"),
@@ -34,9 +35,11 @@ def call(tmp_path, capsys, monkeypatch):
 )
 def test_each_place_that_is_no_table_has_its_own_sentence(files, sentence, tmp_path, call):
     place = tmp_path / "place"
-    if files is not None:
+    if files == "a file":
+        place.write_bytes(b"x")
+    elif files is not None:
         place.mkdir()
-    for name in files or ():
+    for name in files if isinstance(files, list) else ():
         (place / name).parent.mkdir(exist_ok=True, parents=True)
         (place / name).write_bytes(b"x")
     code, _, told = call("plan", place)

@@ -55,7 +55,7 @@ def sentences(found: lake_report.Report) -> list[str]:
     statements: dict[str, list[str]] = {}
     for kind, tally in zip(LeftoverKind, _tallies(sums), strict=True):
         statements.setdefault(_statement(tally, [one for one in counts if one["kind"] == kind]), []).append(label(kind))
-    lines = [f"{' and '.join(kinds)}: {statement}" for statement, kinds in statements.items()]
+    lines = [f"{_and(kinds)}: {statement}" for statement, kinds in statements.items()]
     money = screen.money(sums["cost_per_month"], found["currency"])
     cost = f", {money} a month" if sums["cost_per_month"] is not None and sums["bytes"] else ""
     requests = sum(one["requests"] for one in counts)
@@ -68,6 +68,12 @@ def advice(found: lake_report.Report) -> list[str]:
     """What a person can do about them, each once."""
     advice = ((one["advice"], one["tenant"]) for one in found["leftover_counts"] if one["advice"])
     return [f"{tenants}: {text}" for text, tenants in _by_text(advice)]
+
+
+def _and(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _statement(tally: Tally | None, counts: Sequence[lake_report.LeftoverCount]) -> str:

@@ -113,6 +113,8 @@ async def _why_no_table(location: Location, storage: Storage) -> str:
     if not first:
         if location.is_local and not await asyncio.to_thread(Path(location.path).exists):
             return "is not a table: there is no such directory"
+        if location.is_local and await asyncio.to_thread(Path(location.path).is_file):
+            return "is not a table but a file: give the directory of the table"
         return "is not a table: nothing is stored there" + (
             "" if location.is_local else "; check the bucket and prefix"
         )

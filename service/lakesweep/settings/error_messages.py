@@ -27,7 +27,6 @@ _ALLOWED = {
     "int_type": "must be a whole number",
     "string_type": "must be a string in quotes",
     "string_too_short": "must not be empty",
-    "tuple_type": "must be an array of tables, written [[…]]",
     "model_type": "must be a table",
     "dict_type": "must be a table",
     "missing": "is required",
@@ -89,6 +88,9 @@ def _shown(details: ErrorDetails) -> str:
 def _allowed(details: ErrorDetails) -> str:
     if details["type"] == "extra_forbidden":
         return _unknown(details["loc"])
+    if details["type"] == "tuple_type":
+        of_tables = details["loc"][-1] in ("tenants", "datasets", "tables")
+        return "must be an array of tables, written [[…]]" if of_tables else 'must be an array, written ["…"]'
     if details["type"] in _ALLOWED:
         return _ALLOWED[details["type"]]
     if details["type"] == "string_pattern_mismatch":

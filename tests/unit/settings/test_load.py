@@ -108,6 +108,7 @@ def test_a_wrong_value_is_not_reported_again_as_missing(write):
             "tenants[a].orphan_cleanup.dryrun: unknown key, did you mean 'dry_run'?",
         ),
         ('[tenants]\nid = "a"', "tenants: must be an array of tables, written [[…]]"),
+        ('[notify]\nevents = "done"', 'notify.events = "done": must be an array, written ["…"]'),
         ("orphan_cleanup = 5", "orphan_cleanup = 5: must be a table"),
         (
             '[[tenants]]\nid = "a"\nroot = "gs://lake"',
