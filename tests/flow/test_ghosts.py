@@ -229,6 +229,8 @@ async def test_a_map_says_whose_everything_is(deltas):
     (root / "notes.txt").write_text("hello")
     (root / "stray").mkdir()
     (root / "stray" / "x.bin").write_bytes(b"12345678")
+    (root / ".lakesweep-trash" / "r1").mkdir(parents=True)
+    (root / ".lakesweep-trash" / "r1" / "a.parquet").write_bytes(b"12345")
     async with App.open(settings_of(deltas)) as app:
         drawn = await app.map("acme")
     whose = {tuple(place["tables"]): place["files"] for place in drawn["places"]}
@@ -237,6 +239,9 @@ async def test_a_map_says_whose_everything_is(deltas):
     loose = {Path(one["location"]).name: one["files"] for one in drawn["unclaimed"]}
     assert loose == {"old": 2, "stray": 1, "acme": 1}
     assert (drawn["unclaimed_files"], drawn["overlaps"], drawn["unread"]) == (4, [], [])
+    assert [(Path(one["location"]).name, one["files"], one["bytes"]) for one in drawn["trash"]] == [
+        (".lakesweep-trash", 1, 5)
+    ]
 
 
 def test_places_that_overlap_or_are_shared_are_reported():

@@ -57,6 +57,9 @@ def show(console: Console, drawn: TenantMap) -> None:
     for place in drawn["places"]:
         whose = screen.text(", ".join(place["tables"]))
         shown.add_row(screen.size(place["bytes"]), screen.count(place["files"]), whose, screen.text(place["location"]))
+    for one in drawn["trash"]:
+        numbers = (screen.size(one["bytes"]), screen.count(one["files"]))
+        shown.add_row(*numbers, screen.text("trash", "dim"), screen.text(one["location"]))
     for ghost in drawn["ghosts"]:
         numbers = (screen.size(ghost["bytes"]), screen.count(ghost["files"]))
         shown.add_row(*numbers, screen.text("ghost", "yellow"), screen.text(ghost["location"]))

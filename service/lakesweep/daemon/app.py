@@ -58,7 +58,7 @@ from lakesweep.ports.state import Approval, DueTime, StateStore
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.ports.table import MergesManifests
-from lakesweep.settings.cascade import cleanup_for, policy_for
+from lakesweep.settings.cascade import cleanup_for, policy_for, trash_places
 from lakesweep.settings.cleanup import CleanupOverride
 from lakesweep.settings.schema import Settings
 from lakesweep.state.installation_key import derived, installation_key
@@ -189,7 +189,8 @@ class App:
             places = await self.neighbours.of(owner)
             unread = [one.id for one in owner.datasets if self.neighbours.problem(tenant, one.id) is not None]
             root = Location.parse(owner.root)
-            drawn = await lake_map.draw(self._adapters.storage(tenant), tenant, root, places, unread)
+            trash = trash_places(self.settings, owner)
+            drawn = await lake_map.draw(self._adapters.storage(tenant), tenant, root, places, unread, trash=trash)
         try:
             found = await self.ghosts(tenant)
         except Refused as exc:

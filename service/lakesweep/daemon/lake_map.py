@@ -32,7 +32,7 @@ class Place(TypedDict):
 
 
 class Unclaimed(TypedDict):
-    """Files of nobody, by the directory right below the root or above a claimed place."""
+    """Files of no table: of a trash, or of nobody, by the directory right below the root or above a claimed place."""
 
     location: str
     files: Count
@@ -48,6 +48,8 @@ class TenantMap(TypedDict):
     overlaps: list[list[str]]
     unread: list[str]
     """Datasets whose tables are not known: what is theirs looks unclaimed."""
+    trash: list[Unclaimed]
+    """What runs moved away and `restore` can bring back."""
     ghosts: list[ghost.GhostDocument]
     unclaimed: list[Unclaimed]
     unclaimed_files: Count
@@ -63,11 +65,18 @@ class Owner:
 
 
 async def draw(
-    storage: Storage, tenant: str, root: Location, places: PlacesByTable, unread: Sequence[str]
+    storage: Storage,
+    tenant: str,
+    root: Location,
+    places: PlacesByTable,
+    unread: Sequence[str],
+    *,
+    trash: Sequence[Location] = (),
 ) -> TenantMap:
     """The map without ghosts: every listed file goes to the innermost place that holds it."""
     owned = owners(places)
-    nearest = Nearest(owner.prefix for owner in owned)
+    trashes = sorted({targets.real(one).as_directory().raw for one in trash})
+    nearest = Nearest([*(owner.prefix for owner in owned), *trashes])
     files: Counter[str | None] = Counter()
     sizes: Counter[str | None] = Counter()
     loose_files: Counter[str] = Counter()
@@ -94,6 +103,7 @@ async def draw(
         ],
         "overlaps": overlaps(owned),
         "unread": list(unread),
+        "trash": [{"location": one, "files": files[one], "bytes": sizes[one]} for one in trashes if files[one]],
         "ghosts": [],
         "unclaimed": [
             {"location": name, "files": loose_files[name], "bytes": loose_sizes[name]}
