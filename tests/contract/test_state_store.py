@@ -15,7 +15,7 @@ from tests.builders.state_records import MINUTE, NOON, TABLE, a_batch, a_run, le
 
 from lakesweep.cleanup.report import run_document
 from lakesweep.model.errors import LeaseLost, StateError
-from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally
+from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Reason, Tally
 from lakesweep.model.run import Lease, Outcome, Phase, Refusal, Restored
 from lakesweep.ports.state import BatchState, DueTime, LedgerHeader, Notice, PlanHeader, RunFigures
 
@@ -123,7 +123,8 @@ async def test_the_newest_plan_of_each_table_is_found_at_once(store):
 
 async def test_the_figures_of_runs_come_oldest_first(store):
     gone = DeletionReport(deleted=Tally(files=1, bytes=2**59))
-    await store.start_run(a_run("new", started_at=NOON + MINUTE, outcome=Outcome.DONE, plan=BIG, deletion=gone))
+    plan = replace(BIG, by_reason={Reason.EXPIRED: Tally(files=1, bytes=2**57)})
+    await store.start_run(a_run("new", started_at=NOON + MINUTE, outcome=Outcome.DONE, plan=plan, deletion=gone))
     await store.save_plan(a_plan("new"))
     restored = Restored(of="new", restored=Tally(files=1, bytes=2**58))
     await store.start_run(a_run("old", outcome=Outcome.FAILED, restored=restored))
@@ -147,6 +148,8 @@ async def test_the_figures_of_runs_come_oldest_first(store):
             orphan_bytes=2**60,
             deleted_bytes=2**59,
             freed_bytes=2**59,
+            deleted_files=1,
+            expired_bytes=2**57,
         ),
     ]
     assert await store.run_figures(NOON, ["umbrella"]) == []

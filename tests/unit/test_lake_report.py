@@ -62,6 +62,19 @@ def test_what_was_restored_after_the_plan_is_waste_again():
     assert [day["waste_bytes"] for day in found["trend"]] == [0, 500, 500]
 
 
+def test_what_a_run_without_a_listing_deleted_is_expired_waste_no_more():
+    run = planned(600, 400, started_at=NOW - timedelta(days=2))
+    seen = replace(figures(2, 1000), expired_bytes=400)
+    taken = replace(figures(1, freed=100, made_plan=False), deleted_files=1)
+    found = report(known(run=run), runs=[seen, taken])
+    assert (found["tables"][0]["bytes"]["orphan"], found["tables"][0]["bytes"]["expired"]) == (600, 300)
+    assert (found["tables"][0]["files"]["orphan"], found["tables"][0]["files"]["expired"]) == (1, 0)
+    # It also deletes what expired since the plan was made, never what was unreferenced then.
+    found = report(known(run=run), runs=[seen, taken, replace(taken, deleted_bytes=9000, started_at=NOW)])
+    assert (found["tables"][0]["bytes"]["orphan"], found["tables"][0]["bytes"]["expired"]) == (600, 0)
+    assert [day["waste_bytes"] for day in found["trend"]] == [1000, 900, 600]
+
+
 def test_waste_is_reported_in_money_only_where_there_is_a_price():
     table = known(run=planned(10 * GB))
     assert report(table, price=Price(per_gb_month=0.023, currency="EUR"))["tables"][0]["cost_per_month"] == 0.23

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import lake_report as documents
-from lakesweep.model.files import Reason, Tally
+from lakesweep.model.files import Reason
 from lakesweep.model.refusal import consequences, remedy
 from lakesweep.model.run import Outcome
 from lakesweep.model.run_document import Run
@@ -56,12 +56,13 @@ def report(
     tables: Iterable[KnownTable], runs: Sequence[RunFigures], *, now: datetime, price: Price
 ) -> documents.Report:
     """The whole lake, the most wasteful table first. `runs` are those since `TREND_DAYS` ago, oldest first."""
-    restores: dict[str, list[RunFigures]] = defaultdict(list)
+    unplanned: dict[str, list[RunFigures]] = defaultdict(list)
     for run in runs:
-        if run.restored_files:
-            restores[run.table].append(run)
+        if not run.planned and (run.restored_files or run.deleted_files):
+            unplanned[run.table].append(run)
     rows = sorted(
-        (_table(one, restores[one.label], price) for one in tables), key=lambda row: (-row["waste_bytes"], row["table"])
+        (_table(one, unplanned[one.label], price) for one in tables),
+        key=lambda row: (-row["waste_bytes"], row["table"]),
     )
     named = {row["table"] for row in rows}
     of_these = [run for run in runs if run.table in named]
@@ -101,17 +102,22 @@ def trend(runs: Iterable[RunFigures], today: date) -> list[documents.Day]:
     then, and what was deleted."""
     freed: Counter[date] = Counter()
     plans: dict[date, dict[str, int]] = defaultdict(dict)
-    known: dict[str, int] = {}
+    orphan: dict[str, int] = {}
+    expired: dict[str, int] = {}
     for run in runs:
-        day = run.started_at.date()
+        day, table = run.started_at.date(), run.table
         freed[day] += run.freed_bytes
         if run.planned:
-            known[run.table] = max(0, run.orphan_bytes - run.deleted_bytes)
-        elif run.restored_bytes and run.table in known:
-            known[run.table] += run.restored_bytes
+            left = max(0, run.orphan_bytes - run.deleted_bytes)
+            expired[table] = _share(left, run.expired_bytes, run.orphan_bytes)
+            orphan[table] = left - expired[table] + run.restored_bytes
+        elif table in orphan:
+            # Without a listing only files of expired snapshots are deleted.
+            expired[table] = max(0, expired[table] - run.deleted_bytes)
+            orphan[table] += run.restored_bytes
         else:
             continue
-        plans[day][run.table] = known[run.table]
+        plans[day][table] = orphan[table] + expired[table]
     if not plans:
         return []
     waste: dict[str, int] = {}
@@ -124,12 +130,16 @@ def trend(runs: Iterable[RunFigures], today: date) -> list[documents.Day]:
     return days
 
 
-def _table(known: KnownTable, restores: Iterable[RunFigures], price: Price) -> documents.ReportTable:
+def _table(known: KnownTable, unplanned: Iterable[RunFigures], price: Price) -> documents.ReportTable:
     planned = known.planned
     bytes_, files = None, None
     if planned:
-        back = _restored_since(planned, restores)
-        bytes_, files = _figures(planned, "bytes", back.bytes), _figures(planned, "count", back.files)
+        since = datetime.fromisoformat(planned["started_at"])
+        later = [run for run in unplanned if run.started_at > since]
+        restored, taken = sum(run.restored_bytes for run in later), sum(run.deleted_bytes for run in later)
+        bytes_ = _figures(planned, "bytes", restored=restored, taken=taken)
+        restored, taken = sum(run.restored_files for run in later), sum(run.deleted_files for run in later)
+        files = _figures(planned, "count", restored=restored, taken=taken)
     waste = bytes_["orphan"] + bytes_["expired"] if bytes_ else 0
     sentence, why = _problem(known)
     newest = known.last or planned
@@ -150,31 +160,33 @@ def _table(known: KnownTable, restores: Iterable[RunFigures], price: Price) -> d
     }
 
 
-def _restored_since(planned: Run, restores: Iterable[RunFigures]) -> Tally:
-    """What came back after a plan: its own run, or one before it, had taken that, so the plan does not have it."""
-    since = datetime.fromisoformat(planned["started_at"])
-    found = [Tally(files=run.restored_files, bytes=run.restored_bytes) for run in restores if run.started_at > since]
-    return sum(found, Tally())
+def _figures(run: Run, unit: str, *, restored: int, taken: int) -> documents.Figures:
+    """What the plan found and did not delete, with what later runs without a listing have `restored` and `taken`.
 
-
-def _figures(run: Run, unit: str, restored: int) -> documents.Figures:
-    """What the plan found, less what was deleted of it since, and what was restored since then."""
+    What was restored is not in the plan: its own run, or one before it, had deleted that. Without a listing only files
+    of expired snapshots are deleted.
+    """
     kept = run["kept_bytes"] if unit == "bytes" else run["kept"]
     found = run["orphans"]["bytes"] if unit == "bytes" else run["orphans"]["count"]
     gone = run["deleted"]["bytes"] if unit == "bytes" else run["deleted"]["count"] + run["already_gone"]
-    left = max(0, found - gone) + restored
+    left = max(0, found - gone)
     by_reason = run["orphans"]["by_reason"].get(Reason.EXPIRED.value)
     of_expired = (by_reason["bytes"] if unit == "bytes" else by_reason["count"]) if by_reason else 0
-    # Nobody counts deleted files by reason, so what is left is split as the plan was.
-    expired = left * of_expired // found if found else 0
+    # Nobody counts deleted or restored files by reason, so they are split as the plan was.
+    expired = _share(left, of_expired, found)
+    expired_back = _share(restored, of_expired, found)
     return {
         "live": kept["live"],
         "young": kept["young"],
         "reserved": kept["reserved"],
-        "orphan": left - expired,
-        "expired": expired,
+        "orphan": left - expired + restored - expired_back,
+        "expired": max(0, expired - taken) + expired_back,
         "foreign": kept["foreign"],
     }
+
+
+def _share(number: int, part: int, whole: int) -> int:
+    return number * part // whole if whole else 0
 
 
 def _problem(known: KnownTable) -> tuple[str | None, documents.InTheWay | None]:

@@ -147,6 +147,9 @@ class RunFigures:
     restored_bytes: int = 0
     """Of a run that brought back what another one took."""
     restored_files: int = 0
+    deleted_files: int = 0
+    expired_bytes: int = 0
+    """The part of `orphan_bytes` that only expired snapshots reference."""
 
 
 class StateStore(Protocol):

@@ -113,6 +113,8 @@ class MemoryStateStore:
                 freed_bytes=document["freed_bytes"],
                 restored_bytes=document["restored"]["bytes"] if document["restored"] else 0,
                 restored_files=document["restored"]["count"] if document["restored"] else 0,
+                deleted_files=document["deleted"]["count"],
+                expired_bytes=document["orphans"]["by_reason"]["expired"]["bytes"],
             )
             for run in reversed(self._newest_first())
             if run.started_at >= since and (tenants is None or run.table.tenant in tenants)

@@ -127,6 +127,8 @@ class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
                 sa.func.coalesce(_number("freed_bytes"), _number("deleted", "bytes")).label("freed_bytes"),
                 sa.func.coalesce(_number("restored", "bytes"), 0).label("restored_bytes"),
                 sa.func.coalesce(_number("restored", "count"), 0).label("restored_files"),
+                _number("deleted", "count").label("deleted_files"),
+                sa.func.coalesce(_number("orphans", "by_reason", "expired", "bytes"), 0).label("expired_bytes"),
             )
             .outerjoin(plans, plans.c.run_id == runs.c.id)
             .where(runs.c.started_at >= since, runs.c.outcome.is_not(None))
