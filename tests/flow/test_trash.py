@@ -11,6 +11,7 @@ from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup.restore_finder import EMPTIED, GONE_FOR_GOOD
 from lakesweep.cleanup.trash_report import restore_document
+from lakesweep.daemon import hold_commands
 from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.model.access import Trigger, TriggeredBy
@@ -54,6 +55,23 @@ async def test_files_go_to_the_trash_under_their_own_names(lake: LocalLake):
     assert document["trash"] == {"place": f"file://{trash}", "root": f"file://{root}"}
     assert [one["went"] for one in records if one["record"] == "deleted"] == ["trash"] * 3
     assert trash.stat().st_mode & 0o077 == 0
+
+
+async def test_a_restore_ends_the_approval_of_what_it_restored(lake: LocalLake):
+    """The restored files look as they did when they were approved, as they do in a bucket with versioning."""
+    async with App.open(settings_of(lake, ceilings={"files": 2})) as app:
+        refused = await run(app)
+        assert refused.refusal.code == "ceiling_files"
+        await app.approve(refused.id, by="ada")
+        done = await run(app)
+        assert (done.outcome, done.deletion.deleted.files) == (Outcome.DONE, 3)
+        await app.restoring(done.id, (), ADA).execute(new_run_id())
+        await hold_commands.resume(app, "acme/d/t", by="ada", admin=True)
+        again = await run(app)
+        assert (again.outcome, again.refusal.code if again.refusal else None) == (Outcome.REFUSED, "ceiling_files")
+        assert len(lake.orphans_left("acme/d/t")) == 3
+        await app.approve(again.id, by="ada")  # another look at them, and another approval
+        assert (await run(app)).outcome is Outcome.DONE
 
 
 async def test_no_table_is_found_in_the_trash_and_no_listing_descends_into_it(lake: LocalLake):

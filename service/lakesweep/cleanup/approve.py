@@ -3,8 +3,8 @@
 An approved plan is not executed from its saved rows: the next cycle plans the table again, so listing, references, ages
 and every other guard are current. The approval covers those files of the new plan that the approved one names too (same
 path, size, time and etag). All other files of the new plan count against the ceilings, as if they were the whole plan.
-It is bound to the digest of the approved rows and ends at a set time. A ghost goes only if the new plan is exactly the
-approved one.
+It is bound to the digest of the approved rows and ends at a set time, or when a run of the table is restored. A ghost
+goes only if the new plan is exactly the approved one.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ class Approvals:
 
     async def covered(self, table: str, plan: OrphanPlan, now: datetime) -> Tally:
         """How much of a new plan the newest valid approval of its table covers."""
-        for approval in await self.state.approvals(table):
-            if approval.expires_at <= now:
-                continue
+        for approval in await standing(self.state, table, now):
             header = await self.state.get_plan(approval.run_id)
             if header is None or header.digest != approval.digest:
                 continue
@@ -105,18 +103,18 @@ class Approvals:
         return None if found == header.digest else "its rows do not match the plan that was saved"
 
 
-async def standing(state: StateStore, ghost: str, now: datetime) -> list[Approval]:
-    """The approvals of a ghost that are valid now. A run that began to delete since, or a restore, ends earlier
-    approvals: a restored file is there because a person wants it."""
-    valid = [one for one in await state.approvals(ghost) if now < one.expires_at]
+async def standing(state: StateStore, table: str, now: datetime) -> list[Approval]:
+    """The approvals of a table or a ghost that are valid now, newest first. A restore ends earlier approvals: a
+    restored file is there because a person wants it. So does, for a ghost, a run that began to delete since."""
+    valid = [one for one in await state.approvals(table) if now < one.expires_at]
     before = None
-    while valid and (runs := await state.list_runs(table=ghost, before=before)):
+    while valid and (runs := await state.list_runs(table=table, before=before)):
         for run in runs:
             began = datetime.fromisoformat(run["started_at"])
             over = [one for one in valid if one.approved_at - began <= timedelta(milliseconds=1)]  # as it is kept
             if not over:
                 return valid
-            if run["restored"] is not None or await state.journal(run["run_id"]):
+            if run["restored"] is not None or (is_ghost(table) and await state.journal(run["run_id"])):
                 valid = [one for one in valid if one not in over]
         before = runs[-1]["run_id"]
     return valid
