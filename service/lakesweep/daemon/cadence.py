@@ -149,4 +149,6 @@ def _why(expiring: float, dead: float, live: int, waits: tuple[timedelta, timede
 
 def _span(wait: timedelta) -> str:
     hours = wait / timedelta(hours=1)
+    if hours < 1:
+        return f"{max(1, round(hours * 60))} min"
     return f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"

@@ -56,6 +56,12 @@ def test_what_expires_every_hour_does_not_wait_for_a_second_listing():
     assert cadence.choose([listed, *looks], RULES, NOW).next_expiry == NOW + HOUR
 
 
+def test_a_cadence_below_an_hour_is_explained_in_minutes():
+    hasty = Rules(shortest=timedelta(minutes=5), longest=7 * DAY, waste_budget=0.01)
+    why = cadence.choose(runs(expired=200 * GIB, dead=200 * GIB), hasty, NOW).why
+    assert "expiring every 5 min and listing every 5 min" in why
+
+
 def a_plan(*, listed: bool) -> OrphanPlan:
     """Of a table without anything to delete."""
     return OrphanPlan(
