@@ -265,7 +265,7 @@ class _Run:
                 self._open[record["batch"]] = None
             elif kind in _FATES:
                 self._open.pop(record["batch"], None)
-            elif kind == "end":
+            elif kind in ("end", "event"):  # an event of the service has no end of its own
                 self._ended = True
 
     def remarks(self) -> Iterator[str]:

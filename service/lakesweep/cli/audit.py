@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(name="audit", help="Verify and show the audit trail.", no_args_is_help=True, rich_markup_mode=None)
 
+_SAID = ("record", "event", "by")
+"""Fields of an event that its sentence begins with."""
+
 Table = Annotated[
     str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
 ]
@@ -163,7 +166,10 @@ def _document(findings: Findings) -> dict[str, object]:
 
 
 def _show_findings(console: Console, findings: Findings) -> None:
-    whole = f"{screen.counted(findings.segments, 'segment')} of {screen.counted(findings.runs, 'run')}"
+    from lakesweep.daemon.events import CHAIN  # noqa: PLC0415 - heavy
+
+    noun = "event" if findings.table == CHAIN else "run"
+    whole = f"{screen.counted(findings.segments, 'segment')} of {screen.counted(findings.runs, noun)}"
     verdict = screen.text("BROKEN", "red") if findings.faults else screen.text("ok", "green")
     console.print(screen.text(f"{findings.table}: {whole}: "), verdict, sep="", soft_wrap=True)
     for fault in findings.faults:
@@ -183,9 +189,15 @@ def _sentence(record: dict[str, Any]) -> str:
         case {"record": "delete" | "spare" as event, "path": path, "size_bytes": size, "kind": kind, "reason": reason}:
             return f"{event} {path} ({kind}, {reason}, {screen.size(size)})"
         case {"record": "end", "outcome": outcome, "deleted": deleted}:
-            freed = f"{deleted['count']:,} deleted, {screen.size(deleted['bytes'])} freed"
-            return f"end: {outcome}, {freed}" + (f" ({record['reason']})" if record.get("reason") else "")
+            gone = f"{screen.counted(deleted['count'], 'file')} deleted, {screen.size(deleted['bytes'])}"
+            return f"end: {outcome}, {gone}" + (f" ({record['reason']})" if record.get("reason") else "")
         case {"record": event, "path": path}:
             return f"{event} {path}" + (f": {record['why']}" if record.get("why") else "")
         case _:
-            return documents.dumps(record)
+            return _event(record) if record.get("record") == "event" else documents.dumps(record)
+
+
+def _event(record: dict[str, Any]) -> str:
+    """Of the service: who paused what, approved a plan, made a token."""
+    rest = [f"{name} {value}" for name, value in record.items() if name not in _SAID and value is not None]
+    return ", ".join([f"{record.get('event')} by {record.get('by')}", *rest])

@@ -4,11 +4,13 @@ import json
 
 import pytest
 from tests.builders.audits import ABOUT, NOON, a_run, batch, candidate, fates_of, rows_of
+from tests.builders.small_lake import LocalLake, to_toml
 
 from lakesweep.audit import records
 from lakesweep.audit.inspect import Findings
 from lakesweep.cli import screen
 from lakesweep.cli.audit import _sentence, _show_findings
+from lakesweep.cli.main import main
 from lakesweep.model.run import Outcome
 from lakesweep.model.snapshot import ExpiryPlan, Snapshot
 
@@ -32,7 +34,11 @@ SNAPSHOT = Snapshot(id="77", committed_at=NOON)
         ),
         (
             records.end_record(a_run(outcome=Outcome.REFUSED, reason="too much")),
-            "end: refused, 0 deleted, 0 B freed (too much)",
+            "end: refused, 0 files deleted, 0 B (too much)",
+        ),
+        (
+            {"record": "event", "event": "paused", "by": "ada", "scope": "acme", "reason": None, "by_admin": True},
+            "paused by ada, scope acme, by_admin True",
         ),
         ({"record": "something new", "more": 1}, '{"record": "something new", "more": 1}'),
     ],
@@ -51,3 +57,13 @@ def test_findings_name_every_fault_and_remark(capsys):
         "  - x",
         "a/b/d: 1 segment of 1 run: ok",
     ]
+
+
+def test_an_event_of_the_service_is_no_run_that_was_interrupted(tmp_path, capsys):
+    lake = LocalLake(root=tmp_path)
+    lake.add("acme", ["t"])
+    config = tmp_path / "lakesweep.toml"
+    config.write_text(to_toml(lake.settings()))
+    for words in (["pause", "acme"], ["resume", "acme"], ["audit", "verify"]):
+        assert main([*words, "--config", str(config)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "service events: 2 segments of 2 events: ok"
