@@ -189,8 +189,11 @@ def _sentence(record: dict[str, Any]) -> str:
         case {"record": "delete" | "spare" as event, "path": path, "size_bytes": size, "kind": kind, "reason": reason}:
             return f"{event} {path} ({kind}, {reason}, {screen.size(size)})"
         case {"record": "end", "outcome": outcome, "deleted": deleted}:
-            gone = f"{screen.counted(deleted['count'], 'file')} deleted, {screen.size(deleted['bytes'])}"
-            return f"end: {outcome}, {gone}" + (f" ({record['reason']})" if record.get("reason") else "")
+            freed_bytes = record.get("freed_bytes", deleted["bytes"])  # records before this field had freed it all
+            kept = deleted["bytes"] - freed_bytes
+            retained = f", {screen.size(kept)} kept in trash or versions" if kept > 0 else ""
+            freed = f"{deleted['count']:,} deleted, {screen.size(freed_bytes)} freed{retained}"
+            return f"end: {outcome}, {freed}" + (f" ({record['reason']})" if record.get("reason") else "")
         case {"record": event, "path": path}:
             return f"{event} {path}" + (f": {record['why']}" if record.get("why") else "")
         case _:

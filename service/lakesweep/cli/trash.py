@@ -9,10 +9,15 @@ import typer
 
 from lakesweep.cli import documents, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.model.table import BARE_TENANT
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
     from lakesweep.model import trash_document
+    from lakesweep.ports.state import StateStore
+
+_RUNS_LOOKED_AT = 200
+"""Of bare locations, the newest."""
 
 
 def trash(
@@ -40,6 +45,8 @@ def trash(
             print(documents.dumps({"trash": places}), file=sys.stdout)
         else:
             _show(places)
+        if tenant is None:
+            await _tell_locations(opened.app.state)
         return ExitCode.DONE
 
     raise typer.Exit(session.run(body, config=config, debug=debug))
@@ -59,3 +66,15 @@ def _show(places: list[trash_document.TrashPlace]) -> None:
             out.print(screen.text(f"{place['place']}: {size} that no known run moved there, which stay"))
     if empty:
         out.print(screen.text("the trash is empty"))
+
+
+async def _tell_locations(state: StateStore) -> None:
+    """Runs of bare locations have a trash that is no tenant's, so nobody lists or empties it."""
+    runs = await state.list_runs(tenants=[BARE_TENANT], limit=_RUNS_LOOKED_AT)
+    restored = {run["restored"]["run_id"] for run in runs if run["restored"]}
+    for run in runs:
+        if run["trash"] and run["deleted"]["count"] and run["run_id"] not in restored:
+            screen.complain(
+                f"run {run['run_id']} moved {screen.counted(run['deleted']['count'], 'file')} of {run['location']} to "
+                f"{run['trash']['place']}, which no service empties"
+            )

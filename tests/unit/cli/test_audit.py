@@ -34,7 +34,15 @@ SNAPSHOT = Snapshot(id="77", committed_at=NOON)
         ),
         (
             records.end_record(a_run(outcome=Outcome.REFUSED, reason="too much")),
-            "end: refused, 0 files deleted, 0 B (too much)",
+            "end: refused, 0 deleted, 0 B freed (too much)",
+        ),
+        (
+            {"record": "end", "outcome": "done", "deleted": {"count": 2, "bytes": 3072}, "freed_bytes": 1024},
+            "end: done, 2 deleted, 1.0 KiB freed, 2.0 KiB kept in trash or versions",
+        ),
+        (
+            {"record": "end", "outcome": "done", "deleted": {"count": 2, "bytes": 3072}},
+            "end: done, 2 deleted, 3.0 KiB freed",
         ),
         (
             {"record": "event", "event": "paused", "by": "ada", "scope": "acme", "reason": None, "by_admin": True},

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.builders.small_lake import LocalLake, to_toml
+from tests.builders.small_lake import LocalLake, small_table, to_toml, write_local
 
 from lakesweep.cli.main import main
 from lakesweep.daemon import holds
@@ -128,6 +128,30 @@ def test_the_command_that_resumes_names_the_hold_that_is_there(tmp_path, capsys)
     cleaned.command("pause", "acme")
     cleaned.command("restore", cleaned.run_id)
     assert "`lakesweep resume acme` lets" in capsys.readouterr().out
+
+
+def test_the_trash_of_a_bare_location_is_named(tmp_path, capsys, monkeypatch):
+    """It is no tenant's, so nothing lists it; `the trash is empty` alone would be wrong."""
+    for name, value in {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "LAKESWEEP_STORAGE__LOCAL__AGE_BY": "modification",
+        "LAKESWEEP_ORPHAN_CLEANUP__DELETION": "trash",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("LAKESWEEP_CONFIG", raising=False)
+    write_local(tmp_path / "lake" / "t", small_table("t"))
+    place = f"file://{tmp_path}/lake"
+    assert main(["run", str(tmp_path / "lake" / "t"), "--root", str(tmp_path / "lake"), "--execute"]) == 0
+    capsys.readouterr()
+    assert main(["runs", "--json"]) == 0
+    run_id = json.loads(capsys.readouterr().out)["runs"][0]["run_id"]
+    told = f"run {run_id} moved 3 files of {place}/t to {place}/.lakesweep-trash, which no service empties"
+    assert main(["trash"]) == 0
+    assert told in capsys.readouterr().err
+    assert main(["restore", run_id]) == 0
+    capsys.readouterr()
+    assert main(["trash"]) == 0
+    assert told not in capsys.readouterr().err
 
 
 def test_a_misspelled_tenant_of_the_trash_gets_the_one_that_was_meant(tmp_path, capsys):
