@@ -129,7 +129,7 @@ HOLES = (
         "approval-for-ever",
         "An approval does not end.",
         SERVICE,
-        edit("lakesweep.cleanup.approve", "Approvals.covered", "if approval.expires_at <= now:", "if False:"),
+        edit("lakesweep.cleanup.approve", "standing", "if now < one.expires_at", "if True"),
     ),
     hole(
         "approval-of-other-files",
