@@ -22,6 +22,8 @@ from tests.sim.formats import Model
 from tests.sim.replicas import OWN, Replica, SimWorld
 from tests.sim.world import Call, Lost, Stored
 
+from lakesweep.cleanup import plan_file
+
 APPROVED_FOR = timedelta(hours=24)
 
 
@@ -79,9 +81,8 @@ class Watch:
     async def approved(self, app: Any, run_id: str) -> None:
         header = await app.state.get_plan(run_id)
         async with app.artifacts.opened(header.rows_path) as rows:
-            import pyarrow.parquet as pq  # noqa: PLC0415 - few stories need it
-
-            paths = frozenset(pq.read_table(rows, columns=["path"]).column("path").to_pylist())
+            batches = plan_file.read_rows(str(rows))  # plans are not encoded here: see plan_files.py
+            paths = frozenset(path for batch in batches for path in batch.column("path").to_pylist())
         self.world.seen["a plan above its ceilings was approved"] += 1
         self.approvals.append(_Approved(self.world.now + APPROVED_FOR, paths))
 
