@@ -36,7 +36,9 @@ class Oracle:
                 raise Lost(f"{process} {what} {address}, which is needed: {who}")
 
     def check(self) -> None:
-        """Everything that everybody may ask for is there, byte for byte."""
+        """Everything that everybody may ask for is there, byte for byte, and nothing was found lost on the way."""
+        if self._world.verdict is not None:
+            raise self._world.verdict
         objects = self._world.objects
         for who, files in self._model.readers():
             for address, wanted in files.items():

@@ -24,6 +24,7 @@ import pyarrow as pa
 import structlog
 from tests.sim import profiles, shortcuts
 from tests.sim import ways as ways_of_running
+from tests.sim.confirmed import Confirmed
 from tests.sim.formats import Model, open_model
 from tests.sim.formats.iceberg import IcebergModel
 from tests.sim.loop import Stuck, VirtualLoop
@@ -120,6 +121,7 @@ class Story(Adversary):
         self.store = MemoryStateStore(self.process)
         self.runner = Runner(self.model, self.process, self.store, ways=ways)
         self.operator = Operator(ways, self.world, self.runner)
+        self.confirmed = Confirmed(self.world, self.model)
         self.outcomes: Counter[str] = Counter()
         self._deleted = 0
         self._cycle: Step | None = None
@@ -248,6 +250,7 @@ class Story(Adversary):
         self.world.say(process.name, "a cycle begins")
         listing = self.operator.listing(step.seed if step else None)
         full = self._full_plan() if listing is ListingMode.NEVER and not self._plan else None
+        self.confirmed.begins()
         self._cycle, self.world.cycling = told, True
         run, outcome = self._ran(self.runner.cycle(listing))
         if run is not None:
@@ -257,6 +260,8 @@ class Story(Adversary):
         self._last_calls = max(20, self.world.calls - first)
         self.oracle.check_told(process.deleted, whole=outcome == "done" and not process.lost_answers)
         self.operator.cycle_ended(self.runner.run_id, process.took)
+        if self.operator.ways.interval is None:
+            self.confirmed.ended(process.took, outcome, alone=not (told and told.inner))
         self._deleted += len(process.deleted)
         self.outcomes[outcome] += 1
         self.world.say(process.name, "the cycle ends", outcome)

@@ -11,6 +11,7 @@ import random
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -131,6 +132,8 @@ class World:
     """Has that cycle looked at the tables around for the last time?"""
     ageless: bool = False
     """Does the store say nothing about the age of some objects?"""
+    verdict: Lost | None = None
+    """The first thing that was found lost while the product was at work."""
     calls: int = 0
     call: Call | None = None
     """The newest call of the product."""
@@ -202,8 +205,18 @@ class World:
     def changed(self, address: str, process: str) -> None:
         """The product wrote or deleted an object: tell those who look on."""
         stored = self.objects.get(address)
-        for watch in self.watchers:
-            watch(address, stored, process)
+        with self.judging():
+            for watch in self.watchers:
+                watch(address, stored, process)
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """What is found lost in here is remembered: it is raised into the product, which may catch it."""
+        try:
+            yield
+        except Lost as exc:
+            self.verdict = self.verdict or exc
+            raise
 
     # ---- the record
 

@@ -61,6 +61,10 @@ class Model:
         neighbour, a stream that recovers, …), with the objects that they would read, as they were written."""
         raise NotImplementedError
 
+    def expiring(self) -> set[str]:
+        """Readers of snapshots that are there and may be closed, where closing one means deleting its file."""
+        return set()
+
     def noticed(self, address: str, stored: Stored | None, process: str) -> None:
         """The product has written (or, with None, deleted) an object. A commit of the product is taken over here, and
         judged: raise Lost if it expired what it may not."""

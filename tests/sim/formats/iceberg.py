@@ -205,7 +205,8 @@ class IcebergModel(Model):
         for ref_name, snapshot_id in demands.items():
             if ref_name not in table.refs or table.refs[ref_name].snapshot_id != snapshot_id:
                 raise CommitRejected(f"{ref_name} points elsewhere")
-        self._judge(table, base, changes)
+        with self.world.judging():
+            self._judge(table, base, changes)
         for ref_name in changes["refs"]:
             table.refs.pop(ref_name, None)
         table.statistics = [one for one in table.statistics if one.snapshot_id not in changes["statistics"]]

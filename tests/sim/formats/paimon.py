@@ -343,6 +343,9 @@ class PaimonModel(WatchingModel):
             yield who, {name: self.log.written[name] for name in addresses if name not in self.trouble.taken}
         yield from self.others.readers()
 
+    def expiring(self) -> set[str]:
+        return {root.address[len(self.log.address) + 1 :] for root in self.rules.doomed}
+
     def _needs(self) -> Iterator[tuple[str, list[str]]]:
         log, doomed = self.log, self.rules.doomed
         lasting = self.rules.decoupled or any(one.kind == "changelog" for one in log.roots.values())
