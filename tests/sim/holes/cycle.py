@@ -323,12 +323,8 @@ HOLES = (
         "stages-backwards",
         "The stages of a sweep run in the reverse order.",
         ("delta", "paimon"),
-        edit(
-            "lakesweep.cleanup.classify",
-            "_decided",
-            '"stage": kind.stage}',
-            '"stage": -kind.stage}',
-        ),
+        edit("lakesweep.cleanup.plan_file", "read_cut", "cuts = _cut(ready, size)", "cuts = _cut(ready, size)[::-1]"),
+        edit("lakesweep.cleanup.plan_file", "read_cut", "yield _cut(held, size)", "yield _cut(held, size)[::-1]"),
     ),
     hole(
         "journal-after-the-delete",

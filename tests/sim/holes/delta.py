@@ -144,7 +144,7 @@ HOLES = (
         "delta-head-is-the-version",
         "What Iceberg commits beside the log does not move the head.",
         _D,
-        edit(_TABLE, "DeltaTable._head_of", "newest.modified_ms, beside)", "newest.modified_ms)"),
+        edit(_TABLE, "DeltaTable._head_of", "newest.modified_ms, beside)", "newest.modified_ms, [])"),
     ),
     hole(
         "delta-log-goes-too-early",
