@@ -303,8 +303,8 @@ HOLES = (
         edit(
             "lakesweep.cleanup.execute",
             "execute",
-            "committed = await _commit_expiry(ports, context, recorder, planned)",
-            "committed = planned.expiry",
+            "after, committed = await _commit_expiry(ports, context, recorder, planned)",
+            "after, committed = planned.marked.state, planned.expiry",
         ),
         body("lakesweep.cleanup.revalidate", "Revalidator.__call__", "return frozenset()"),
     ),
