@@ -179,7 +179,7 @@ class Watch:
         unsure = open_ + sum(batch.failed for batch in journal if batch.state == "done")
         if not done <= went <= done + unsure:
             raise Lost(f"run {run_id} deleted {went} files, its journal says {done} and {unsure} that nobody knows")
-        # A batch stays open in the journal if the state store fails once its files have gone. The run still knows of them.
+        # A batch stays open in the journal if the state store fails once its files have gone; the run knows of them.
         reported = document["deleted"]["count"]
         if reported != done and not (open_ and done <= reported <= went):
             raise Lost(f"the report of run {run_id} says {reported} deleted, its journal {done}")
