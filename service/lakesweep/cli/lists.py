@@ -101,7 +101,7 @@ def _show_short_runs(console: Console, runs: Iterable[run_document.Run]) -> None
             screen.text(run["run_id"][:ID_SHOWN]),
             screen.text(run["table"]),
             screen.age(run["started_at"], now) if narrow else screen.moment(run["started_at"]),
-            screen.text(refused["code"], "red") if refused else _outcome(run["outcome"]),
+            screen.text(refused["code"], "red") if refused else _short_outcome(run),
             screen.size(run["orphans"]["bytes"]),
             screen.size(run["deleted"]["bytes"]),
         )
@@ -174,6 +174,12 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         console.print(screen.text(f"  - {sentence}"), soft_wrap=True)
     if explanation.deletable_from is not None:
         console.print(screen.text(f"deletable from {screen.moment(explanation.deletable_from)}", "yellow"))
+
+
+def _short_outcome(run: run_document.Run) -> Text:
+    """Without a column for the reason, nothing else shows that a run restored files."""
+    is_restore = run["restored"] is not None and run["outcome"] == "done"
+    return screen.text("restored", _STYLES["done"]) if is_restore else _outcome(run["outcome"])
 
 
 def _outcome(outcome: str | None) -> Text:

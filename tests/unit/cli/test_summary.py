@@ -18,6 +18,8 @@ from lakesweep.cli.main import main
 from lakesweep.daemon import run_ids
 from lakesweep.daemon.table_status import TableStatus
 from lakesweep.model.errors import SettingsError
+from lakesweep.model.files import Tally
+from lakesweep.model.run import Restored
 from lakesweep.state.memory import MemoryStateStore
 
 
@@ -151,6 +153,13 @@ def test_nothing_important_breaks_on_a_terminal_of_eighty_columns():
         for word in words:
             assert any(word in line for line in lines), (word, lines)
     assert any("s3://" + "x" * 90 in line for line in on_narrow_terminal(lists.show_tables, [status]))
+
+
+def test_a_restore_looks_like_one_in_the_list_of_runs():
+    restored = Restored(of="r0", restored=Tally(files=2, bytes=2048))
+    document = report.run_document(replace(examples.done(), plan=None, restored=restored))
+    assert any("restored" in line for line in on_narrow_terminal(lists.show_runs, [document]))
+    assert not any("restored" in line for line in on_narrow_terminal(lists.show_runs, [document | {"restored": None}]))
 
 
 def test_no_listing_is_said_and_so_is_why_there_was_one(call):

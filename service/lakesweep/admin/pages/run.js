@@ -66,7 +66,7 @@ function head({ run, actions, undone, role, digest }, refresh) {
     ["Started", moment(run.started_at)], ["Ended", moment(run.finished_at)],
     ["Plan", `${counted(run.orphans.count, "file")}, ${bytes(run.orphans.bytes)}`],
     ["Deleted", `${counted(run.deleted.count, "file")}, ${bytes(run.deleted.bytes)}`],
-    run.retained_bytes.trash ? ["Kept in the trash", bytes(run.retained_bytes.trash)] : null,
+    run.retained_bytes.trash ? ["Moved to the trash", bytes(run.retained_bytes.trash)] : null,
     run.retained_bytes.versions ? ["Kept as versions", `${bytes(run.retained_bytes.versions)}, until the bucket's lifecycle lets them go`] : null,
     undone && undone.count ? ["Taken back", el("span", {}, `${counted(undone.count, "file")} by ${undone.by.length === 1 ? "run" : "runs"}`, ...undone.by.flatMap((id) => [" ", runLink(id)]))] : null,
     ...run.warnings.map((warning) => ["Warning", warning]),
