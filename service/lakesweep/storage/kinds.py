@@ -38,7 +38,8 @@ class StoreKind:
     about: str
     """What it is, in the settings' documentation."""
     backend: str
-    """The module with `storage(spec)`, `deleter(spec, gate)`, `mover(spec, gate)`, `rules(spec)` and `writer(spec)`."""
+    """The module with `storage(spec)`, `deleter(spec, gate)`, `mover(spec, gate)`, `rules(spec)`, `writer(spec)` and
+    `credentials(spec)`: see `Backend` in `storage.registry`."""
     settings: type[Group] | None = None
     """A Group that is also StoreSettings; None for a store that has none."""
 
