@@ -19,6 +19,7 @@ from lakesweep.admin.app import make_app
 from lakesweep.admin.problems import Problem
 from lakesweep.cleanup import report
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.daemon import request_budget
 from lakesweep.formats.delta import protocol
 from lakesweep.model import run_document, trash_document
 from lakesweep.model.refusal import RefusalCode, consequences
@@ -34,7 +35,7 @@ CLI = (DOCS / "cli.md").read_text()
 
 COMPUTED = {"ceiling_files", "ceiling_bytes", "ceiling_share", "ceiling_new_place", "not_discovered"}
 """Codes that are not spelled where they are raised."""
-SKIPPED = {"disabled", "paused", "discovery_failed", "lease_lost", "failed", "interrupted"}
+SKIPPED = {"disabled", "paused", "discovery_failed", "lease_lost", "failed", "interrupted", request_budget.REASON}
 """Reasons of a skipped table that are no refusal."""
 
 
