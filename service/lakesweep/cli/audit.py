@@ -36,10 +36,10 @@ def verify(
 ) -> None:
     """Check that the audit trail was not modified.
 
-    Nothing was changed, removed or put in another's place: every segment is read and held against the one before
-    it, and the newest against what the state store remembers.
+    Reads every segment and compares it with the one before it, and the newest with what the state store recorded, to
+    find segments that were changed, removed or replaced.
 
-    Exit codes: 0 all is as it was written, 2 bad usage or settings, 4 something is not, or cannot be read.
+    Exit codes: 0 all is as it was written, 2 bad usage or settings, 4 something was modified or cannot be read.
     """
 
     async def body(opened: Session) -> ExitCode:
@@ -83,7 +83,7 @@ def show(
 ) -> None:
     """Show what a run recorded about each file.
 
-    Who set it off, which files it decided on and why, and what became of them.
+    Who started it, which files it decided to delete and why, and what happened to each.
 
     Exit codes: 0 shown, 2 no such run, 4 its records are damaged or cannot be read.
     """
@@ -118,8 +118,8 @@ def compact(
 ) -> None:
     """Pack old records into Parquet files.
 
-    They take about a tenth of the space and stay what they are: `verify` and `show` read them as before. Needs the
-    right to delete below service.artifacts.
+    The files take about a tenth of the space, and no record changes: `verify` and `show` read them as before. Needs
+    the right to delete below service.artifacts.
 
     Exit codes: 0 done, 2 bad usage or settings, 4 something cannot be read or written.
     """

@@ -23,10 +23,11 @@ def compact_manifests(
 ) -> None:
     """Merge the manifests of Paimon tables in a commit.
 
-    Rows, snapshots and files stay as they are; the manifests that the commit replaces go when snapshots expire.
+    Rows, snapshots and files stay as they are; the manifests that the commit replaces are deleted when
+    snapshots expire.
 
     Exit codes: 0 done, 2 bad usage or settings, 3 refused, 4 failed. With several tables every one is tried and the
-    greatest code wins.
+    highest code wins.
     """
 
     async def body(opened: Session) -> exit_codes.ExitCode:

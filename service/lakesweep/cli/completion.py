@@ -58,8 +58,8 @@ def completion(
 ) -> None:
     """Print a script that completes commands and tables.
 
-    For bash: `source <(lakesweep completion bash)` in ~/.bashrc; zsh and fish alike. Names of tables come from the
-    settings file that LAKESWEEP_CONFIG names and from past runs.
+    For bash: `source <(lakesweep completion bash)` in ~/.bashrc; likewise for zsh and fish. Names of tables come from
+    the settings file that LAKESWEEP_CONFIG names and from past runs.
 
     Exit codes: 0 printed, 2 no such shell.
     """

@@ -40,7 +40,7 @@ def explain(
     """Say why a file stays, or from when it may be deleted.
 
     Names the snapshots, branches, tags and manifests that keep it, or the evidence that nothing does. Takes the
-    rules that `plan` takes: with the same ones both say the same.
+    same rules as `plan`, and with the same rules gives the same answer.
 
     Exit codes: 0 explained, 2 bad usage or settings, 3 outside the table, 4 the table cannot be read.
     """

@@ -41,7 +41,7 @@ def ghosts(
     uses them. A tenant with a catalog or table that cannot be read is refused. With --plan each ghost gets a plan of
     its own; `lakesweep approve RUN --digest DIGEST` allows it, `lakesweep run --ghosts --execute` carries it out.
 
-    Exit codes: 0 looked or planned, 2 bad usage or settings, 3 refused by a guard, 4 failed or storage could not be
+    Exit codes: 0 searched or planned, 2 bad usage or settings, 3 refused by a guard, 4 failed or storage could not be
     read. A plan that only waits for its approval counts as 0.
     """
 

@@ -46,7 +46,7 @@ def pause(
 ) -> None:
     """Pause tables until they are resumed, or until a time.
 
-    Holds for the service and for the command line, on all replicas. Plans still work; a run that deletes ends before
+    Applies to the service and to the command line, on all replicas. Plans still work; a run that deletes ends before
     its next request. A pause never shortens an earlier one: resume that first.
 
     Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.

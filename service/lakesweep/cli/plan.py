@@ -65,7 +65,7 @@ def plan(
     Changes nothing. Several tables have one line each, a single one is shown in full.
 
     Exit codes: 0 planned, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
-    tables every one is tried and the greatest code wins.
+    tables every one is tried and the highest code wins.
     """
 
     async def body(opened: Session) -> exit_codes.ExitCode:

@@ -52,8 +52,8 @@ def report(
     """Show what all tables store and what could be deleted.
 
     Made from the newest plan of each table, without listing storage; --fresh plans first. Sorted by what could be
-    deleted. --fresh also counts what is stored beside the tables' files, of each tenant with at most 1,000 requests for
-    versions and as many for uploads; later reports show it with its age.
+    deleted. --fresh also counts what is stored beside the tables' files, with at most 1,000 requests per tenant for
+    versions and as many for uploads; later reports show these counts and how old they are.
 
     Exit codes: 0 reported, 2 bad usage or settings, 4 some catalog or table could not be read.
     """

@@ -74,7 +74,7 @@ def run(
     a single one is shown in full.
 
     Exit codes: 0 done, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
-    tables every one is tried and the greatest code wins.
+    tables every one is tried and the highest code wins.
     """
 
     if not targets and not ghosts:

@@ -45,10 +45,10 @@ def new(
 ) -> None:
     """Create a token and print it.
 
-    It is shown this once: only its SHA-256 is kept. Send it as `Authorization: Bearer TOKEN`. From the first token on
-    the API answers nobody without one.
+    It is shown this once: only its SHA-256 is kept. Send it as `Authorization: Bearer TOKEN`. Once a token
+    exists, the API answers nobody without one.
 
-    Exit codes: 0 made, 2 bad usage or settings, 4 the state store cannot be used.
+    Exit codes: 0 created, 2 bad usage or settings, 4 the state store cannot be used.
     """
 
     async def body(opened: Session) -> ExitCode:
