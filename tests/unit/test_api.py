@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import structlog
 from tests.builders.small_lake import LocalLake, small_table, to_toml, write_local
 
 import lakesweep
@@ -26,6 +27,8 @@ def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LAKESWEEP_STORAGE__LOCAL__AGE_BY", "modification")
     monkeypatch.delenv("LAKESWEEP_CONFIG", raising=False)
+    # A test that captured logs leaves structlog configured, to print. That would count as the calling program's choice.
+    structlog.reset_defaults()
 
 
 @pytest.fixture
