@@ -40,7 +40,7 @@ def _words(documents: list[dict[str, Any]]) -> str:
     cpu = sum(one["cpu_seconds"] for one in told)
     each = cpu * 1000 / max(1, sum(one["stories"] for one in told))
     words = (
-        f"That took {cpu / 3600:.1f} hours of processor time, {each:.0f} ms for a story. `make sim` tells all of it."
+        f"That took {cpu / 3600:.1f} hours of processor time, {each:.0f} ms for each story. `make sim` runs all of it."
     )
     if all(document.get("finished") for document in documents):
         return words
