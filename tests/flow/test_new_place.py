@@ -81,3 +81,26 @@ async def test_young_files_do_not_make_a_place_the_tables_own(lake, bench):
     run = await clean(bench, table)
     assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "ceiling_new_place")
     assert all(file.exists() for file in files)
+
+
+@pytest.mark.parametrize("data_too", [False, True])
+async def test_a_move_is_noticed_where_all_metadata_has_a_place_of_its_own(lake, bench, data_too):
+    places = {"write.metadata.path": f"file://{lake.root}/metadata-of-t"}
+    if data_too:
+        places["write.data.path"] = f"file://{lake.root}/data-of-t"
+    table = lake.create(**places)
+    table.append(1)
+    files = foreign(lake.root / "elsewhere")
+    move(table, lake.root / "elsewhere")
+    run = await clean(bench, table)
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "ceiling_new_place")
+    assert all(file.exists() for file in files)
+
+
+async def test_a_table_whose_metadata_has_a_place_of_its_own_is_cleaned_on_its_first_day(lake, bench):
+    table = lake.create(**{"write.metadata.path": f"file://{lake.root}/metadata-of-t"})
+    table.append(1)
+    table.append(1)
+    orphan = plant(table, "data/orphan.parquet")
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+    assert not orphan.exists()

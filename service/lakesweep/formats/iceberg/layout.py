@@ -184,6 +184,18 @@ def written_elsewhere(metadata: TableMetadata) -> str | None:
     return None
 
 
+def shows_no_move(metadata: TableMetadata) -> bool:
+    """Does its metadata go to a place of its own? Then it is there wherever the table is moved to."""
+    place = _parse(metadata.properties.get(_METADATA_PATH) or "")
+    return place is not None and not Location.parse(metadata.location).as_directory().contains(place)
+
+
+def is_elsewhere(earlier: TableMetadata, metadata: TableMetadata) -> bool:
+    """Was the table's location another one at that time?"""
+    one, other = (Location.parse(state.location).as_directory() for state in (earlier, metadata))
+    return one.match_key != other.match_key
+
+
 def _around(own: Location, place: Location) -> bool:
     return place.match_key.startswith(own.match_key.rstrip("/") + "/")
 

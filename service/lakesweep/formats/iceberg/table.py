@@ -55,6 +55,8 @@ class IcebergTable:
         """Snapshots that this handle has expired. One that is in the table again was put back, and is live."""
         self._last_read: tuple[str, bytes] = ("", b"")
         """The metadata file that was read last, by its address, if its name is given only once."""
+        self._earlier: dict[str, TableMetadata | None] = {}
+        """States of the log that were read to see whether the table was moved."""
         self.planned_by: CleanupPolicy | None = None
         """The policy that was planned with last."""
 
@@ -84,9 +86,38 @@ class IcebergTable:
             self._no_expiry = (hash(data), await self._source.no_expiry(parsed, data))
         pending, listed = await self.pending.find(parsed, self._tenant_root)
         native = IcebergState(
-            metadata=parsed, pointer=pointer, no_expiry=self._no_expiry[1], pending=pending, listed=listed
+            metadata=parsed,
+            pointer=pointer,
+            no_expiry=self._no_expiry[1],
+            pending=pending,
+            moved_from=await self._moved_from(parsed),
+            listed=listed,
         )
         return build(self, native, self._tenant_root)
+
+    async def _moved_from(self, current: TableMetadata) -> str | None:
+        """A file of the table's history that was written elsewhere. Where all of its metadata goes to one place for
+        ever, what the oldest state in its log says of its location."""
+        found = layout.written_elsewhere(current)
+        if found is not None or not layout.shows_no_move(current):
+            return found
+        for path in current.metadata_log:
+            if path not in self._earlier:
+                self._earlier[path] = await self._logged(path)
+            earlier = self._earlier[path]
+            if earlier is not None and earlier.uuid == current.uuid:
+                return path if layout.is_elsewhere(earlier, current) else None
+        return None
+
+    async def _logged(self, path: str) -> TableMetadata | None:
+        """An earlier state; None if it is gone."""
+        try:
+            data = await self.storage.read(Location.parse(path))
+        except (NotFound, ValueError):
+            return None
+        except StorageError as exc:
+            raise Unreadable(path, f"only it shows whether the table was moved, but storage says: {exc.why}") from exc
+        return await asyncio.to_thread(metadata.parse, path, data)
 
     async def places(self) -> tuple[str, tuple[Location, ...]]:
         """The head, and where files are kept at it, even of a table that may not be cleaned."""

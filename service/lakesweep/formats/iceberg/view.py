@@ -46,6 +46,8 @@ class IcebergState:
     """Why snapshots of this table cannot be expired through its catalog; None when they can."""
     pending: str | None = None
     """A stream that has left manifests which are not committed."""
+    moved_from: str | None = None
+    """A file that shows that the table was elsewhere before, if there is one."""
     listed: Listed = field(default_factory=dict, repr=False, compare=False)
     """Metadata files that were seen by this very load. They are not listed again for its references: what came
     since is new to every sweep, which looks for it."""
@@ -136,7 +138,7 @@ def build(table: IcebergTable, native: IcebergState, tenant_root: Location) -> I
         snapshots=retention.describe(metadata, metadata.snapshots),
         layout=layout.layout_of(metadata, roots),
         stream=_stream(native),
-        moved_from=layout.written_elsewhere(metadata),
+        moved_from=native.moved_from,
         estimated_files=_estimated_files(metadata),
         native=native,
         table=table,
