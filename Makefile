@@ -69,6 +69,7 @@ OTHER_STORIES ?= 10000
 sim: setup $(VENV)/.test-installed  ## A hundred thousand simulated histories of each format, within an hour
 	$(BIN)/python -m tests.sim --stories $(STORIES) --workers $(WORKERS) --out build/sim.json
 	$(BIN)/python -m tests.sim --first 10000000 --stories $(OTHER_STORIES) --workers $(WORKERS) --out build/sim-ways.json
+	$(BIN)/python -m tests.sim --first 20000000 --stories $(OTHER_STORIES) --workers $(WORKERS) --out build/sim-later.json
 	$(BIN)/python -m tests.sim --service --stories 300 --out build/sim-service.json
 
 bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today

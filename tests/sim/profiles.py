@@ -1,6 +1,9 @@
 """What a story is about. Most are about anything; every fifth has one subject, so that rare things meet often enough.
 
 A profile only leans: what it prefers happens more often, and everything else still does.
+
+From seed LATER on the world can do more (`Model.more`), and there are more subjects, each with a slot of its own: one
+that is added later changes no story of the others.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 _EVERY = 5
+LATER = 20_000_000
+_SLOTS = 20
+"""From LATER on so many stories in a row have a slot each. Those whose slot nobody has are as those of lower seeds."""
 _BETWEEN = (
     *("save_plan", "begin_batch", "begin_batch", "finish_batch", "update_run", "delete", "delete", "delete"),
     *("sweeping: read", "sweeping: read", "sweeping: list", "sweeping: pointer", "sweeping: stat"),
@@ -28,6 +34,12 @@ class Profile:
     """The store does not say how old some objects are. They have to stay."""
     wrong_clocks: bool = False
     """Cycles often begin with a clock that was just set."""
+    slot: int | None = None
+    """Of a subject that is told from LATER on."""
+    couples: tuple[tuple[str, ...], ...] = ()
+    """Calls of one cycle at which writers come, at each of them."""
+    client: bool = False
+    """The Iceberg catalog only swaps a pointer."""
 
     def leaning(self, format: str, possible: Sequence[str]) -> Sequence[str]:
         """Those of the possible steps that the story is about; all if there is none."""
@@ -77,21 +89,60 @@ PROFILES: dict[str, Profile] = {
             "paimon": ("drop_and_create", "fast_forward", "roll_back_to_tag", "other_expiry", "delete_branch"),
         },
     ),
+    # From here on those with a slot. Iceberg's own have 0 to 9.
+    "overtakes": Profile(
+        slot=0,
+        prefers={"iceberg": ("add an old path again", "overwrite", "delete files", "a silent stream shows itself")},
+        couples=(("delete", "asking last: read"), ("begin_batch", "asking last: read")),
+    ),
+    "swaps": Profile(
+        slot=1,
+        prefers={
+            "iceberg": ("tag", "branch", "change a ref", "change retention", "roll back", "write a negative retention")
+        },
+        couples=(("commit",), ("commit",), ("set_pending_expiry",), ("commit", "pointer")),
+        client=True,
+    ),
+    "replaced": Profile(
+        slot=2,
+        prefers={"iceberg": ("rename and create anew", "overwrite", "delete files", "begin a silent stream")},
+        couples=(("delete",), ("begin_batch",), ("list",), ("update_run",)),
+    ),
+    "places": Profile(
+        slot=3,
+        prefers={
+            "iceberg": (
+                *("move to a used place", "another format moves in", "a table of another catalog moves in"),
+                *("a second catalog goes on", "append"),
+            )
+        },
+    ),
+    "branches": Profile(
+        slot=4,
+        prefers={"iceberg": ("branch", "change a ref", "begin a stream", "stream: commit to a branch", "append")},
+    ),
 }
-_NAMES = tuple(PROFILES)
+_NAMES = tuple(name for name, one in PROFILES.items() if one.slot is None)
+_BY_SLOT = {one.slot: one for one in PROFILES.values() if one.slot is not None}
 
 
 def of(seed: int) -> Profile:
     """What the story of a seed is about."""
+    if seed >= LATER and (found := _BY_SLOT.get((seed - LATER) % _SLOTS)):
+        return found
     return PROFILES[_NAMES[seed // _EVERY % len(_NAMES)]] if seed % _EVERY == _EVERY - 1 else ANY
 
 
 def seed_of(name: str | None, number: int) -> int:
     """The seed of the story with that number among those about one thing; without a name, among all."""
+    if name is not None and (slot := PROFILES[name].slot) is not None:
+        return LATER + _SLOTS * number + slot
     return number if name is None else _EVERY * (len(_NAMES) * number + _NAMES.index(name)) + _EVERY - 1
 
 
 def number_of(name: str | None, seed: int) -> int | None:
     """Which of these stories has the seed; None if none has."""
     number = seed if name is None else seed // _EVERY // len(_NAMES)
+    if name is not None and PROFILES[name].slot is not None:
+        number = (seed - LATER) // _SLOTS
     return number if seed_of(name, number) == seed else None

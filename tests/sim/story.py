@@ -49,6 +49,8 @@ _QUIET_ENDS = 6
 """Of so many stories one goes on until all is quiet. It takes half of a story's time, and is about waste, not loss."""
 _SWEEPING = "sweeping: "
 """Before an operation: only those count that come once files are being deleted."""
+_ASKING_LAST = "asking last: "
+"""The same: only those between the last question of a request and its effect."""
 _OFTEN = (_SWEEPING, "delete", "begin_batch", "finish_batch", "recall")
 """Calls that come more than once in a cycle."""
 _LEANS = 0.6
@@ -113,7 +115,10 @@ class Story(Adversary):
         self.world = World(rules=rules, tracing=tracing)
         self.world.adversary = self
         self.model: Model = open_model(format, self.world)
+        self.model.more = seed >= profiles.LATER
         ways = ways_of_running.of(format, seed)
+        if self._profile.client and format == "iceberg":
+            ways = replace(ways, client=True)
         if isinstance(self.model, IcebergModel):
             self.model.client = ways.client
         self.oracle = Oracle(self.world, self.model)
@@ -352,6 +357,8 @@ class Story(Adversary):
             found.append(Step("fault stale", cuts.getrandbits(32), cuts.choice([0, 0, 1, 1, 2, 3]), "pointer"))
         if self.operator.ways.repeats and cuts.random() < 0.6:
             found.append(Step("fault repeat", cuts.getrandbits(32), cuts.randrange(1, 12), "list"))
+        if self._profile.couples and cuts.random() < 0.7:
+            found += [Step("writer", cuts.getrandbits(32), 0, on) for on in cuts.choice(self._profile.couples)]
         return found
 
     # ---- the adversary
@@ -366,6 +373,8 @@ class Story(Adversary):
         self._enter_phase(call)
         if self._phase == "sweeping":
             counts[_SWEEPING + call.operation] += 1
+        if self.process.last_words:
+            counts[_ASKING_LAST + call.operation] += 1
         if self._plan:
             self._interrupt(call, after=False)
 
@@ -385,6 +394,7 @@ class Story(Adversary):
             one.on
             and one.on != call.operation
             and not (self._phase == "sweeping" and one.on == _SWEEPING + call.operation)
+            and not (self.process.last_words and one.on == _ASKING_LAST + call.operation)
         ):
             return False
         return one.at == self._counts[one.on] - 1

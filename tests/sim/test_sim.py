@@ -40,6 +40,12 @@ def test_no_story_with_a_trash_or_without_listings_loses_anything():
 
 
 @pytest.mark.timeout(300)
+def test_no_story_of_the_wider_world_loses_anything():
+    done = simulate("--first", "20000000", "--stories", "60")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5000:]
+
+
+@pytest.mark.timeout(300)
 def test_no_story_of_a_service_loses_anything():
     done = simulate("--service", "--stories", "9")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5000:]

@@ -20,6 +20,8 @@ class Model:
     tenant_root: ClassVar[str] = "s3://lake/"
     location: str = "s3://lake/wh/db/t"
     """Where the table is; its steps may move it."""
+    more: bool = False
+    """Is it a story of the later seeds, in which the world has more steps and kinds of tables? See profiles.py."""
 
     def __init__(self, world: World) -> None:
         """Must not write yet: `begin` does."""

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from tests.sim.formats import Model
 from tests.sim.formats import iceberg_bytes as encode
+from tests.sim.formats.iceberg_around import RARE, Around
 from tests.sim.formats.iceberg_bytes import ADDED, DATA, EQUALITY_DELETES, POSITION_DELETES, Entry
-from tests.sim.formats.iceberg_rules import must_stay, ref_stays
+from tests.sim.formats.iceberg_rules import must_stay, ref_stays, stream_needs
 from tests.sim.formats.iceberg_table import MAIN, MAX_AGE, MAX_REF_AGE, MIN_KEPT, DataFile, Ref, Snapshot, Table, View
 from tests.sim.formats.iceberg_table import Statistics as StatisticsFile
 from tests.sim.world import Lost, Stored, World
@@ -65,6 +66,7 @@ class IcebergModel(Model):
         self.reasons: set[str] = set()
         """Codes of refusals that a person has to settle, by what has happened here."""
         self._misnamed = False
+        self.around = Around(self)
         self.client = False
         """Does the catalog only swap a pointer?"""
         self._steps: dict[str, tuple[Callable[[], bool], Callable[[], None], int]] = {
@@ -124,20 +126,25 @@ class IcebergModel(Model):
             self.table.properties["write.metadata.delete-after-commit.enabled"] = "true"
         if rng.random() < 0.15:
             self.table.properties["write.data.path"] = "s3://lake/elsewhere/db/t"
+        if self.more:
+            self.around.begin()
         self.table.create()
         self.catalog["db.t"] = self.table
         for _ in range(rng.randrange(1, 4)):
             self.append()
 
     def steps(self) -> Sequence[str]:
-        return self._possible(self._steps)
+        return self._possible(self._steps | self.around.steps() if self.more else self._steps)
 
     def revivals(self) -> Sequence[str]:
-        return self._possible(self._revivals)
+        return self._possible(self._revivals | self.around.revivals() if self.more else self._revivals)
 
     def do(self, name: str) -> None:
         self.world.say("world", name)
-        (self._steps.get(name) or self._revivals[name])[1]()
+        steps = self._steps | self._revivals
+        if name not in steps:
+            steps = self.around.steps() | self.around.revivals()
+        steps[name][1]()
 
     def readers(self) -> Iterator[tuple[str, Mapping[str, Stored]]]:
         for table in (*self.catalog.values(), *self.others):
@@ -151,6 +158,7 @@ class IcebergModel(Model):
                 if job.pending is not None:
                     files[job.pending.path] = job.pending.stored
                 yield ("a stream's checkpoint" if job.stream else "an uncommitted job"), files
+        yield from self.around.readers()
         for snapshot in self.overtaken.values():
             yield f"db.t: snapshot {snapshot.id}, expired although it was kept in that moment", snapshot.files
 
@@ -160,6 +168,7 @@ class IcebergModel(Model):
             if job.stream is None and self.world.random.random() < 0.5 and self._is_protected(job):
                 self._commit_files(job.files)
             self.jobs.remove(job)
+        self.around.settle()
         self.restore()
         if not self._collects():
             self.allow_collection()
@@ -170,10 +179,14 @@ class IcebergModel(Model):
         if not self.table.location.endswith("-now"):
             # A place outside the location is the table's own only while its path has the table's name.
             places |= {self.table.data_place + "/", self.table.metadata_place + "/"}
-        return {path for place in places for path, _ in self.world.below(place) if path not in wanted}
+        places = {place for place in places if not self.around.is_no_place_of_ours(place)}
+        found = {path for place in places for path, _ in self.world.below(place) if path not in wanted}
+        return {path for path in found if not path.endswith("/version-hint.text")}
 
     def overdue(self) -> Sequence[object]:
         view = self.table.current
+        if self.client and self.around.is_no_place_of_ours(self.table.metadata_place):
+            return ()  # whoever commits would have to write there
         stay = must_stay(view, self.world.rules, self.world.ms() - _SLACK_MS)
         return [one for one in view.snapshots if one not in stay]
 
@@ -229,6 +242,8 @@ class IcebergModel(Model):
             ref = planned.refs.get(name)
             if ref is not None and ref_stays(name, ref, planned, now_ms):
                 raise Lost(f"ref {name} was dropped although its retention has not ended")
+            if stream_needs(name, planned, self.world.rules, now_ms):
+                raise Lost(f"ref {name} was dropped although a stream may come back to it")
 
     # ---- what is possible
 
@@ -236,7 +251,7 @@ class IcebergModel(Model):
         found: list[str] = []
         for name, (possible, _, weight) in steps.items():
             if possible():
-                found += [name] * (weight if name in _RARE else 4 * weight)
+                found += [name] * (weight if name in _RARE or name in RARE else 4 * weight)
         return found
 
     def _always(self) -> bool:
@@ -383,10 +398,13 @@ class IcebergModel(Model):
     def stop_collection(self) -> None:
         self.table.properties["gc.enabled"] = "false"
         self.table.commit()
+        if self.more:
+            self.around.share()
 
     def allow_collection(self) -> None:
         self.table.properties.pop("gc.enabled", None)
         self.table.commit()
+        self.around.shared = {}
 
     def _retention(self) -> dict[str, int]:
         rng = self.world.random
@@ -484,7 +502,7 @@ class IcebergModel(Model):
         stored = self.world.put(path, encode.manifest(self.table.version, False, rows), "stream")
         self.jobs.append(Job(files, self.world.now, self.stream, DataFile(path, DATA, stored), self.checkpoint))
 
-    def stream_commit(self) -> None:
+    def stream_commit(self, branch: str = MAIN) -> None:
         """It comes back, perhaps after days, and commits what its state knows."""
         job = next(one for one in self.jobs if one.stream is not None)
         self.jobs.remove(job)
@@ -492,7 +510,7 @@ class IcebergModel(Model):
             told = {"flink.job-id": job.stream, "flink.operator-id": "op"}
             told["flink.max-committed-checkpoint-id"] = str(job.checkpoint)
             table = self.table
-            table.add(table.make_snapshot(table.head(), job.files, summary=told))
+            table.add(table.make_snapshot(table.head(branch), job.files, summary=told), branch)
             table.commit()
         self.world.remove(job.pending.path)
 
@@ -591,6 +609,7 @@ class IcebergModel(Model):
         theirs = replace(ours, who="second", name="second.t", views=dict(ours.views), removed=ours.removed)
         theirs.properties, theirs.snapshots = dict(ours.properties), dict(ours.snapshots)
         theirs.refs, theirs.statistics = dict(ours.refs), list(ours.statistics)
+        theirs.hint, theirs.hinted = False, None
         theirs.properties.pop("write.metadata.delete-after-commit.enabled", None)  # it would take ours away
         for _ in range(2):
             theirs.add(theirs.make_snapshot(theirs.head(), [theirs.write_data()]))
@@ -613,6 +632,7 @@ class IcebergModel(Model):
         self.table.create()
         self.catalog["db.t"] = self.table
         self.jobs, self.dropped, self.stream, self.overtaken, self.overtaken_refs = [], [], None, {}, {}
+        self.around.goes_on_as_another()
         self.append()
 
     def move(self) -> None:
@@ -634,3 +654,4 @@ class IcebergModel(Model):
     def set_back(self) -> None:
         self.reasons.add("foreign_table")
         self.table.go_back_to(self._view_before())
+        self.around.shared = {}

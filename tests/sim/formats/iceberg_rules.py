@@ -16,6 +16,8 @@ _STREAM = re.compile(r"flink\.|kafka\.connect\.|spark\.sql\.streaming\.queryId")
 def must_stay(view: View, rules: Rules, now_ms: int) -> dict[int, str]:
     """Snapshots of a state that no expiry at that time may take, and why."""
     found: dict[int, str] = {}
+    if says_never(view):
+        return dict.fromkeys(view.snapshots, "a negative retention means never")
     since_ms = now_ms - int(rules.stream_state * _HOUR)
     staying = {name: ref for name, ref in view.refs.items() if ref_stays(name, ref, view, now_ms)}
     staying |= {name: ref for name, ref in view.refs.items() if _has_stream(ref, view, since_ms)}
@@ -39,8 +41,22 @@ def must_stay(view: View, rules: Rules, now_ms: int) -> dict[int, str]:
     return found
 
 
+def says_never(view: View) -> bool:
+    """Has somebody written a negative retention? People mean never by it."""
+    told = [view.properties.get(name) for name in (MAX_AGE, MIN_KEPT, MAX_REF_AGE)]
+    told += [one for ref in view.refs.values() for one in (ref.min_kept, ref.max_age, ref.max_ref_age)]
+    return any(one is not None and int(one) < 0 for one in told)
+
+
+def stream_needs(name: str, view: View, rules: Rules, now_ms: int) -> bool:
+    """May a stream come back to a branch?"""
+    return name in view.refs and _has_stream(view.refs[name], view, now_ms - int(rules.stream_state * _HOUR))
+
+
 def ref_stays(name: str, ref: Ref, view: View, now_ms: int) -> bool:
     """Has a ref not outlived its own retention or the table's?"""
+    if says_never(view):
+        return True
     limit = ref.max_ref_age
     if limit is None and MAX_REF_AGE in view.properties:
         limit = int(view.properties[MAX_REF_AGE])

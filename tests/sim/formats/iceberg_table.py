@@ -144,6 +144,9 @@ class Table:
     current: View | None = None
     removed: set[str] = field(default_factory=set)
     """Metadata files that its own writers deleted."""
+    hint: bool = False
+    """Do its writers keep a version hint?"""
+    hinted: Stored | None = None
 
     def create(self) -> None:
         """The first commit."""
@@ -268,6 +271,8 @@ class Table:
             most = int(self.properties.get("write.metadata.previous-versions-max", "100"))
             self.log = (*self.log, (self.current.path, self.current.at_ms))[-most:]
         stored = world.put(path, encode.metadata_json(self._document(at_ms), self._snapshot_texts()), self.who)
+        if self.hint:
+            self.hinted = world.put(self._hint_path, str(self.commits).encode(), self.who)
         before = self.current
         self.current = self.views[path] = View(
             path,
@@ -287,6 +292,10 @@ class Table:
             for old in (one for one, _ in before.log if one not in kept):
                 world.remove(old)
                 self.removed.add(old)
+
+    @property
+    def _hint_path(self) -> str:
+        return f"{self.location}/metadata/version-hint.text"
 
     def go_back_to(self, view: View) -> None:
         """The catalog points at an earlier metadata file again. What its owner had let go by then nobody owes it."""
@@ -340,6 +349,8 @@ class Table:
         if view is None:
             return
         yield f"{self.name}: its metadata", {view.path: view.stored}
+        if self.hinted is not None and self.location == view.location:
+            yield f"{self.name}: those who open it by its version hint", {self._hint_path: self.hinted}
         for path, _ in view.log:
             known = self.views.get(path)
             if known is not None and path not in self.removed:
