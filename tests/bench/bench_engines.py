@@ -76,10 +76,11 @@ def write(table: SyntheticTable, directory: Path) -> None:
 
 def _write_some(table: SyntheticTable, directory: Path, first: int) -> None:
     for number in range(first, first + 10):
+        paths = table.chunk(number)
         if number < table.manifests:
             name = table.source(number).location.name
-            (directory / "manifests" / name).write_bytes(table.manifest_bytes(number, _rows(table.statistics)))
-        if paths := table.chunk(number):
+            (directory / "manifests" / name).write_bytes(table.manifest_bytes(number, _rows(table.statistics), paths))
+        if paths:
             (directory / "pages" / f"{number:08d}.arrow").write_bytes(listing_page(paths))
 
 

@@ -27,7 +27,7 @@ _TABLE_BYTES = 260
 """Of manifests and listing pages on disk, for a file, as made at a million."""
 _WORK_BYTES = {"inprocess": 150, "spark": 220}
 """Of scratch, shuffles and the plan, for a file, while an engine works."""
-_SECONDS = {"making": 12e-6, "inprocess": 4e-6, "spark": 20e-6}
+_SECONDS = {"making": 2e-6, "inprocess": 4e-6, "spark": 8e-6}
 """For a file, on two cores with nothing else to do."""
 _BILLION = 1_000_000_000
 

@@ -19,7 +19,6 @@ import resource
 import tempfile
 import time
 import uuid
-import zlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -30,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 from tests.builders.iceberg_metadata import Entry, entry_record, entry_schema
+from zlib_ng import zlib_ng
 
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
@@ -71,18 +71,21 @@ class SyntheticTable:
 
     def paths(self, first: int, count: int) -> list[str]:
         """Addresses number `first` and following: the same ones every time they are asked for."""
-        dice = random.Random(first)
+        root, digits = ROOT.raw, random.Random(first).randbytes(16 * count).hex()
         return [
-            f"{ROOT.raw}/data/day={number % 400:04d}/00000-{number:09d}-{uuid.UUID(int=dice.getrandbits(128))}.parquet"
-            for number in range(first, first + count)
+            f"{root}/data/day={number % 400:04d}/00000-{number:09d}-"
+            f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-{digits[at + 12 : at + 16]}-{digits[at + 16 : at + 20]}-"
+            f"{digits[at + 20 : at + 32]}.parquet"
+            for number, at in zip(range(first, first + count), range(0, 32 * count, 32), strict=True)
         ]
 
     def chunk(self, number: int) -> list[str]:
         first = number * self.per_manifest
         return self.paths(first, min(self.per_manifest, self.files + self.orphans - first))
 
-    def manifest_bytes(self, number: int, rows: Rows) -> bytes:
-        paths = self.chunk(number)[: self.files - number * self.per_manifest]
+    def manifest_bytes(self, number: int, rows: Rows, paths: Sequence[str] | None = None) -> bytes:
+        """`paths` is the manifest's chunk, if it was made before."""
+        paths = (paths or self.chunk(number))[: self.files - number * self.per_manifest]
         return rows.container(paths) if self.sources_as == "avro" else _arrow(paths)
 
     def source(self, number: int) -> ReferenceSource:
@@ -113,12 +116,13 @@ class Rows:
         metadata = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"deflate"}
         self._header = avro._header(metadata, self._sync)
 
-    def container(self, paths: list[str], rows_per_block: int = 100) -> bytes:
+    def container(self, paths: Sequence[str], rows_per_block: int = 100) -> bytes:
         parts = [self._header]
         for start in range(0, len(paths), rows_per_block):
             block = paths[start : start + rows_per_block]
-            body = b"".join(path.encode().join(self._dice.choice(self._patterns)) for path in block)
-            packer = zlib.compressobj(1, zlib.DEFLATED, -15)
+            chosen = self._dice.choices(self._patterns, k=len(block))
+            body = b"".join([path.encode().join(pattern) for path, pattern in zip(block, chosen, strict=True)])
+            packer = zlib_ng.compressobj(1, zlib_ng.DEFLATED, -15)
             packed = packer.compress(body) + packer.flush()
             parts += [avro._long(len(block)), avro._long(len(packed)), packed, self._sync]
         return b"".join(parts)
@@ -133,7 +137,7 @@ class Rows:
         return record
 
 
-def _arrow(paths: list[str]) -> bytes:
+def _arrow(paths: Sequence[str]) -> bytes:
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, REFERENCE_SCHEMA) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([pa.array(paths, pa.string())], schema=REFERENCE_SCHEMA))
