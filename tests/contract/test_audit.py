@@ -23,7 +23,7 @@ from lakesweep.state.memory import MemoryStateStore
 from lakesweep.storage import memory
 from lakesweep.storage.local import store
 from lakesweep.storage.registry import open_deleter
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 ODD = replace(REF, dataset="päper & co", name="ns.50% off?#1/it's")
 

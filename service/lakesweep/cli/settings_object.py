@@ -23,7 +23,7 @@ def read(address: str) -> bytes:
 
 async def _read(address: str) -> bytes:
     from lakesweep.storage.registry import open_storage  # noqa: PLC0415 - heavy, and few settings are there
-    from lakesweep.storage.s3.options import S3Options  # noqa: PLC0415 - likewise
+    from lakesweep.storage.s3.settings import S3Options  # noqa: PLC0415 - likewise
     from lakesweep.storage.spec import StorageSpec  # noqa: PLC0415 - likewise
 
     variables = os.environ.get

@@ -40,10 +40,9 @@ from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
 from lakesweep.storage.adaptive_limiter import Gate, delete_gate
-from lakesweep.storage.listed_contents import ListedContents
-from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.local.settings import LocalOptions
+from lakesweep.storage.read_cache import ListedContents, ReadCache, RecentObjects
 from lakesweep.storage.spec import Confine, StorageSpec
-from lakesweep.storage.wrappers.read_cache import ReadCache, RecentObjects
 
 
 class Adapters:

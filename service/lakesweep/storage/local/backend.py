@@ -14,7 +14,7 @@ from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.local.mover import LocalMover
-from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.local.settings import LocalOptions
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 from lakesweep.storage.spec import StorageSpec
 

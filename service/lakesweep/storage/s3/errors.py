@@ -18,6 +18,9 @@ THROTTLING = frozenset(
 )
 """Codes of throttling. HEAD responses have no body, so the bare status replaces the code."""
 
+CHANGED = frozenset({"PreconditionFailed", "412"})
+"""The store compared etags: it has another object than the one that was judged or inspected."""
+
 _PASSING = THROTTLING | {
     "InternalError",
     "ServiceUnavailable",
