@@ -51,9 +51,9 @@ HOLES = (
         SERVICE,
         edit("lakesweep.cleanup.sweep", "Sweep.run", "                    await self.fence.check()\n", ""),
         edit(
-            "lakesweep.state.memory",
-            "MemoryStateStore.begin_batch",
-            "        self._require_valid(table, record.fencing_token)\n",
+            "lakesweep.state.store",
+            "SqlStateStore.begin_batch",
+            "        lease_rules.require_valid(newest, table=table, token=record.fencing_token, now=now)\n",
             "",
         ),
         body(_WORKER, "HeldLease.check_time", "return None"),
