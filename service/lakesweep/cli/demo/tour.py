@@ -24,7 +24,8 @@ from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.audit_factory import this_user
 from lakesweep.engines import registry
 from lakesweep.model.run import CleanupRun, Outcome
-from lakesweep.settings.schema import LoggingSettings, Settings
+from lakesweep.settings.observability import LoggingSettings
+from lakesweep.settings.schema import Settings
 from lakesweep.telemetry import logs
 
 _SHOWN_IN_FULL = ("acme/shop/orders", "initech/web/visits", "initech/raw/clicks")
