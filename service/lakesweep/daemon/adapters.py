@@ -15,7 +15,6 @@ from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.daemon import memory
 from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.engines import registry as engines
-from lakesweep.engines import table_size
 from lakesweep.engines.inventory import lists as inventories
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats import bounds
@@ -303,7 +302,7 @@ class Adapters:
         choice = engines.choose(
             kind=kind,
             spark_above_files=self._settings.engine.spark_above_files,
-            estimate=table_size.estimate(state, runs),
+            estimate=engines.estimate(state, runs),
             available=engines.available(self._spark_config) if kind == "auto" else engines.ALL,
         )
         engine = self.spark(tenant, root) if choice.kind == engines.SPARK else self.inprocess(tenant, root)

@@ -13,7 +13,7 @@ from lakesweep.daemon.known_file_users import KnownFileUsers
 from lakesweep.daemon.other_tenants import OtherTenants
 from lakesweep.daemon.table_locations import TableLocations, other_roots, without_itself
 from lakesweep.daemon.targets import Work
-from lakesweep.engines.table_size import RUNS_LOOKED_AT
+from lakesweep.engines.registry import RUNS_LOOKED_AT
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import EngineChoice, Refusal

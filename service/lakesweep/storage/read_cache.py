@@ -75,7 +75,6 @@ class ReadCache:
     """Whose credentials are used."""
 
     def is_recent(self, location: Location) -> bool:
-        """Is this an object that is kept for a while?"""
         names = self.recent_names
         return names is not None and not location.is_local and names.fullmatch(location.name) is not None
 

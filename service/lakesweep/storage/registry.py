@@ -1,4 +1,4 @@
-"""Open stores: by scheme, on first use, wrapped in a fixed order.
+"""Open stores for every supported address: by scheme, on first use, wrapped in a fixed order.
 
 Storage: confine( retry( limit( deadline( store )))). Writer: confine( retry( store )). A deleter repeats and limits
 itself, key by key, and has its own gate. Stores count their own requests, see `telemetry.requests`.
@@ -58,7 +58,6 @@ def _backend(place: Location) -> Backend:
 
 
 def open_storage(spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
-    """Storage for every supported address. Nothing is connected yet."""
     router = _RoutedStorage(spec, lambda store, spec: store.storage(spec))
     timed = DeadlineStorage(router, spec.call_timeout_seconds)
     retrying = RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
@@ -72,19 +71,16 @@ def open_deleter(spec: StorageSpec, gate: Gate | None = None) -> Deleter:
 
 
 def open_mover(spec: StorageSpec, gate: Gate | None = None) -> Mover:
-    """A mover for every supported address. Nothing is connected yet."""
     return _RoutedMover(spec, lambda store, spec: store.mover(spec, gate))
 
 
 def open_writer(spec: StorageSpec) -> Writer:
-    """A writer for every supported address. Nothing is connected yet."""
     router = _RoutedWriter(spec, lambda store, spec: store.writer(spec))
     writer = RetryingWriter(router, Backoff(spec.attempts))
     return ConfinedWriter(writer, spec.confine) if spec.confine else writer
 
 
 def open_rules(spec: StorageSpec) -> StoreRulesReader:
-    """The rules by which each store treats deleted objects. Nothing is connected yet."""
     return _RoutedRules(spec, lambda store, spec: store.rules(spec))
 
 

@@ -49,7 +49,6 @@ class LocalMover:
         return await self._move(moves, conditions, _Direction(mode=0o777, finish=False))
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
-        """A disk keeps no versions."""
         return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="a disk keeps no versions") for one in markers]
 
     async def aclose(self) -> None:
@@ -112,7 +111,6 @@ def _one(move: Move, way: _Direction, directories: _Directories, judged: Judged)
 
 
 def _kept(path: str, source: bytes, directories: _Directories, judged: Judged) -> Deleted | None:
-    """The result for a file that must not be moved."""
     here, name = directories.of(source)
     if not stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
         return Deleted(path=path, fate=DeleteStatus.FAILED, why="not a regular file")

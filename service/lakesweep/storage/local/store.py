@@ -79,7 +79,6 @@ class LocalStorage:
         return _walked(walk, lambda: self._reach.top_and_below(root))
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """Directories right below `root`; links are not followed."""
         self._sent("list")
         return await asyncio.to_thread(lambda: directories(*self._reach.top_and_below(root)))
 
@@ -104,7 +103,6 @@ class LocalStorage:
         return data
 
     async def stat(self, location: Location) -> StoredObject:
-        """Size and time; a file has no etag."""
         self._sent("head")
         return await asyncio.to_thread(self._stat, location)
 

@@ -69,7 +69,6 @@ class Walk:
 
     @property
     def has_more(self) -> bool:
-        """Is there a directory that no thread has begun?"""
         return self._tree.waiting > 0
 
     def batches(self, first_rows: int | None = None) -> Generator[pa.RecordBatch, None, None]:
@@ -159,7 +158,6 @@ def modified_at(status: os.stat_result, age_by: AgeBy) -> datetime:
 
 
 def translated(exc: OSError, address: str) -> StorageError:
-    """The error of ours for an error of the file system."""
     if isinstance(exc, PermissionError):
         return Denied(address, f"{exc.strerror}: the user that runs this service needs access to it")
     return Unavailable(address, exc.strerror or str(exc))

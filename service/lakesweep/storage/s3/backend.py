@@ -23,12 +23,10 @@ def storage(spec: StorageSpec) -> Storage:
 
 
 def deleter(spec: StorageSpec, gate: Gate | None) -> Deleter:
-    """Deleters with one gate share their pace."""
     return S3Deleter(_paced(spec), gate)
 
 
 def mover(spec: StorageSpec, gate: Gate | None) -> Mover:
-    """A mover, at the same pace."""
     return S3Mover(_paced(spec), gate)
 
 

@@ -79,7 +79,6 @@ class Copier:
         )
 
     async def find(self, place: Location) -> Stored | None:
-        """The object at a place, or None."""
         try:
             return await self.look(place)
         except NotFound:

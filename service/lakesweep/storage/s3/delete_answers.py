@@ -91,7 +91,6 @@ def all_failed(keys: list[str], exc: StorageError) -> Answer:
 
 
 def merged(answers: list[Answer]) -> Answer:
-    """Of several requests, as one."""
     return Answer(
         final={key: one for answer in answers for key, one in answer.final.items()},
         again={key: one for answer in answers for key, one in answer.again.items()},

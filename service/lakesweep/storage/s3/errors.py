@@ -89,7 +89,6 @@ def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
 
 
 def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str) -> StorageError:
-    """The error of ours for an error response of the store."""
     code = error_code(exc)
     status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     message = exc.response.get("Error", {}).get("Message") or "no message"

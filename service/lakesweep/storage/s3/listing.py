@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from lakesweep import aio
 from lakesweep.model.errors import OutOfOrder, StorageError
 from lakesweep.ports.storage import Part
-from lakesweep.storage.s3.key_ranges import midpoint
+from lakesweep.storage.s3.keys import midpoint
 from lakesweep.storage.s3.list_parser import Page
 
 FetchPage = Callable[[dict[str, str]], Awaitable[Page]]
