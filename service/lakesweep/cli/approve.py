@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lakesweep.cli import options, screen, session
-from lakesweep.cli.exit_codes import ExitCode
-
-if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
+from lakesweep.cli import screen, session
 
 
-def approve(
+@session.command()
+async def approve(
+    opened: session.Session,
     run: Annotated[
         str,
         typer.Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it."),
@@ -24,8 +22,6 @@ def approve(
             "--digest", metavar="SHA256", help="Approve only if the plan has this digest.", show_default=False
         ),
     ] = None,
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Approve a plan that exceeds its ceilings.
 
@@ -34,23 +30,18 @@ def approve(
 
     Exit codes: 0 approved, 2 bad usage or settings or no such run, 3 the run does not wait for an approval, 4 failed.
     """
+    from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
-        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
-
-        run_id = await run_ids.whole(opened.app.state, run)
-        approval = await opened.app.approve(run_id, by=this_user().who, digest=digest)
-        header = await opened.app.state.get_plan(run_id)
-        files = header.candidates if header else 0
-        screen.output().print(
-            screen.text(
-                f"approved: {screen.counted(files, 'file')} of {approval.table} may be deleted until "
-                f"{approval.expires_at:%Y-%m-%d %H:%M} UTC, in its next run"
-            )
+    run_id = await run_ids.whole(opened.app.state, run)
+    approval = await opened.app.approve(run_id, by=this_user().who, digest=digest)
+    header = await opened.app.state.get_plan(run_id)
+    files = header.candidates if header else 0
+    screen.output().print(
+        screen.text(
+            f"approved: {screen.counted(files, 'file')} of {approval.table} may be deleted until "
+            f"{approval.expires_at:%Y-%m-%d %H:%M} UTC, in its next run"
         )
-        if remark := opened.app.approval_remark(approval.table):
-            screen.complain(remark)
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    )
+    if remark := opened.app.approval_remark(approval.table):
+        screen.complain(remark)

@@ -34,14 +34,8 @@ def show_expenses(console: Console, run: CleanupRun) -> None:
     if run.planned is None:
         return
     requests = run.planned.requests
-    kinds = (
-        (requests.list, "LIST"),
-        (requests.get, "GET"),
-        (requests.head, "HEAD"),
-        (requests.put, "PUT"),
-        (requests.delete, "DELETE"),
-    )
-    parts = ", ".join(f"{screen.count(number)} {kind}" for number, kind in kinds if number)
+    sent = {kind: getattr(requests, kind) for kind in ("list", "get", "head", "put", "delete")}
+    parts = ", ".join(f"{screen.count(number)} {kind.upper()}" for kind, number in sent.items() if number)
     if parts:
         price = f", {run.planned.cost:.6f} {run.planned.currency}" if run.planned.cost else ""
         text = f"a cycle that does this takes about {parts}, reads {screen.size(requests.bytes_read)}{price}"

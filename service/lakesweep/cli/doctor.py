@@ -43,7 +43,7 @@ def _look(config: Path | None, *, as_json: bool) -> ExitCode:
     found = asyncio.run(all_of_it())
     if as_json:
         rows = [{"name": one.name, "health": one.health.value, "detail": one.detail} for one in found]
-        print(documents.dumps({"checks": rows}))
+        documents.write({"checks": rows})
     else:
         console = screen.output()
         shown = screen.table(console, "what", "", "detail", paths=("what", "detail"))

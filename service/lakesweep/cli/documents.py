@@ -7,7 +7,8 @@ happens, so what was written is always valid JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -67,6 +68,17 @@ def array(name: str, out: TextIO) -> Iterator[Array]:
     finally:
         out.write("\n]}\n")
         out.flush()
+
+
+def write(value: object) -> None:
+    """One whole document."""
+    print(dumps(value), file=sys.stdout)
+
+
+def write_array(name: str, elements: Iterable[Mapping[str, object]]) -> None:
+    with array(name, sys.stdout) as written:
+        for one in elements:
+            written.add(one)
 
 
 def dumps(value: object) -> str:

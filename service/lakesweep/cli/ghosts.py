@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,6 @@ from lakesweep.model.refusal import consequences
 from lakesweep.model.run import CleanupRun, Outcome
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
     from lakesweep.daemon.app import App
 
 
@@ -25,16 +23,16 @@ MOST_PLANNED = 200
 """Of one tenant in one call."""
 
 
-def ghosts(
+@session.command()
+async def ghosts(
+    opened: session.Session,
     tenant: options.Tenant = None,
     *,
     plan: Annotated[
         bool, typer.Option("--plan", help="Save a plan for each; `approve` with its digest allows it.")
     ] = False,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> ExitCode:
     """Find directories of former tables that nobody claims.
 
     Looks below each tenant's root. Deletes nothing: only you know whether a catalog that is not configured still
@@ -44,26 +42,22 @@ def ghosts(
     Exit codes: 0 searched or planned, 2 bad usage or settings, 3 refused by a guard, 4 failed or storage could not be
     read. A plan that only waits for its approval counts as 0.
     """
+    found: list[Ghost] = []
+    runs: dict[str, CleanupRun] = {}
 
-    async def body(opened: Session) -> ExitCode:
-        found: list[Ghost] = []
-        runs: dict[str, CleanupRun] = {}
+    async def look(name: str) -> None:
+        some = await opened.app.ghosts(name)
+        found.extend(some)
+        if plan:
+            runs.update(await _plans(opened.app, name, some))
 
-        async def look(name: str) -> None:
-            some = await opened.app.ghosts(name)
-            found.extend(some)
-            if plan:
-                runs.update(await _plans(opened.app, name, some))
-
-        codes = await session.each_tenant(opened, tenant, look)
-        if as_json:
-            document = {"ghosts": [_document(one, runs) for one in found], "digest": digest(found)}
-            sys.stdout.write(documents.dumps(document) + "\n")
-        else:
-            show(screen.output(), found, runs)
-        return exit_codes.gravest([*codes, *(_code(run) for run in runs.values())])
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    codes = await session.each_tenant(opened, tenant, look)
+    if as_json:
+        document = {"ghosts": [_document(one, runs) for one in found], "digest": digest(found)}
+        documents.write(document)
+    else:
+        show(screen.output(), found, runs)
+    return exit_codes.gravest([*codes, *(_code(run) for run in runs.values())])
 
 
 async def _plans(app: App, tenant: str, found: Sequence[Ghost]) -> dict[str, CleanupRun]:

@@ -131,18 +131,15 @@ def _show_whole_runs(console: Console, runs: Iterable[run_document.Run]) -> None
 def show_holds(console: Console, holds: Iterable[Hold], ended: Iterable[Hold] = ()) -> None:
     """One row a hold, and one for each that has ended of late."""
     shown = screen.table(console, "scope", "since", "ends", "by", "reason", paths=("scope", "by", "reason"))
+
+    def add(hold: Hold, ends: str, style: str = "") -> None:
+        row = (hold.scope, screen.moment(hold.since), ends, hold.by, hold.reason or "")
+        shown.add_row(*(screen.text(one, style) for one in row))
+
     for hold in holds:
-        ends = screen.moment(hold.ends_at) if hold.ends_at else "when resumed"
-        shown.add_row(*map(screen.text, (hold.scope, screen.moment(hold.since), ends, hold.by, hold.reason or "")))
+        add(hold, screen.moment(hold.ends_at) if hold.ends_at else "when resumed")
     for hold in ended:
-        row = (
-            hold.scope,
-            screen.moment(hold.since),
-            f"ended {screen.moment(hold.ends_at)}",
-            hold.by,
-            hold.reason or "",
-        )
-        shown.add_row(*(screen.text(one, "dim") for one in row))
+        add(hold, f"ended {screen.moment(hold.ends_at)}", "dim")
     console.print(shown if shown.row_count else screen.text("nothing is paused"))
 
 
@@ -161,8 +158,7 @@ def show_stored_plan(console: Console, run: run_document.Run, header: PlanHeader
         shown.add_row(*map(screen.text, details))
     if shown.row_count:
         screen.block(console, shown)
-    if header.candidates > len(first):
-        console.print(screen.text(f"  … and {screen.counted(header.candidates - len(first), 'more file')}", "dim"))
+    screen.and_more(console, header.candidates - len(first), "file")
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:

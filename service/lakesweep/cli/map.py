@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 
 from lakesweep.cli import documents, exit_codes, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
     from lakesweep.daemon.lake_map import TenantMap
 
 
-def lake_map(
+@session.command()
+async def lake_map(
+    opened: session.Session,
     tenant: options.Tenant = None,
     *,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> ExitCode:
     """Show who owns what below each tenant's root.
 
     Every place with its table, files and bytes, places that overlap or are shared, ghosts, and what nobody claims.
@@ -30,22 +27,18 @@ def lake_map(
 
     Exit codes: 0 shown, 2 bad usage or settings, 4 storage could not be read.
     """
+    drawn: list[TenantMap] = []
 
-    async def body(opened: Session) -> ExitCode:
-        drawn: list[TenantMap] = []
+    async def look(name: str) -> None:
+        drawn.append(await opened.app.map(name))
 
-        async def look(name: str) -> None:
-            drawn.append(await opened.app.map(name))
-
-        codes = await session.each_tenant(opened, tenant, look)
-        if as_json:
-            sys.stdout.write(documents.dumps({"tenants": drawn}) + "\n")
-        else:
-            for one in drawn:
-                show(screen.output(), one)
-        return exit_codes.gravest(codes)
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    codes = await session.each_tenant(opened, tenant, look)
+    if as_json:
+        documents.write({"tenants": drawn})
+    else:
+        for one in drawn:
+            show(screen.output(), one)
+    return exit_codes.gravest(codes)
 
 
 def show(console: Console, drawn: TenantMap) -> None:

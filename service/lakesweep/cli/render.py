@@ -136,11 +136,11 @@ def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:
         shown.add_row(screen.text(kept.id), screen.text("keep", "green"), screen.text(kept.why))
     if shown.row_count:
         screen.block(console, shown)
-    _and_more(console, len(expiry.expire) + len(expiry.keep) - shown.row_count, noun)
+    screen.and_more(console, len(expiry.expire) + len(expiry.keep) - shown.row_count, noun)
     for what, names in (("refs", expiry.drop_refs), ("partitions", expiry.partitions)):
         if names:
             console.print(screen.text(f"  {what} past their age: {', '.join(names[:LINES_SHOWN])}"))
-            _and_more(console, len(names) - LINES_SHOWN, "more")
+            screen.and_more(console, len(names) - LINES_SHOWN)
 
 
 def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
@@ -211,7 +211,7 @@ def _files(console: Console, plan: OrphanPlan, first: Sequence[Candidate]) -> No
             shown.add_row(*map(screen.text, (*details, row.path)))
     if shown.row_count:
         console.print(shown)
-    _and_more(console, plan.candidates.files - len(first), "file")
+    screen.and_more(console, plan.candidates.files - len(first), "file")
 
 
 def _missing(console: Console, plan: OrphanPlan) -> None:
@@ -220,7 +220,7 @@ def _missing(console: Console, plan: OrphanPlan) -> None:
     console.print(screen.text(f"{screen.counted(plan.missing_count, 'live file')} missing from storage:", "bold red"))
     for path in plan.missing[:LINES_SHOWN]:
         console.print(screen.text(f"  {path}", "red"), soft_wrap=True)
-    _and_more(console, plan.missing_count - min(len(plan.missing), LINES_SHOWN), "file")
+    screen.and_more(console, plan.missing_count - min(len(plan.missing), LINES_SHOWN), "file")
 
 
 def _unverified(console: Console, plan: OrphanPlan) -> None:
@@ -235,7 +235,7 @@ def _shared_files(console: Console, run: CleanupRun) -> None:
     for one in run.shared_files[:LINES_SHOWN]:
         text = f"{one.table} uses {screen.counted(one.files, 'file')} of this table, kept for it, first {one.first}"
         console.print(screen.text(text, "yellow"), soft_wrap=True)
-    _and_more(console, len(run.shared_files) - LINES_SHOWN, "table")
+    screen.and_more(console, len(run.shared_files) - LINES_SHOWN, "table")
 
 
 def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:
@@ -272,7 +272,7 @@ def _did(console: Console, run: CleanupRun) -> None:
         console.print(screen.text(f"  {screen.counted(len(report.failed), 'file')} could not be deleted:", "bold red"))
         for failed in report.failed[:LINES_SHOWN]:
             console.print(screen.text(f"    {failed.path}: {failed.why}", "red"), soft_wrap=True)
-        _and_more(console, len(report.failed) - LINES_SHOWN, "file")
+        screen.and_more(console, len(report.failed) - LINES_SHOWN, "file")
 
 
 def show_trouble(console: Console, run: CleanupRun) -> None:
@@ -291,12 +291,6 @@ def show_trouble(console: Console, run: CleanupRun) -> None:
     console.print(screen.text(title))
     for line in lines:
         console.print(screen.text(f"  {line}"))
-
-
-def _and_more(console: Console, number: int, noun: str) -> None:
-    if number > 0:
-        what = f"{number:,} more" if noun == "more" else f"{screen.counted(number, f'more {noun}')}"
-        console.print(screen.text(f"  … and {what}", "dim"))
 
 
 def _tally(tally: Tally) -> str:

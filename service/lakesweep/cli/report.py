@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -16,15 +15,17 @@ from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model import lake_report
 from lakesweep.model.errors import SettingsError
 
-if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
-
 _TENANTS_SHOWN = 10
+_FIGURES: tuple[Literal["live", "young", "reserved", "orphan", "expired", "foreign"], ...] = (
+    "live", "young", "reserved", "orphan", "expired", "foreign",
+)  # fmt: skip
 _OLD = timedelta(days=7)
 """A plan older than this is pointed out."""
 
 
-def report(
+@session.command()
+async def report(
+    opened: session.Session,
     tenants: Annotated[
         list[str] | None,
         typer.Argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.", show_default=False),
@@ -46,9 +47,7 @@ def report(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> ExitCode:
     """Show what all tables store and what could be deleted.
 
     Made from the newest plan of each table, without listing storage; --fresh plans first. Sorted by what could be
@@ -57,28 +56,24 @@ def report(
 
     Exit codes: 0 reported, 2 bad usage or settings, 4 some catalog or table could not be read.
     """
-
-    async def body(opened: Session) -> ExitCode:
-        if html is not None and not html.parent.is_dir():  # planning every table first would be in vain
-            raise SettingsError(f"--html {html}: there is no directory {html.parent}")
-        found = await make(opened, tenants or [], fresh=fresh)
-        if html is not None:
-            try:
-                html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
-            except OSError as exc:
-                raise SettingsError(f"--html {html}: it cannot be written: {exc.strerror}") from exc
-            screen.complain(f"wrote {html}")
-        if as_json:
-            sys.stdout.write(documents.dumps(found) + "\n")
-        elif html is None:
-            show(screen.output(), found, limit)
-        unreadable = "unreadable" in found["totals"]["problems"]
-        return ExitCode.FAILED if unreadable else ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    if html is not None and not html.parent.is_dir():  # planning every table first would be in vain
+        raise SettingsError(f"--html {html}: there is no directory {html.parent}")
+    found = await make(opened, tenants or [], fresh=fresh)
+    if html is not None:
+        try:
+            html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
+        except OSError as exc:
+            raise SettingsError(f"--html {html}: it cannot be written: {exc.strerror}") from exc
+        screen.complain(f"wrote {html}")
+    if as_json:
+        documents.write(found)
+    elif html is None:
+        show(screen.output(), found, limit)
+    unreadable = "unreadable" in found["totals"]["problems"]
+    return ExitCode.FAILED if unreadable else ExitCode.DONE
 
 
-async def make(opened: Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
+async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
     from lakesweep.cli.targets import Targets  # noqa: PLC0415 - heavy
     from lakesweep.daemon import lake_report as gather  # noqa: PLC0415 - heavy
 
@@ -87,7 +82,7 @@ async def make(opened: Session, names: Sequence[str], *, fresh: bool) -> lake_re
         raise SettingsError("nothing to report: configure tenants and name the file with --config")
     found = gather.named(await app.works(names))
     if fresh:
-        async for _ in Targets(opened, names, table_format=None, root=None).runs(execute=False):
+        async for _ in Targets(opened, names).runs(execute=False):
             pass
     of_tenants = {one.label.partition("/")[0] for one in found}
     if fresh:
@@ -115,8 +110,7 @@ def show(console: Console, found: lake_report.Report, limit: int) -> None:
         console.print(screen.text(sentence))
     _show_tenants(console, found)
     _show_tables(console, found, limit, now)
-    if len(found["tables"]) > limit:
-        console.print(screen.text(f"  … and {screen.counted(len(found['tables']) - limit, 'more table')}", "dim"))
+    screen.and_more(console, len(found["tables"]) - limit, "table")
     _show_leftovers(console, found, limit)
     _show_problems(console, found, limit)
     _show_age(console, found, now)
@@ -172,15 +166,7 @@ def _ghosts(found: lake_report.Report) -> str:
 
 
 def _holdings(figures: lake_report.Figures) -> str:
-    amounts = {
-        "live": figures["live"],
-        "young": figures["young"],
-        "reserved": figures["reserved"],
-        "orphan": figures["orphan"],
-        "expired": figures["expired"],
-        "foreign": figures["foreign"],
-    }
-    return ", ".join(f"{name} {screen.size(number)}" for name, number in amounts.items())
+    return ", ".join(f"{name} {screen.size(figures[name])}" for name in _FIGURES)
 
 
 def _show_tenants(console: Console, found: lake_report.Report) -> None:
@@ -198,9 +184,7 @@ def _show_tenants(console: Console, found: lake_report.Report) -> None:
             screen.count(part["tables"]),
         )
     screen.block(console, shown)
-    left = len(found["tenants"]) - _TENANTS_SHOWN
-    if left > 0:
-        console.print(screen.text(f"  … and {screen.counted(left, 'more tenant')}", "dim"))
+    screen.and_more(console, len(found["tenants"]) - _TENANTS_SHOWN, "tenant")
 
 
 def _show_leftovers(console: Console, found: lake_report.Report, limit: int) -> None:
@@ -211,8 +195,7 @@ def _show_leftovers(console: Console, found: lake_report.Report, limit: int) -> 
         for row in rows[:limit]:
             shown.add_row(screen.text(row.owner), *row.sizes, screen.count(row.files), row.cost)
         screen.block(console, shown)
-        if len(rows) > limit:
-            console.print(screen.text(f"  … and {len(rows) - limit:,} more", "dim"))
+        screen.and_more(console, len(rows) - limit)
     for sentence in report_leftovers.advice(found):
         console.print(screen.text(sentence, "dim"), soft_wrap=True)
 
@@ -229,8 +212,7 @@ def _show_problems(console: Console, found: lake_report.Report, limit: int) -> N
             run_id = row["last_run_id"] or ""
             advice = row["why"]["advice"].replace(run_id, run_id[: lists.ID_SHOWN]) if run_id else row["why"]["advice"]
             console.print(screen.text(f"    {advice}", "dim"), soft_wrap=True)
-    if len(waiting) > limit:
-        console.print(screen.text(f"  … and {screen.counted(len(waiting) - limit, 'more table')}", "dim"))
+    screen.and_more(console, len(waiting) - limit, "table")
 
 
 def _show_age(console: Console, found: lake_report.Report, now: datetime) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,6 @@ from lakesweep.model import run_document
 from lakesweep.model.run import Outcome
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
     from lakesweep.ports.state import StateStore
 
 
@@ -37,12 +35,12 @@ _KEYS: dict[RunSort, Callable[[run_document.Run], int | str]] = {
 _RUNS_AT_ONCE = 200
 
 
-def runs(
+@session.command()
+async def runs(
+    opened: session.Session,
     targets: options.Scopes = None,
     *,
-    table: Annotated[
-        str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
-    ] = None,
+    table: options.OnlyTable = None,
     outcome: Annotated[
         Outcome | None, typer.Option("--outcome", help="Only runs with this outcome.", show_default=False)
     ] = None,
@@ -50,42 +48,34 @@ def runs(
     sort: Annotated[RunSort, typer.Option("--sort", help="Order of what is listed.")] = RunSort.STARTED,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> ExitCode:
     """List past runs, newest first.
 
     Shows what each one deleted, or why it did not. Every command that takes a run also takes the beginning of its id.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be read.
     """
+    from lakesweep.daemon.targets import covers  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon.targets import covers  # noqa: PLC0415 - heavy
+    def wanted(run: run_document.Run) -> bool:
+        return (
+            (not targets or any(covers(target, run["table"]) for target in targets))
+            and outcome in (None, run["outcome"])
+            and (not refused or run["refused"] is not None)
+        )
 
-        def wanted(run: run_document.Run) -> bool:
-            return (
-                (not targets or any(covers(target, run["table"]) for target in targets))
-                and outcome in (None, run["outcome"])
-                and (not refused or run["refused"] is not None)
-            )
-
-        found = sorted(await _matching(opened.app.state, wanted, table, limit), key=_KEYS[sort])
-        if as_json:
-            with documents.array("runs", sys.stdout) as written:
-                for one in found:
-                    written.add(one)
-        else:
-            requested = [table] if table else targets or []
-            lists.show_runs(screen.output(), found, ", ".join(requested))
-            if requested and not found and (hint := await _suggested(opened, requested)):
-                screen.output().print(screen.text(hint))
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    found = sorted(await _matching(opened.app.state, wanted, table, limit), key=_KEYS[sort])
+    if as_json:
+        documents.write_array("runs", found)
+    else:
+        requested = [table] if table else targets or []
+        lists.show_runs(screen.output(), found, ", ".join(requested))
+        if requested and not found and (hint := await _suggested(opened, requested)):
+            screen.say(hint)
+    return ExitCode.DONE
 
 
-async def _suggested(opened: Session, requested: Sequence[str]) -> str:
+async def _suggested(opened: session.Session, requested: Sequence[str]) -> str:
     """Names near those that nothing is known of: of tenants, datasets, and tables that had runs."""
     from lakesweep.daemon.targets import covers, suggestion  # noqa: PLC0415 - heavy
 

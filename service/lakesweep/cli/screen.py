@@ -32,6 +32,11 @@ def output() -> Console:
     return _Output(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
 
+def say(line: object) -> None:
+    """One line on standard output."""
+    output().print(text(line))
+
+
 def complain(message: str) -> None:
     print(f"lakesweep: {printable(message, newlines=True)}", file=sys.stderr)
 
@@ -71,6 +76,12 @@ def block(console: Console, shown: Table) -> None:
     """A table set off from what stands above it."""
     console.print()
     console.print(shown)
+
+
+def and_more(console: Console, number: int, noun: str = "") -> None:
+    """How many of a list are not shown, if any."""
+    if number > 0:
+        console.print(text(f"  … and {counted(number, f'more {noun}') if noun else f'{number:,} more'}", "dim"))
 
 
 def count(number: int) -> str:

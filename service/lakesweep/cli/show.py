@@ -10,26 +10,22 @@ import typer
 
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import documents, lists, options, screen, session
-from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import UnknownRun
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
     from lakesweep.model import run_document
     from lakesweep.ports.state import PlanHeader
 
 
-def show(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run's id, or its beginning, as `lakesweep runs` shows it.")
-    ],
+@session.command()
+async def show(
+    opened: session.Session,
+    run: options.Run,
     *,
     files: Annotated[
         int, typer.Option("--files", min=0, metavar="N", help="Show up to N of its files; --json has all.")
     ] = 10,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Show the plan that a run saved.
 
@@ -37,27 +33,22 @@ def show(
 
     Exit codes: 0 shown, 2 no such run or no plan of it is kept, 4 the plan cannot be read.
     """
+    from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
-
-        state, artifacts = opened.app.state, opened.app.artifacts
-        run_id = await run_ids.whole(state, run)
-        recorded, header = await state.get_run(run_id), await state.get_plan(run_id)
-        if recorded is None:
-            raise UnknownRun(f"there is no run {run!r}: `lakesweep runs` shows them")
-        if header is None:
-            how = f"its outcome is {recorded['outcome']}" if recorded["outcome"] else "it has not ended"
-            raise UnknownRun(f"no plan of run {run} is kept: {how} ({recorded['reason'] or 'no reason given'})")
-        if as_json:
-            async with artifacts.opened(header.rows_path) as rows_path:
-                _write(rows_path, recorded, header)
-        else:
-            first = await artifacts.page(header.rows_path, 0, files) if files else ()
-            lists.show_stored_plan(screen.output(), recorded, header, first)
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    state, artifacts = opened.app.state, opened.app.artifacts
+    run_id = await run_ids.whole(state, run)
+    recorded, header = await state.get_run(run_id), await state.get_plan(run_id)
+    if recorded is None:
+        raise UnknownRun(f"there is no run {run!r}: `lakesweep runs` shows them")
+    if header is None:
+        how = f"its outcome is {recorded['outcome']}" if recorded["outcome"] else "it has not ended"
+        raise UnknownRun(f"no plan of run {run} is kept: {how} ({recorded['reason'] or 'no reason given'})")
+    if as_json:
+        async with artifacts.opened(header.rows_path) as rows_path:
+            _write(rows_path, recorded, header)
+    else:
+        first = await artifacts.page(header.rows_path, 0, files) if files else ()
+        lists.show_stored_plan(screen.output(), recorded, header, first)
 
 
 def _write(rows_path: str, recorded: run_document.Run, header: PlanHeader) -> None:

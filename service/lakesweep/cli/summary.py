@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from rich.console import Console
@@ -13,6 +14,37 @@ from lakesweep.model.refusal import remedy
 from lakesweep.model.run import CleanupRun, Outcome
 
 REASONS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Which tables a person wants to see, and how."""
+
+    details: bool
+    outcome: Outcome | None
+    refused: bool
+
+    async def show(
+        self,
+        console: Console,
+        runs: AsyncIterator[CleanupRun],
+        in_full: Callable[[CleanupRun], Awaitable[None]],
+        in_lines: Callable[[Sequence[CleanupRun]], None],
+    ) -> bool:
+        """Tables in full come one by one; lines of many come together, when all have ended. False if there are none."""
+        shown: list[CleanupRun] = []
+        async for run in runs:
+            if self.outcome in (None, run.outcome) and (not self.refused or is_refused(run)):
+                shown.append(run)
+                if self.details:
+                    await in_full(run)
+        if self.details:
+            render.show_sum(console, shown)
+        elif len(shown) == 1:
+            await in_full(shown[0])
+        elif shown:
+            in_lines(shown)
+        return bool(shown)
 
 
 class RunOrder(StrEnum):
@@ -113,8 +145,7 @@ def _reasons(console: Console, runs: Sequence[CleanupRun]) -> None:
         console.print(screen.text(line))
         if run.refusal is not None and (advice := remedy(run.refusal.code, run.id[: lists.ID_SHOWN])):
             console.print(screen.text(f"  {advice}"))
-    if len(refused) > REASONS_SHOWN:
-        console.print(screen.text(f"  … and {screen.counted(len(refused) - REASONS_SHOWN, 'more table')}", "dim"))
+    screen.and_more(console, len(refused) - REASONS_SHOWN, "table")
 
 
 def _code(run: CleanupRun) -> str | None:

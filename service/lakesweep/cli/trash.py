@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakesweep.cli import documents, options, screen, session
-from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.table import BARE_TENANT
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
     from lakesweep.model import trash_document
     from lakesweep.ports.state import StateStore
 
@@ -20,12 +17,12 @@ _RUNS_LOOKED_AT = 200
 """Of bare locations, the newest."""
 
 
-def trash(
+@session.command()
+async def trash(
+    opened: session.Session,
     tenant: Annotated[str | None, typer.Argument(metavar="TENANT", help="Only this tenant's.")] = None,
     *,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Show what is in the trash.
 
@@ -33,23 +30,18 @@ def trash(
 
     Exit codes: 0 shown, 2 bad usage or settings or no such tenant, 4 the trash cannot be read.
     """
+    from lakesweep.daemon import targets, trash_keeper  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import targets, trash_keeper  # noqa: PLC0415 - heavy
-
-        tenants = [one for one in opened.settings.tenants if tenant in (None, one.id)]
-        if tenant is not None and not tenants:
-            raise targets.unknown_tenant(tenant, (one.id for one in opened.settings.tenants))
-        places = [place for one in tenants for place in await trash_keeper.shown(opened.app, one)]
-        if as_json:
-            print(documents.dumps({"trash": places}), file=sys.stdout)
-        else:
-            _show(places)
-        if tenant is None:
-            await _tell_locations(opened.app.state)
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    tenants = [one for one in opened.settings.tenants if tenant in (None, one.id)]
+    if tenant is not None and not tenants:
+        raise targets.unknown_tenant(tenant, (one.id for one in opened.settings.tenants))
+    places = [place for one in tenants for place in await trash_keeper.shown(opened.app, one)]
+    if as_json:
+        documents.write({"trash": places})
+    else:
+        _show(places)
+    if tenant is None:
+        await _tell_locations(opened.app.state)
 
 
 def _show(places: list[trash_document.TrashPlace]) -> None:
