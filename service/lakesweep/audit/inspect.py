@@ -65,7 +65,6 @@ class Inspector:
             yield await self._verify(name, stored.get(name, []), head)
 
     async def unpacked(self, table: str) -> list[int]:
-        """Numbers of a table's segments that are not packed."""
         found: list[int] = []
         async with aclosing(self.storage.list(chain.directory(self.artifacts, table))) as batches:
             async for batch in batches:
@@ -171,8 +170,7 @@ class Inspector:
             return await self._packed(directory, number)
 
     async def _packed(self, directory: Location, number: int) -> bytes | None:
-        """A segment from its pack, if it is in one. The pack is read once, even if several segments are requested at
-        once."""
+        """A segment from its pack, if it is in one. The pack is read once for concurrent requests."""
         async with self._lock:
             if directory.raw not in self._packs:
                 self._packs[directory.raw] = await self._packs_in(directory)
@@ -202,8 +200,6 @@ _FOREIGN = frozenset({_OTHER_KEY, _UNSIGNED})
 
 
 class _Chain:
-    """Follows one table's chain, segment by segment."""
-
     def __init__(self, findings: Findings, key: bytes) -> None:
         self._findings = findings
         self._key = key
@@ -252,8 +248,6 @@ class _Chain:
 
 
 class _Run:
-    """What one run's records leave open."""
-
     def __init__(self) -> None:
         self._ended = False
         self._open: dict[int, None] = {}

@@ -36,7 +36,6 @@ class Circumstances:
 
 
 def begin_record(run: CleanupRun, about: Circumstances, approvals: Iterable[Approval] = ()) -> Record:
-    """Who started the run, under which settings, with which plan, and who approved it."""
     plan = run.plan
     return {
         "record": "begin",
@@ -81,12 +80,10 @@ def expiry_record(record: str, plan: ExpiryPlan) -> Record:
 
 
 def deleting_lines(batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> bytes:
-    """The decision on every file of a batch, one line each."""
     return _decisions("delete", batch, going) + _decisions("spare", batch, spared)
 
 
 def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
-    """The result for every file of a batch, one line each."""
     why, went, marker = (fates.column(name) for name in ("why", "went", "delete_marker"))
     kept = pc.fill_null(pc.not_equal(went, Went.FREED.value), False)
     return _lines(
@@ -104,7 +101,6 @@ def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
 
 
 def restoring_lines(batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
-    """Every file that is about to be restored, one line each."""
     return _restore_lines(batch, rows, pa.repeat(pa.scalar("restore"), rows.num_rows))
 
 

@@ -75,7 +75,6 @@ class Estimate:
     load: Requests
 
     async def of_cycle(self) -> Expense:
-        """Everything that a cycle sends from its beginning to its end."""
         recorder = self.recorder
         planning, known = recorder.requests.so_far, recorder.requests.not_again
         changes = self.orphans.candidates.files or not self.expiry.empty

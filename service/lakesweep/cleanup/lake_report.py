@@ -48,7 +48,6 @@ class Price:
     currency: str
 
     def of(self, size_bytes: int) -> float | None:
-        """In the currency, to the cent."""
         return round(size_bytes / GB * self.per_gb_month, 2) if self.per_gb_month else None
 
 
@@ -98,8 +97,7 @@ def report(
 
 
 def trend(runs: Iterable[RunFigures], today: date) -> list[documents.Day]:
-    """Day by day from the first plan on: what could be deleted at its end, by the newest plan of each table until
-    then, and what was deleted."""
+    """Day by day: what the newest plan of each table until then could delete, and what was deleted."""
     freed: Counter[date] = Counter()
     plans: dict[date, dict[str, int]] = defaultdict(dict)
     orphan: dict[str, int] = {}

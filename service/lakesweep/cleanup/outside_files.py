@@ -55,8 +55,7 @@ async def looked_up(
 
 
 async def _is_below_a_root(storage: Storage, path: str, roots: Sequence[Location]) -> bool:
-    """Does the end of this address lead to a file below a root? Then the address may name the root in another way, by a
-    link or a mount that is not here."""
+    """Is there a file below a root at the end of this address? Then a link or mount may give the root two names."""
     segments = path.partition("://")[2].split("/")[1:]
     ends = ["/".join(segments[start:]) for start in range(max(0, len(segments) - _ENDS), len(segments))]
     for root in roots:

@@ -143,7 +143,6 @@ def _brought_back(result: Restored | None) -> documents.BroughtBack | None:
 
 
 def hold_document(hold: Hold) -> documents.Hold:
-    """One of `holds --json`."""
     return {
         "scope": hold.scope,
         "since": iso_utc(hold.since),
@@ -212,18 +211,15 @@ def _kept(numbers: Mapping[Verdict, int]) -> documents.Kept:
 
 
 def _unconfirmed(plan: OrphanPlan | None) -> documents.Tally:
-    """Files among the young that only wait for `confirm_after_hours`."""
     return count_and_bytes(plan.unconfirmed if plan else Tally())
 
 
 def _by_reason(plan: OrphanPlan | None) -> dict[str, documents.Tally]:
-    """What is deleted with expired snapshots, and what nothing references."""
     found = plan.by_reason if plan else {}
     return {reason.value: count_and_bytes(found.get(reason, Tally())) for reason in Reason}
 
 
 def count_and_bytes(tally: Tally) -> documents.Tally:
-    """A tally as documents have it."""
     return {"count": tally.files, "bytes": tally.bytes}
 
 
@@ -281,7 +277,6 @@ def _store(run: CleanupRun) -> documents.Store | None:
 
 
 def _warnings(run: CleanupRun) -> list[str]:
-    """What a person should do about it, though it stops nothing."""
     return [run.store.warning] if run.store and run.store.warning else []
 
 

@@ -50,7 +50,6 @@ class Taken:
 
     @property
     def why_gone(self) -> str:
-        """Why a file that is found nowhere cannot be restored."""
         if self.versioned:
             return NO_MARKER
         return GONE_FOR_GOOD if self.trash is None else EMPTIED
@@ -82,7 +81,6 @@ class Finder:
         return [ALREADY_THERE if await self.stands(row.path) else why for row in rows]
 
     async def why_entries_stay(self) -> str | None:
-        """Why entries must not be restored although everything else that is wanted exists."""
         absent = await self._absent()
         if absent is not None:
             return _needs(absent)
@@ -127,7 +125,6 @@ class Finder:
                 yield batch.first, wanted
 
     async def wants_any(self) -> bool:
-        """Did the run try to take any file that is wanted?"""
         async with aclosing(self.batches()) as batches:
             async for _ in batches:
                 return True
@@ -189,8 +186,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def why_nothing(result: Restored, *, dry_run: bool = False) -> str | None:
-    """Why nothing can be restored, if so: that must not look like a success. `dry_run` if the run took nothing by its
-    very nature."""
+    """Why nothing can be restored, if so: that must not look like a success. A `dry_run` took nothing."""
     if result.restored.files or result.already_there:
         return None
     first = result.examples[0] if result.examples else None
@@ -199,7 +195,6 @@ def why_nothing(result: Restored, *, dry_run: bool = False) -> str | None:
 
 
 def refuse_nothing(result: Restored, *, dry_run: bool = False) -> None:
-    """Raise Refused if nothing can be restored."""
     if why := why_nothing(result, dry_run=dry_run):
         raise Refused("nothing_to_restore", why)
 

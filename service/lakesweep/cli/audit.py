@@ -179,6 +179,5 @@ def _sentence(record: dict[str, Any]) -> str:
 
 
 def _event(record: dict[str, Any]) -> str:
-    """Of the service: who paused what, approved a plan, made a token."""
     rest = [f"{name} {value}" for name, value in record.items() if name not in _SAID and value is not None]
     return ", ".join([f"{record.get('event')} by {record.get('by')}", *rest])

@@ -35,7 +35,7 @@ class Array:
 
     async def add_plan(self, run: CleanupRun, batches: AsyncIterator[pa.RecordBatch]) -> None:
         """Write one table's plan with all of its files, one batch in memory at a time."""
-        from lakesweep.cli import plan_rows  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
+        from lakesweep.cleanup import arrow_json  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
 
         document = report.plan_document(run, ())
         hole = {**document, "orphans": {**document["orphans"], "files": _HOLE}}
@@ -45,7 +45,7 @@ class Array:
         files = Array(self._out)
         try:
             async for batch in batches:
-                files._extend(plan_rows.elements(batch))
+                files._extend(arrow_json.plan_elements(batch))
         finally:
             self._out.write(f"]{after}")
 
@@ -61,7 +61,6 @@ class Array:
 
 @contextmanager
 def array(name: str, out: TextIO) -> Iterator[Array]:
-    """`{"tables": [` … `]}`."""
     out.write(f"{{{dumps(name)}: [")
     try:
         yield Array(out)
@@ -71,7 +70,6 @@ def array(name: str, out: TextIO) -> Iterator[Array]:
 
 
 def write(value: object) -> None:
-    """One whole document."""
     print(dumps(value), file=sys.stdout)
 
 

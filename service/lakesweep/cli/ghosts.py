@@ -1,4 +1,4 @@
-"""`lakesweep ghosts`: directories that look like tables and that nobody claims, and plans to delete them."""
+"""`lakesweep ghosts` and `map`: directories that look like tables and that nobody claims, and who owns the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakesweep.model.run import CleanupRun, Outcome
 
 if TYPE_CHECKING:
     from lakesweep.daemon.app import App
-
+    from lakesweep.daemon.lake_map import TenantMap
 
 MOST_PLANNED = 200
 """Of one tenant in one call."""
@@ -56,7 +56,7 @@ async def ghosts(
         document = {"ghosts": [_document(one, runs) for one in found], "digest": digest(found)}
         documents.write(document)
     else:
-        show(screen.output(), found, runs)
+        _show(screen.output(), found, runs)
     return exit_codes.gravest([*codes, *(_code(run) for run in runs.values())])
 
 
@@ -84,7 +84,7 @@ def _document(ghost: Ghost, runs: Mapping[str, CleanupRun]) -> dict[str, object]
     return {**document(ghost), "plan": reports.run_document(run)}
 
 
-def show(console: Console, found: Sequence[Ghost], runs: Mapping[str, CleanupRun]) -> None:
+def _show(console: Console, found: Sequence[Ghost], runs: Mapping[str, CleanupRun]) -> None:
     """Each with its evidence; the largest first."""
     for ghost in sorted(found, key=lambda one: (-one.bytes, one.location)):
         size = f"{screen.size(ghost.bytes)} in {screen.counted(ghost.files, 'file')}"
@@ -112,3 +112,67 @@ def _show_plan(console: Console, run: CleanupRun) -> None:
         console.print(screen.text(line, "yellow"), soft_wrap=True)
     else:
         console.print(screen.text(f"  stays: {run.reason}", "red"), soft_wrap=True)
+
+
+@session.command()
+async def lake_map(
+    opened: session.Session,
+    tenant: options.Tenant = None,
+    *,
+    as_json: options.Json = False,
+) -> ExitCode:
+    """Show who owns what below each tenant's root.
+
+    Every place with its table, files and bytes, places that overlap or are shared, ghosts, and what nobody claims.
+    Lists the whole root. Changes nothing.
+
+    Exit codes: 0 shown, 2 bad usage or settings, 4 storage could not be read.
+    """
+    drawn: list[TenantMap] = []
+
+    async def look(name: str) -> None:
+        drawn.append(await opened.app.map(name))
+
+    codes = await session.each_tenant(opened, tenant, look)
+    if as_json:
+        documents.write({"tenants": drawn})
+    else:
+        for one in drawn:
+            _show_map(screen.output(), one)
+    return exit_codes.gravest(codes)
+
+
+def _show_map(console: Console, drawn: TenantMap) -> None:
+    console.print(screen.text(f"{drawn['tenant']}  {drawn['root']}", "bold cyan"), soft_wrap=True)
+    shown = screen.table(
+        console, "size", "files", "whose", "place", numbers=("size", "files"), paths=("whose", "place")
+    )
+    for place in drawn["places"]:
+        whose = screen.text(", ".join(place["tables"]))
+        shown.add_row(screen.size(place["bytes"]), screen.count(place["files"]), whose, screen.text(place["location"]))
+    for one in drawn["trash"]:
+        numbers = (screen.size(one["bytes"]), screen.count(one["files"]))
+        shown.add_row(*numbers, screen.text("trash", "dim"), screen.text(one["location"]))
+    for ghost in drawn["ghosts"]:
+        numbers = (screen.size(ghost["bytes"]), screen.count(ghost["files"]))
+        shown.add_row(*numbers, screen.text("ghost", "yellow"), screen.text(ghost["location"]))
+    for one in drawn["unclaimed"]:
+        inside = [ghost for ghost in drawn["ghosts"] if ghost["location"].startswith(one["location"].rstrip("/") + "/")]
+        inside = [] if one["location"].rstrip("/") == drawn["root"].rstrip("/") else inside
+        files = one["files"] - sum(ghost["files"] for ghost in inside)
+        size = one["bytes"] - sum(ghost["bytes"] for ghost in inside)
+        if files > 0:
+            numbers = (screen.size(max(0, size)), screen.count(files))
+            shown.add_row(*numbers, screen.text("nobody", "yellow"), screen.text(one["location"]))
+    if shown.row_count:
+        console.print(shown)
+    for outer, inner in drawn["overlaps"]:
+        problem = f"{outer} is shared" if outer == inner else f"{outer} contains {inner}, of another table"
+        console.print(screen.text(f"  {problem}", "red"), soft_wrap=True)
+    for problem in drawn["unread"]:
+        console.print(
+            screen.text(f"  could not be read, so its places are not shown: {problem}", "red"), soft_wrap=True
+        )
+    unclaimed = f"{screen.size(drawn['unclaimed_bytes'])} in {screen.counted(drawn['unclaimed_files'], 'file')}"
+    console.print(screen.text(f"unclaimed: {unclaimed}, ghosts included", "bold"))
+    console.print()

@@ -161,7 +161,6 @@ def _end(now: datetime, *, until: str | None, lasts: str | None) -> datetime | N
 
 
 def _span(text: str) -> timedelta:
-    """`90m`, `12h`, `3d`, `2w`."""
     found = _SPAN.fullmatch(text.strip())
     if found is None:
         raise SettingsError(f"--for {text!r}: expected a span like 90m, 12h, 3d or 2w")

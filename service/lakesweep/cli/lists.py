@@ -24,8 +24,7 @@ _STYLES = {"done": "green", "dry_run": "yellow", "refused": "red", "failed": "re
 
 
 def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
-    """One row a table, with its last run; below, what is wrong with some. On a terminal without the places, which
-    would break every line: one table is shown with its place."""
+    """One row a table, with its last run; below, what is wrong with some. On a terminal without the places."""
     found = list(tables)
     if not found:
         console.print(screen.text("no tables"))
@@ -79,7 +78,6 @@ def _state(status: TableStatus) -> Text:
 
 
 def show_runs(console: Console, runs: Iterable[run_document.Run], table: str | None = None) -> None:
-    """One row a run, newest first; of some tables, if that was requested."""
     found = list(runs)
     if not found:
         console.print(screen.text(f"no runs of {table}" if table else "no runs"))
@@ -129,7 +127,6 @@ def _show_whole_runs(console: Console, runs: Iterable[run_document.Run]) -> None
 
 
 def show_holds(console: Console, holds: Iterable[Hold], ended: Iterable[Hold] = ()) -> None:
-    """One row a hold, and one for each that has ended of late."""
     shown = screen.table(console, "scope", "since", "ends", "by", "reason", paths=("scope", "by", "reason"))
 
     def add(hold: Hold, ends: str, style: str = "") -> None:
@@ -144,7 +141,6 @@ def show_holds(console: Console, holds: Iterable[Hold], ended: Iterable[Hold] = 
 
 
 def show_stored_plan(console: Console, run: run_document.Run, header: PlanHeader, first: Sequence[Candidate]) -> None:
-    """How a run ended, and what it had planned to delete."""
     console.print(Text.assemble(screen.text(header.table, "bold cyan"), f"  {run['format'].value}"))
     line = f"run {header.run_id}, planned {screen.moment(header.created_at)}: "
     why = f" ({run['reason']})" if run["reason"] else ""
@@ -162,7 +158,6 @@ def show_stored_plan(console: Console, run: run_document.Run, header: PlanHeader
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """The verdict, the evidence, and from when the file may go."""
     verdict = explanation.verdict.value if explanation.verdict else "not stored"
     console.print(screen.text(explanation.path, "bold"), soft_wrap=True)
     console.print(screen.text(f"{verdict}, in {explanation.table.label}", "cyan"))

@@ -95,7 +95,6 @@ async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) ->
 
 
 def show(console: Console, found: lake_report.Report, limit: int) -> None:
-    """What fits on a screen: the sum, the tables, and what stands in the way of them."""
     totals, now = found["totals"], datetime.fromisoformat(found["generated_at"])
     console.print(screen.text(_headline(found), "bold"))
     console.print(screen.text(_holdings(totals["bytes"]), "dim"))
@@ -147,7 +146,6 @@ def _headline(found: lake_report.Report) -> str:
 
 
 def _trend(days: Sequence[lake_report.Day]) -> str | None:
-    """Where it comes from; --html has it as a chart."""
     if len(days) < 2:
         return None
     first, most = days[0], max(days, key=lambda day: day["waste_bytes"])
@@ -170,7 +168,6 @@ def _holdings(figures: lake_report.Figures) -> str:
 
 
 def _show_tenants(console: Console, found: lake_report.Report) -> None:
-    """Whose waste it is, where there are several."""
     if len(found["tenants"]) < 2:
         return
     numbers = ("deletable", "live", "cost")
@@ -201,7 +198,6 @@ def _show_leftovers(console: Console, found: lake_report.Report, limit: int) -> 
 
 
 def _show_problems(console: Console, found: lake_report.Report, limit: int) -> None:
-    """Those that wait for a person, each with its reason; the others are counted."""
     waiting = [row for row in found["tables"] if row["why"] and row["why"]["needs_person"]]
     if waiting:
         console.print()

@@ -252,15 +252,13 @@ def _stacked(parts: Sequence[tuple[str, int]], *, label: str) -> str:
 
 
 def _bar(value: int, most: int) -> str:
-    """A small bar that compares one row with the others."""
     width = value / most * 120 if most else 0
     shown = f'<rect class="orphan" width="{max(width, 1):.1f}" height="10" rx="2"/>' if value else ""
     return f'<svg viewBox="0 0 120 10" width="120" height="10" aria-hidden="true" style="width:7.5rem">{shown}</svg>'
 
 
 def _chart(days: Sequence[Day], kind: str) -> str:
-    """What could be deleted as a line, what was deleted as bars, on one scale. `slim` is drawn for a phone, so that its
-    text is not smaller than other text."""
+    """What could be deleted as a line, what was freed as bars, on one scale. `slim` is drawn for a phone."""
     all_across = _SLIM if kind == "slim" else _WIDTH
     most = max((max(day["waste_bytes"], day["freed_bytes"]) for day in days), default=0) or 1
     width = max(2.0, min(14.0, (all_across - _LEFT) / max(1, len(days)) * 0.6))

@@ -33,7 +33,6 @@ def output() -> Console:
 
 
 def say(line: object) -> None:
-    """One line on standard output."""
     output().print(text(line))
 
 
@@ -61,8 +60,7 @@ def table(
     paths: tuple[str, ...] = (),
     whole: tuple[str, ...] = (),
 ) -> Table:
-    """A table with a line under its head on a terminal, and blanks between columns elsewhere. Only `paths` are broken
-    into several lines where the terminal is narrow."""
+    """A table with a line under its head on a terminal, else with blanks. Only `paths` are broken into lines."""
     lines = box.SIMPLE_HEAD if console.is_terminal else None
     padding = (0, 1, 0, 0) if console.is_terminal and console.width < NARROW else (0, 1)
     made = Table(box=lines, show_edge=False, pad_edge=console.is_terminal, header_style="bold", padding=padding)
@@ -73,13 +71,11 @@ def table(
 
 
 def block(console: Console, shown: Table) -> None:
-    """A table set off from what stands above it."""
     console.print()
     console.print(shown)
 
 
 def and_more(console: Console, number: int, noun: str = "") -> None:
-    """How many of a list are not shown, if any."""
     if number > 0:
         console.print(text(f"  … and {counted(number, f'more {noun}') if noun else f'{number:,} more'}", "dim"))
 

@@ -204,7 +204,6 @@ def _wanted(settings: Settings, targets: Sequence[str]) -> tuple[list[Scope], Ex
 
 
 def _configured(settings: Settings) -> Iterator[Scope]:
-    """Everything, in the order of the file."""
     for tenant in settings.tenants:
         if not tenant.datasets:
             yield Scope(tenant=tenant.id)
@@ -232,7 +231,6 @@ def _named(settings: Settings, target: str) -> Iterator[Scope]:
 
 
 def _holders(label: str) -> tuple[str, str]:
-    """The tenant and the dataset that a table or `tenant/dataset/*` belongs to."""
     tenant, dataset, _ = label.split("/", 2)
     return tenant, f"{tenant}/{dataset}"
 

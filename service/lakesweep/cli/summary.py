@@ -71,7 +71,6 @@ _KEYS: dict[PlanSort, Callable[[CleanupRun], int | str]] = {
 
 
 def show_plans(console: Console, runs: Iterable[CleanupRun], sort: PlanSort | None) -> None:
-    """One line a table, and below it why some were refused."""
     ordered = sorted(runs, key=_KEYS[sort]) if sort else list(runs)
     numbers = ("deletable", "files", "expired")
     shown = screen.table(console, "table", *numbers, "refused", numbers=numbers, paths=("table",), whole=("refused",))
@@ -99,7 +98,6 @@ _RUN_KEYS: dict[RunOrder, Callable[[CleanupRun], int | str]] = {
 
 
 def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | None) -> None:
-    """One line a table that was run, and below what a person must see of each."""
     ordered = sorted(runs, key=_RUN_KEYS[order]) if order else list(runs)
     numbers = ("deletable", "deleted", "files")
     columns = ("run", "table", *numbers, "outcome")

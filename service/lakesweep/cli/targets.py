@@ -131,8 +131,7 @@ class ApprovedGhosts(Targets):
 
 @contextmanager
 def stop_on_interrupt(stop: StopRequest, why: str = _INTERRUPTED) -> Iterator[None]:
-    """While the block runs, Ctrl-C requests a stop, with this reason. Outside the main thread signals are not
-    handled here."""
+    """While the block runs, Ctrl-C requests a stop for this reason. Outside the main thread nothing is handled."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return
@@ -154,7 +153,6 @@ def stop_on_interrupt(stop: StopRequest, why: str = _INTERRUPTED) -> Iterator[No
 
 
 def _report_interrupted(runs: Sequence[CleanupRun], *, execute: bool) -> None:
-    """What was done until then, and how to continue."""
     deleted = sum(run.deletion.deleted.files for run in runs)
     freed = sum(run.deletion.deleted.bytes for run in runs)
     expired = sum(len(run.expired_snapshots) for run in runs)

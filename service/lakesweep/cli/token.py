@@ -113,7 +113,6 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _document(token: ApiToken) -> dict[str, object]:
-    """Everything but its digest."""
     return {
         "id": token.id,
         "role": token.role.value,

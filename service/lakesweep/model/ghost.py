@@ -48,7 +48,6 @@ class GhostDocument(TypedDict):
 
 
 def document(ghost: Ghost) -> GhostDocument:
-    """As JSON has it."""
     newest = ghost.newest_modified_at
     return {
         "location": ghost.location,

@@ -46,8 +46,7 @@ def lake(console: Console, built: DemoLake) -> None:
 
 
 def engines(console: Console, inprocess: CleanupRun, planned: CleanupRun, no_spark: str | None) -> bool:
-    """Which engine planned a table and why, and the time of every step beside the other engine's. True when both
-    made the same plan."""
+    """Which engine planned a table and why, and the time of every step in both. True if both plans are the same."""
     runs = {"in-process": inprocess} if no_spark else {"in-process": inprocess, "Spark": planned}
     if no_spark:
         console.print(screen.text(f"{no_spark}. So this table is planned in-process too.", "yellow"))
@@ -82,7 +81,6 @@ def _steps(run: CleanupRun) -> dict[str, float]:
 
 
 def cleaned(console: Console, done: list[CleanupRun]) -> None:
-    """What was done, a line a table, and the refusals in full."""
     columns = ("table", "engine", "outcome", "expired", "deleted files")
     shown = screen.table(console, *columns, numbers=columns[3:], paths=columns[:1])
     for run in done:
