@@ -17,12 +17,12 @@ from typing import Generic, TypeVar
 from lakesweep import aio
 from lakesweep.aio import interruption
 from lakesweep.cleanup import addresses
-from lakesweep.model.errors import LakesweepError, NotFound
+from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import Candidate, StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleted, DeleteStatus, not_sent
 from lakesweep.ports.run import Fence
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 from lakesweep.ports.table import MatchBy
 
 T = TypeVar("T")
@@ -188,10 +188,7 @@ class VerifyUnchanged:
 
     async def __call__(self, rows: Sequence[Candidate]) -> Standing:
         async def look(row: Candidate) -> StoredObject | None:
-            try:
-                return await self._storage.stat(Location.parse(row.path))
-            except NotFound:
-                return None
+            return await stat_or_none(self._storage, Location.parse(row.path))
 
         found = list(zip(rows, await aio.gather_bounded(rows, look, limit=_AT_ONCE), strict=True))
         return Standing(

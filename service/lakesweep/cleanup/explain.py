@@ -19,7 +19,7 @@ from lakesweep.cleanup import addresses, classify, guards, ledger
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import run_document
-from lakesweep.model.errors import LakesweepError, NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.errors import LakesweepError, Refused, StorageError, Unreadable
 from lakesweep.model.files import StoredObject, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -29,7 +29,7 @@ from lakesweep.ports.clock import Clock
 from lakesweep.ports.engine import Engine
 from lakesweep.ports.references import References
 from lakesweep.ports.state import StateStore
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 from lakesweep.ports.table import MatchBy, Table, TableState, TableView
 
 _HOLDERS_SHOWN = 20
@@ -92,7 +92,7 @@ class Explainer:
         references = await state.references(expiry)
         found = await self._holders(location, state, references)
         holders = found.held[:_HOLDERS_SHOWN]
-        stored = await self._stat(location)
+        stored = await stat_or_none(self.storage, location)
         if stored is None:
             gone = "storage has no such object" + ("; it is live, so the table is damaged" if holders else "")
             return self._answer(location, None, (gone, *holders))
@@ -154,12 +154,6 @@ class Explainer:
             elif source.retained and _guards_name(location, paths, state):
                 found.elsewhere = f"a file that {source.kind} {source.location} names"
         return found
-
-    async def _stat(self, location: Location) -> StoredObject | None:
-        try:
-            return await self.storage.stat(location)
-        except NotFound:
-            return None
 
     def _answer(
         self, location: Location, judged: Verdict | None, sentences: tuple[str, ...], until: datetime | None = None

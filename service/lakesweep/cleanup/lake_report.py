@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import cast
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import lake_report as documents
@@ -265,18 +266,5 @@ def _part(
 def _sum(
     rows: Iterable[documents.ReportTable], pick: Callable[[documents.ReportTable], documents.Figures | None]
 ) -> documents.Figures:
-    total: Counter[str] = Counter()
-    for row in rows:
-        total.update(_as_numbers(pick(row)))
-    return {
-        "live": total["live"],
-        "young": total["young"],
-        "reserved": total["reserved"],
-        "orphan": total["orphan"],
-        "expired": total["expired"],
-        "foreign": total["foreign"],
-    }
-
-
-def _as_numbers(figures: documents.Figures | None) -> Mapping[str, int]:
-    return {name: number for name, number in figures.items() if isinstance(number, int)} if figures else {}
+    known = [figures for row in rows if (figures := pick(row))]
+    return cast("documents.Figures", {name: sum(one[name] for one in known) for name in documents.FIGURES})

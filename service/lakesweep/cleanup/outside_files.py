@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from lakesweep import aio
-from lakesweep.model.errors import LakesweepError, NotFound
+from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import MISSING_SHOWN, OrphanPlan
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 
 _ENDS = 8
 """Partition levels and a name: as many segments of an address are tried below a root."""
@@ -31,7 +31,7 @@ async def looked_up(
     async def look(path: str) -> bool | None:
         """Does it exist? None: unknown."""
         try:
-            if await _is_there(storage, Location.parse(path)):
+            if await stat_or_none(storage, Location.parse(path)):
                 return True
             # Writers join such names in their own way, or knew the table under another name.
             elsewhere = "//" in path.partition("://")[2] or await _is_below_a_root(storage, path, roots)
@@ -60,14 +60,6 @@ async def _is_below_a_root(storage: Storage, path: str, roots: Sequence[Location
     ends = ["/".join(segments[start:]) for start in range(max(0, len(segments) - _ENDS), len(segments))]
     for root in roots:
         for end in ends:
-            if await _is_there(storage, root.join(end)):
+            if await stat_or_none(storage, root.join(end)):
                 return True
     return False
-
-
-async def _is_there(storage: Storage, place: Location) -> bool:
-    try:
-        await storage.stat(place)
-    except NotFound:
-        return False
-    return True

@@ -114,7 +114,13 @@ class Sweep:
                     going, replaced, gone = await self._look_again(going)
                     spared = pa.concat_batches([spared, replaced])
                     result.spared += spared.num_rows
-                    record = self._record(number, first, batch.num_rows)
+                    record = BatchRecord(
+                        run_id=self.run_id,
+                        number=number,
+                        first=first,
+                        count=batch.num_rows,
+                        fencing_token=self.fencing_token,
+                    )
                     await self.audit.deleting(record, going, spared)
                     # Last, since it checks the lease once more: storing the audit record may have taken long.
                     await self.journal.begin_batch(record)
@@ -236,16 +242,6 @@ class Sweep:
             await self.audit.deleted(done, batches.audit_rows(going, fates))
         finally:
             await self.journal.finish_batch(done)
-
-    def _record(self, number: int, first: int, count: int) -> BatchRecord:
-        return BatchRecord(
-            run_id=self.run_id,
-            number=number,
-            first=first,
-            count=count,
-            state=BatchState.INTENT,
-            fencing_token=self.fencing_token,
-        )
 
 
 async def _finish(running: set[asyncio.Task[None]]) -> None:

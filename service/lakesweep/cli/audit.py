@@ -49,7 +49,7 @@ async def verify(opened: session.Session, table: options.OnlyTable = None, as_js
 
     code = await _each(inspector, table, show_one)
     if not tables:
-        console.print(screen.text("there are no audit records yet"))
+        screen.line(console, "there are no audit records yet")
     return code
 
 
@@ -86,7 +86,7 @@ async def show(
                     written.add({"at": segment.at.isoformat(), "segment": segment.number, **record})
         else:
             async for segment, record in records:
-                console.print(screen.text(f"{segment.at:%Y-%m-%d %H:%M:%S} {_sentence(record)}"), soft_wrap=True)
+                screen.long_line(console, f"{segment.at:%Y-%m-%d %H:%M:%S} {_sentence(record)}")
 
 
 @app.command()
@@ -151,9 +151,9 @@ def _show_findings(console: Console, findings: Findings) -> None:
     verdict = screen.text("BROKEN", "red") if findings.faults else screen.text("ok", "green")
     console.print(screen.text(f"{findings.table}: {whole}: "), verdict, sep="", soft_wrap=True)
     for fault in findings.faults:
-        console.print(screen.text(f"  - {fault}", "red"), soft_wrap=True)
+        screen.long_line(console, f"  - {fault}", "red")
     for remark in findings.remarks:
-        console.print(screen.text(f"  - {remark}", "yellow"), soft_wrap=True)
+        screen.long_line(console, f"  - {remark}", "yellow")
 
 
 def _sentence(record: dict[str, Any]) -> str:

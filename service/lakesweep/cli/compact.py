@@ -33,6 +33,6 @@ async def compact_manifests(
             screen.complain(f"{work.ref}: {exit_codes.sentence(exc)}")
             wanted.codes.append(exit_codes.of_error(exc))
             continue
-        console.print(screen.text(f"{work.ref}: {'merged' if merged else 'nothing to merge'}"))
+        screen.line(console, f"{work.ref}: {'merged' if merged else 'nothing to merge'}")
         wanted.codes.append(exit_codes.ExitCode.DONE)
     return exit_codes.gravest(wanted.codes)

@@ -88,30 +88,27 @@ def _show(console: Console, found: Sequence[Ghost], runs: Mapping[str, CleanupRu
     """Each with its evidence; the largest first."""
     for ghost in sorted(found, key=lambda one: (-one.bytes, one.location)):
         size = f"{screen.size(ghost.bytes)} in {screen.counted(ghost.files, 'file')}"
-        console.print(screen.text(ghost.location, "bold cyan"), soft_wrap=True)
+        screen.long_line(console, ghost.location, "bold cyan")
         newest = screen.moment(ghost.newest_modified_at)
-        console.print(screen.text(f"  {ghost.format}, {size}, newest change {newest}"), soft_wrap=True)
+        screen.long_line(console, f"  {ghost.format}, {size}, newest change {newest}")
         for sentence in ghost.evidence:
-            console.print(screen.text(f"  - {sentence}", "dim"), soft_wrap=True)
+            screen.long_line(console, f"  - {sentence}", "dim")
         if (run := runs.get(ghost.location)) is not None:
             _show_plan(console, run)
     total = screen.size(sum(one.bytes for one in found))
-    console.print(screen.text(f"{screen.counted(len(found), 'ghost')}, {total}" if found else "no ghosts", "bold"))
+    screen.line(console, f"{screen.counted(len(found), 'ghost')}, {total}" if found else "no ghosts", "bold")
 
 
 def _show_plan(console: Console, run: CleanupRun) -> None:
     if _waits(run) and run.plan is not None:
         going = f"{screen.counted(run.plan.candidates.files, 'file')}, {screen.size(run.plan.candidates.bytes)}"
-        console.print(
-            screen.text(f"  planned: {going}; `lakesweep show {run.id}` shows them", "yellow"), soft_wrap=True
-        )
+        screen.long_line(console, f"  planned: {going}; `lakesweep show {run.id}` shows them", "yellow")
         command = f"lakesweep approve {run.id} --digest {run.plan.digest}"
-        console.print(screen.text(f"  to approve it: {command}", "yellow"), soft_wrap=True)
+        screen.long_line(console, f"  to approve it: {command}", "yellow")
     elif run.outcome is Outcome.DRY_RUN:
-        line = "  approved: `lakesweep run --ghosts --execute` deletes it"
-        console.print(screen.text(line, "yellow"), soft_wrap=True)
+        screen.long_line(console, "  approved: `lakesweep run --ghosts --execute` deletes it", "yellow")
     else:
-        console.print(screen.text(f"  stays: {run.reason}", "red"), soft_wrap=True)
+        screen.long_line(console, f"  stays: {run.reason}", "red")
 
 
 @session.command()
@@ -143,7 +140,7 @@ async def lake_map(
 
 
 def _show_map(console: Console, drawn: TenantMap) -> None:
-    console.print(screen.text(f"{drawn['tenant']}  {drawn['root']}", "bold cyan"), soft_wrap=True)
+    screen.long_line(console, f"{drawn['tenant']}  {drawn['root']}", "bold cyan")
     shown = screen.table(
         console, "size", "files", "whose", "place", numbers=("size", "files"), paths=("whose", "place")
     )
@@ -168,11 +165,9 @@ def _show_map(console: Console, drawn: TenantMap) -> None:
         console.print(shown)
     for outer, inner in drawn["overlaps"]:
         problem = f"{outer} is shared" if outer == inner else f"{outer} contains {inner}, of another table"
-        console.print(screen.text(f"  {problem}", "red"), soft_wrap=True)
+        screen.long_line(console, f"  {problem}", "red")
     for problem in drawn["unread"]:
-        console.print(
-            screen.text(f"  could not be read, so its places are not shown: {problem}", "red"), soft_wrap=True
-        )
+        screen.long_line(console, f"  could not be read, so its places are not shown: {problem}", "red")
     unclaimed = f"{screen.size(drawn['unclaimed_bytes'])} in {screen.counted(drawn['unclaimed_files'], 'file')}"
-    console.print(screen.text(f"unclaimed: {unclaimed}, ghosts included", "bold"))
+    screen.line(console, f"unclaimed: {unclaimed}, ghosts included", "bold")
     console.print()

@@ -132,15 +132,15 @@ def _write(wanted: _Wanted, endpoint: str | None, output: Path, *, force: bool) 
     owners = f" of {screen.counted(len(found), 'tenant')}" if len(found) > 1 else ""
     console = screen.output()
     tables = screen.counted(sum(counts.values()), "table")
-    console.print(screen.text(f"{output}: {tables}{owners} ({kinds}), in dry run"))
+    screen.line(console, f"{output}: {tables}{owners} ({kinds}), in dry run")
     if wanted.catalog and not any(one.settings.catalog for one in datasets):
-        console.print(screen.text(_nothing_in_catalog(wanted.catalog)))
+        screen.line(console, _nothing_in_catalog(wanted.catalog))
     for tenant in found:
         if tenant.without_catalog:
-            console.print(screen.text(f"{tenant.root}: {_needs_catalog(tenant)}"))
-    console.print(screen.text("next:"))
-    console.print(screen.text(f"  lakesweep plan --config {output}"))
-    console.print(screen.text(f"  lakesweep serve --config {output}"))
+            screen.line(console, f"{tenant.root}: {_needs_catalog(tenant)}")
+    screen.line(console, "next:")
+    screen.line(console, f"  lakesweep plan --config {output}")
+    screen.line(console, f"  lakesweep serve --config {output}")
 
 
 def _nothing(wanted: _Wanted, found: list[Tenant]) -> str:

@@ -73,7 +73,7 @@ async def plan(
         console, wanted.runs(execute=False), in_full, partial(summary.show_plans, console, sort=sort)
     )
     if not (shown or details) and (refused or outcome):
-        console.print(screen.text("no table is refused" if refused else "no table has this outcome", "green"))
+        screen.line(console, "no table is refused" if refused else "no table has this outcome", "green")
     return exit_codes.gravest(wanted.codes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,9 +16,6 @@ from lakesweep.model import lake_report
 from lakesweep.model.errors import SettingsError
 
 _TENANTS_SHOWN = 10
-_FIGURES: tuple[Literal["live", "young", "reserved", "orphan", "expired", "foreign"], ...] = (
-    "live", "young", "reserved", "orphan", "expired", "foreign",
-)  # fmt: skip
 _OLD = timedelta(days=7)
 """A plan older than this is pointed out."""
 
@@ -96,17 +93,17 @@ async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) ->
 
 def show(console: Console, found: lake_report.Report, limit: int) -> None:
     totals, now = found["totals"], datetime.fromisoformat(found["generated_at"])
-    console.print(screen.text(_headline(found), "bold"))
-    console.print(screen.text(_holdings(totals["bytes"]), "dim"))
+    screen.line(console, _headline(found), "bold")
+    screen.line(console, _holdings(totals["bytes"]), "dim")
     if totals["deleted_bytes_30_days"]:
         kept = totals["retained_bytes_30_days"]
         more = f"; {screen.size(kept)} deleted but kept in trash or versions" if kept else ""
-        console.print(screen.text(f"{screen.size(totals['freed_bytes_30_days'])} freed in the last 30 days{more}"))
+        screen.line(console, f"{screen.size(totals['freed_bytes_30_days'])} freed in the last 30 days{more}")
     if trend := _trend(found["trend"]):
-        console.print(screen.text(trend))
-    console.print(screen.text(_ghosts(found)))
+        screen.line(console, trend)
+    screen.line(console, _ghosts(found))
     for sentence in report_leftovers.sentences(found):
-        console.print(screen.text(sentence))
+        screen.line(console, sentence)
     _show_tenants(console, found)
     _show_tables(console, found, limit, now)
     screen.and_more(console, len(found["tables"]) - limit, "table")
@@ -164,7 +161,7 @@ def _ghosts(found: lake_report.Report) -> str:
 
 
 def _holdings(figures: lake_report.Figures) -> str:
-    return ", ".join(f"{name} {screen.size(figures[name])}" for name in _FIGURES)
+    return ", ".join(f"{name} {screen.size(figures[name])}" for name in lake_report.FIGURES)
 
 
 def _show_tenants(console: Console, found: lake_report.Report) -> None:
@@ -194,20 +191,20 @@ def _show_leftovers(console: Console, found: lake_report.Report, limit: int) -> 
         screen.block(console, shown)
         screen.and_more(console, len(rows) - limit)
     for sentence in report_leftovers.advice(found):
-        console.print(screen.text(sentence, "dim"), soft_wrap=True)
+        screen.long_line(console, sentence, "dim")
 
 
 def _show_problems(console: Console, found: lake_report.Report, limit: int) -> None:
     waiting = [row for row in found["tables"] if row["why"] and row["why"]["needs_person"]]
     if waiting:
         console.print()
-        console.print(screen.text(f"{screen.counted(len(waiting), 'table')} waiting for a person:", "bold yellow"))
+        screen.line(console, f"{screen.counted(len(waiting), 'table')} waiting for a person:", "bold yellow")
     for row in waiting[:limit]:
-        console.print(screen.text(f"  {row['table']}: {row['problem']}"), soft_wrap=True)
+        screen.long_line(console, f"  {row['table']}: {row['problem']}")
         if row["why"] and row["why"]["advice"]:
             run_id = row["last_run_id"] or ""
             advice = row["why"]["advice"].replace(run_id, run_id[: lists.ID_SHOWN]) if run_id else row["why"]["advice"]
-            console.print(screen.text(f"    {advice}", "dim"), soft_wrap=True)
+            screen.long_line(console, f"    {advice}", "dim")
     screen.and_more(console, len(waiting) - limit, "table")
 
 
@@ -220,4 +217,4 @@ def _show_age(console: Console, found: lake_report.Report, now: datetime) -> Non
         *([f"{screen.counted(old, 'plan')} older than {_OLD.days} days"] if old else []),
     ]
     if parts:
-        console.print(screen.text(f"{', '.join(parts)}: --fresh plans them again", "yellow"))
+        screen.line(console, f"{', '.join(parts)}: --fresh plans them again", "yellow")

@@ -88,7 +88,7 @@ async def run(
         console, wanted.runs(execute=execute), in_full, partial(summary.show_runs, console, order=sort)
     )
     if not (shown or details) and wanted.done:
-        console.print(screen.text("no table has this outcome", "green"))
+        screen.line(console, "no table has this outcome", "green")
     return exit_codes.gravest(wanted.codes)
 
 

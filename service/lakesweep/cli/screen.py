@@ -13,6 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lakesweep.model.units import counted, size
+
+__all__ = ["counted", "size"]  # of `model.units`
+
 NARROW = 100
 """A terminal with fewer columns has shorter times and less space between columns."""
 _PLAIN_WIDTH = 100_000
@@ -32,8 +36,17 @@ def output() -> Console:
     return _Output(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
 
-def say(line: object) -> None:
-    output().print(text(line))
+def say(value: object) -> None:
+    output().print(text(value))
+
+
+def line(console: Console, value: object, style: str = "") -> None:
+    console.print(text(value, style))
+
+
+def long_line(console: Console, value: object, style: str = "") -> None:
+    """One that the terminal breaks, so that it can be copied whole."""
+    console.print(text(value, style), soft_wrap=True)
 
 
 def complain(message: str) -> None:
@@ -77,26 +90,11 @@ def block(console: Console, shown: Table) -> None:
 
 def and_more(console: Console, number: int, noun: str = "") -> None:
     if number > 0:
-        console.print(text(f"  … and {counted(number, f'more {noun}') if noun else f'{number:,} more'}", "dim"))
+        line(console, f"  … and {counted(number, f'more {noun}') if noun else f'{number:,} more'}", "dim")
 
 
 def count(number: int) -> str:
     return f"{number:,}"
-
-
-def counted(number: int, noun: str) -> str:
-    """1 file, 12,345 files."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(size_bytes: int) -> str:
-    """Bytes in the largest unit that leaves a whole number before the point: 1.5 GiB."""
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} PiB"
 
 
 def money(amount: float | None, currency: str) -> str:

@@ -105,9 +105,9 @@ def _show_head(console: Console, held: Settings, file: Path | None, code: ExitCo
         if file
         else "no settings file (--config or LAKESWEEP_CONFIG names one)"
     )
-    console.print(screen.text(f"{source}: {counted}", "bold"), soft_wrap=True)
+    screen.long_line(console, f"{source}: {counted}", "bold")
     console.print()
-    console.print(screen.text("the service", "bold cyan"))
+    screen.line(console, "the service", "bold cyan")
 
 
 def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
@@ -128,9 +128,9 @@ def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
     except SettingsError as exc:
         by_hand = f"is refused: {exc}"
     console.print(Text.assemble(screen.text(scope.label, "bold cyan"), f"  {scope.format or ''}"))
-    console.print(screen.text(f"{service}; `run --execute` {by_hand}"), soft_wrap=True)
+    screen.long_line(console, f"{service}; `run --execute` {by_hand}")
     if not scope.is_configured(held):
-        console.print(screen.text("nothing is configured for this table alone", "dim"))
+        screen.line(console, "nothing is configured for this table alone", "dim")
 
 
 def _show_values(console: Console, values: Iterable[Effective], scope: Scope | None, *, every: bool) -> None:
@@ -145,10 +145,9 @@ def _show_values(console: Console, values: Iterable[Effective], scope: Scope | N
 def _show_foot(console: Console, found: Sequence[Scope], *, every: bool) -> None:
     for name, facts in FACTS.items():
         if any(scope.format is name for scope in found):
-            note = f"{name}: a table's own metadata is not read here; {facts.retention}"
-            console.print(screen.text(note, "dim"), soft_wrap=True)
+            screen.long_line(console, f"{name}: a table's own metadata is not read here; {facts.retention}", "dim")
     if not every:
-        console.print(screen.text("settings with default values are hidden: --all shows them", "dim"))
+        screen.line(console, "settings with default values are hidden: --all shows them", "dim")
 
 
 def _shown_value(value: Any) -> str:

@@ -87,7 +87,7 @@ def show_plans(console: Console, runs: Iterable[CleanupRun], sort: PlanSort | No
     _reasons(console, ordered)
     console.print()
     render.show_sum(console, ordered)
-    console.print(screen.text("  `lakesweep plan TARGET` shows one table in full, --details shows all", "dim"))
+    screen.line(console, "  `lakesweep plan TARGET` shows one table in full, --details shows all", "dim")
 
 
 _RUN_KEYS: dict[RunOrder, Callable[[CleanupRun], int | str]] = {
@@ -119,15 +119,15 @@ def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | No
             first = run.deletion.failed[0]
             number = screen.counted(len(run.deletion.failed), "file")
             line = f"{run.table.label}: {number} could not be deleted, first {first.path}: {first.why}"
-            console.print(screen.text(line, "red"), soft_wrap=True)
+            screen.long_line(console, line, "red")
         if run.plan is not None and run.plan.missing_count and not is_refused(run):
             missing = screen.counted(run.plan.missing_count, "live file")
-            console.print(screen.text(f"{run.table.label}: {missing} missing", "red"), soft_wrap=True)
+            screen.long_line(console, f"{run.table.label}: {missing} missing", "red")
     for warning in dict.fromkeys(run.store.warning for run in ordered if run.store and run.store.warning):
-        console.print(screen.text(f"warning: {warning}", "yellow"), soft_wrap=True)
+        screen.long_line(console, f"warning: {warning}", "yellow")
     console.print()
     render.show_sum(console, ordered)
-    console.print(screen.text("  `lakesweep show RUN` shows one run, --details shows all", "dim"))
+    screen.line(console, "  `lakesweep show RUN` shows one run, --details shows all", "dim")
 
 
 def is_refused(run: CleanupRun) -> bool:
@@ -139,10 +139,9 @@ def _reasons(console: Console, runs: Sequence[CleanupRun]) -> None:
     if refused:
         console.print()
     for run in refused[:REASONS_SHOWN]:
-        line = f"{run.table.label}: {_code(run)}: {run.reason or 'no reason was given'}"
-        console.print(screen.text(line))
+        screen.line(console, f"{run.table.label}: {_code(run)}: {run.reason or 'no reason was given'}")
         if run.refusal is not None and (advice := remedy(run.refusal.code, run.id[: lists.ID_SHOWN])):
-            console.print(screen.text(f"  {advice}"))
+            screen.line(console, f"  {advice}")
     screen.and_more(console, len(refused) - REASONS_SHOWN, "table")
 
 

@@ -63,13 +63,13 @@ def _show(places: list[trash_document.TrashPlace]) -> None:
             empty = False
             until = f"until {run['until'][:16].replace('T', ' ')} UTC" if run["until"] else "its run is under way"
             size = f"{screen.counted(run['count'], 'file')}, {screen.size(run['bytes'])}"
-            out.print(screen.text(f"{run['run_id']}  {run['table']}  {size}  {until}"))
+            screen.line(out, f"{run['run_id']}  {run['table']}  {size}  {until}")
         if place["foreign"]["count"]:
             empty = False
             size = f"{screen.counted(place['foreign']['count'], 'file')}, {screen.size(place['foreign']['bytes'])}"
-            out.print(screen.text(f"{place['place']}: {size} that no known run moved there, which stay"))
+            screen.line(out, f"{place['place']}: {size} that no known run moved there, which stay")
     if empty:
-        out.print(screen.text("the trash is empty"))
+        screen.line(out, "the trash is empty")
 
 
 async def _tell_locations(state: StateStore) -> None:
@@ -158,4 +158,4 @@ def _show_restored(undone: Undone, scope: str | None, *, dry_run: bool) -> None:
         resume = f"lakesweep resume {shlex.quote(scope or undone.taken['table'])}"
         lines.append(f"this is run {undone.run.id}; the table is paused: `{resume}` lets it be cleaned again")
     for line in lines:
-        out.print(screen.text(line))
+        screen.line(out, line)

@@ -154,12 +154,4 @@ def _moment(given: datetime | str | None) -> datetime | None:
 
 
 def _document(one: Ended) -> dict[str, Any]:
-    return {
-        "table": one.table,
-        "run_id": one.run_id,
-        "outcome": one.outcome,
-        "code": one.code,
-        "reason": one.reason,
-        "files": one.files,
-        "bytes": one.bytes,
-    }
+    return {name: getattr(one, name) for name in ("table", "run_id", "outcome", "code", "reason", "files", "bytes")}

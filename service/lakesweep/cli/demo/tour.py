@@ -55,7 +55,7 @@ def go(directory: Path, *, kept: bool = False) -> exit_codes.ExitCode:
     built = _build(console, directory)
     sound = asyncio.run(_Tour(console, built, directory).go())
     if kept:
-        console.print(screen.text(f"The lake stays in {directory}/lake, the state in {directory}/state."))
+        screen.line(console, f"The lake stays in {directory}/lake, the state in {directory}/state.")
     return exit_codes.ExitCode.DONE if sound else exit_codes.ExitCode.FAILED
 
 
