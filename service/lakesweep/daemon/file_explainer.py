@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation
-from lakesweep.cleanup.restored_files import RestoredFiles
+from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation, RestoredFiles
 from lakesweep.daemon import targets
 from lakesweep.daemon.cycle_setup import CycleSetup
 from lakesweep.daemon.discovery import Discovery

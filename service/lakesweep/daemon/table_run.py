@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from lakesweep.aio import StopRequest
-from lakesweep.cleanup.interrupted_runs import close_interrupted
+from lakesweep.cleanup.run_recorder import close_interrupted
 from lakesweep.daemon import due_times, holds, next_looks, request_budget, run_results
 from lakesweep.daemon.due_times import Stopped
 from lakesweep.daemon.known_tables import Entry
