@@ -36,20 +36,30 @@ async def remember_roots(store: StateStore, state: TableState) -> None:
 
 
 async def set_back(store: StateStore, state: TableState) -> Refusal | None:
-    """Refused if an earlier run saw this same table at a later version. Checked once: the hold that follows remembers
-    it, and a person who lifts the hold has decided."""
+    """Refused if an earlier run saw this same table at a later version, until the table is on hold for it
+    (`accept_set_back`). A person who lifts the hold has decided."""
     if state.position is None:
         return None
     seen = (await _noted(store, "position", state)).get("position", -1)
-    await _note(store, "position", state, position=state.position)
     if seen <= state.position:
+        await _note(store, "position", state, position=state.position)
         return None
+    await _note(store, "position", state, position=seen, found=state.position)
     return Refusal(
         code="log_set_back",
         reason=f"the newest version is {state.position}, but an earlier run saw version {seen}: the log was rolled "
         "back or restored from a backup, and files of the lost versions would be deleted. Restore the log, or "
         "`lakesweep resume` the table if those versions are not needed",
     )
+
+
+async def accept_set_back(store: StateStore, table: str) -> None:
+    """The table is on hold because its log was set back: once a person lifts that, it goes on from where it is. Not
+    earlier: a process that ends before its hold is there must not be the only one that knew."""
+    name = f"position:{table}"
+    noted = json.loads(await store.recall(name) or "{}")
+    if "found" in noted:
+        await store.remember(name, json.dumps({"uuid": noted["uuid"], "position": noted["found"]}))
 
 
 def holds_only_its_own(plan: OrphanPlan) -> bool:
