@@ -12,7 +12,7 @@ from tests.builders.iceberg_flow import clean, live_files
 from tests.builders.stores import LocalStorage, StorageSpec
 from tests.unit.cli import examples
 
-from lakesweep.cleanup import outside_files
+from lakesweep.cleanup import unlisted
 from lakesweep.cleanup.report import plan_document, run_document
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
@@ -81,7 +81,7 @@ async def test_what_may_not_be_looked_at_or_does_not_answer_stays_unverified():
             return outdated
 
         async with contextlib.aclosing(open_storage(spec)) as storage:
-            found = await outside_files.looked_up(plan, storage, (), is_outdated)
+            found = await unlisted.outside_files(plan, storage, (), is_outdated)
         return found.missing_count - plan.missing_count, found.unverified, found.unverified_first
 
     assert await told(StorageSpec(), outdated=False) == (1, 1, "hdfs://nn/x")
@@ -89,7 +89,7 @@ async def test_what_may_not_be_looked_at_or_does_not_answer_stays_unverified():
     assert await told(StorageSpec(confine=confine), outdated=False) == (0, 2, "hdfs://nn/x")
     many = replace(plan, unverified=2000)
     async with contextlib.aclosing(open_storage(StorageSpec())) as storage:
-        assert await outside_files.looked_up(many, storage, (), None) is many
+        assert await unlisted.outside_files(many, storage, (), None) is many
 
 
 async def test_a_second_look_that_fails_leaves_the_file_unverified():
@@ -99,7 +99,7 @@ async def test_a_second_look_that_fails_leaves_the_file_unverified():
     )
     confine = Confine(places=(Location.parse("memory://gone"),))
     async with contextlib.aclosing(open_storage(StorageSpec(confine=confine))) as storage:
-        found = await outside_files.looked_up(plan, storage, (Location.parse("memory://closed/t/"),), None)
+        found = await unlisted.outside_files(plan, storage, (Location.parse("memory://closed/t/"),), None)
     assert (found.missing_count, found.unverified) == (plan.missing_count, 1)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.contract.engine_lake import REF
 
-from lakesweep.cleanup import foreign_metadata
+from lakesweep.cleanup import unlisted
 from lakesweep.model.location import Location
 from lakesweep.ports.references import References
 from lakesweep.ports.table import FileKind, MatchBy, TableState
@@ -66,27 +66,27 @@ def references(*kept: str) -> References:
 )
 async def test_another_tables_metadata_is_found_in_every_root(stored, other):
     stored(other)
-    found = await foreign_metadata.beside_head(MemoryStorage(), STATE)
+    found = await unlisted.beside_head(MemoryStorage(), STATE)
     assert found == {OWN, other}
-    assert await foreign_metadata.unreferenced(MemoryStorage(), STATE, references(OWN), (), found) == (other,)
+    assert await unlisted.unreferenced_metadata(MemoryStorage(), STATE, references(OWN), (), found) == (other,)
 
 
 async def test_data_is_no_metadata(stored):
     stored("s3://b/t/data/2.parquet", "s3://b/elsewhere/3.parquet")
-    found = await foreign_metadata.beside_head(MemoryStorage(), STATE)
-    assert await foreign_metadata.unreferenced(MemoryStorage(), STATE, references(OWN), (), found) == ()
+    found = await unlisted.beside_head(MemoryStorage(), STATE)
+    assert await unlisted.unreferenced_metadata(MemoryStorage(), STATE, references(OWN), (), found) == ()
 
 
 async def test_what_the_inventory_knows_counts_with_its_present_neighbours(stored):
     """It may have been read already, and be gone only because a newer one took its place."""
     known, newer = "s3://b/t/data/inner/metadata/1.json", "s3://b/t/data/inner/metadata/2.json"
     stored(newer)
-    found = await foreign_metadata.unreferenced(MemoryStorage(), STATE, references(OWN), (known,), frozenset())
+    found = await unlisted.unreferenced_metadata(MemoryStorage(), STATE, references(OWN), (known,), frozenset())
     assert found == (known, newer)
 
 
 async def test_what_the_table_keeps_is_its_own_however_it_is_spelled(stored):
     stored()
-    found = await foreign_metadata.beside_head(MemoryStorage(), STATE)
+    found = await unlisted.beside_head(MemoryStorage(), STATE)
     spelled = references("s3a://b//t/metadata/00001.json", "only-a-name")
-    assert await foreign_metadata.unreferenced(MemoryStorage(), STATE, spelled, (), found) == ()
+    assert await unlisted.unreferenced_metadata(MemoryStorage(), STATE, spelled, (), found) == ()

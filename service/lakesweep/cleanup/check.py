@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from lakesweep.cleanup import foreign_metadata, guards, plan_file, table_notes
+from lakesweep.cleanup import guards, plan_file, table_notes, unlisted
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.run_context import Ports, RunContext
@@ -123,7 +123,9 @@ async def _foreign_owner(
     """Evidence that another table lives in these roots. What an earlier sweep of ours began to delete is none."""
     metadata: Sequence[str] = orphans.unreferenced_metadata
     if beside is not None:
-        metadata = await foreign_metadata.unreferenced(ports.storage, marked.state, marked.references, metadata, beside)
+        metadata = await unlisted.unreferenced_metadata(
+            ports.storage, marked.state, marked.references, metadata, beside
+        )
     found = await marked.state.foreign_owner(metadata)
     if not found:
         return None

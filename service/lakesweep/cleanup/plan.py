@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import foreign_metadata, guards, outside_files, table_notes, without_listing
+from lakesweep.cleanup import guards, table_notes, unlisted, without_listing
 from lakesweep.cleanup.check import check, check_trash
 from lakesweep.cleanup.estimate import Estimate
 from lakesweep.cleanup.mark import Marking
@@ -88,7 +88,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         tell=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
     )
     orphans = await _find_orphans(engine, job, marking)
-    orphans = await outside_files.looked_up(orphans, ports.storage, job.roots, marking.is_outdated)
+    orphans = await unlisted.outside_files(orphans, ports.storage, job.roots, marking.is_outdated)
     marked, expiry = marking.result()
     orphans = await recorder.ledger.hold_back(orphans, expiry, now, ports.clock.now())
     recorder.note(
@@ -141,7 +141,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
 
 async def _beside(ports: Ports, view: TableView, inventory: Inventory | None) -> frozenset[str] | None:
     """Metadata that an inventory is too old to know. None where a listing shows all."""
-    return await foreign_metadata.beside_head(ports.storage, view) if inventory else None
+    return await unlisted.beside_head(ports.storage, view) if inventory else None
 
 
 async def _find_orphans(engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:

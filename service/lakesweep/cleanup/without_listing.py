@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lakesweep.cleanup import foreign_metadata, table_notes
+from lakesweep.cleanup import table_notes, unlisted
 from lakesweep.cleanup.mark import Marking
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.table_notes import LastListing
@@ -148,7 +148,7 @@ async def _with_neighbours(ports: Ports, view: TableView, files: ExpiringFiles) 
             "in each of them is more work than a listing"
         )
     # Not the directories at the top of a root: to ask for those would list all files that lie there.
-    head = foreign_metadata.head_places(view)
+    head = unlisted.head_places(view)
     outside = [path for path in paths if not any(place.contains(Location.parse(path)) for place in head)]
     strange = [place for place in await view.other_tables_beside(outside) if place not in head]
-    return Names(files=files, beside=await foreign_metadata.listed(ports.storage, view, {*head, *strange}))
+    return Names(files=files, beside=await unlisted.metadata_in(ports.storage, view, {*head, *strange}))

@@ -11,18 +11,15 @@ import typer
 
 from lakesweep import __version__
 from lakesweep.cli import audit, startup, token
-from lakesweep.cli.compact import compact_manifests
 from lakesweep.cli.completion import completion, prepare_completion
 from lakesweep.cli.demo import demo
-from lakesweep.cli.explain import explain
 from lakesweep.cli.ghosts import ghosts, lake_map
 from lakesweep.cli.hold import holds, pause, resume, stop
 from lakesweep.cli.init import doctor, init
-from lakesweep.cli.plan import plan
+from lakesweep.cli.plan import explain, plan
 from lakesweep.cli.report import report
-from lakesweep.cli.run import run
+from lakesweep.cli.run import compact_manifests, run, serve
 from lakesweep.cli.runs import approve, runs, show
-from lakesweep.cli.serve import serve
 from lakesweep.cli.settings import settings
 from lakesweep.cli.tables import tables
 from lakesweep.cli.trash import restore, trash

@@ -1,4 +1,4 @@
-"""`lakesweep plan`: show what a run would expire and delete. Changes nothing."""
+"""`lakesweep plan` and `explain`: what a run would expire and delete, and why one file stays or goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakesweep.cli import completion, documents, exit_codes, options, render, screen, session, summary
+from lakesweep.cli import completion, documents, exit_codes, lists, options, render, screen, session, summary
 from lakesweep.cli.summary import PlanSort
 from lakesweep.cli.targets import Targets
 from lakesweep.model.files import Candidate
@@ -85,3 +85,35 @@ async def _first(app: App, run: CleanupRun, files: int) -> Sequence[Candidate]:
             if len(rows) >= files:
                 break
     return rows
+
+
+@session.command(*options.PLANNING)
+async def explain(
+    opened: session.Session,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Full address of one stored file, as a plan shows it.")],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            autocompletion=completion.targets,
+            help="The table it belongs to: tenant/dataset/table or a location. Default: the configured table that "
+            "holds the path.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    as_json: options.Json = False,
+) -> None:
+    """Say why a file stays, or from when it may be deleted.
+
+    Names the snapshots, branches, tags and manifests that keep it, or the evidence that nothing does. Takes the
+    same rules as `plan`, and with the same rules gives the same answer.
+
+    Exit codes: 0 explained, 2 bad usage or settings, 3 outside the table, 4 the table cannot be read.
+    """
+    explanation = await opened.app.explain(path, target=target, format=opened.format, root=opened.root)
+    if as_json:
+        documents.write(explanation.document)
+    else:
+        lists.show_explanation(screen.output(), explanation)

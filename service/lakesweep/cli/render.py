@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from lakesweep.cli import costs, screen
+from lakesweep.cli import screen
 from lakesweep.model.files import Candidate, OrphanPlan, Reason, Tally, Verdict, Went
 from lakesweep.model.refusal import remedy
+from lakesweep.model.requests import KINDS
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FACTS
@@ -44,12 +45,12 @@ def show_plan(console: Console, run: CleanupRun, first: Sequence[Candidate]) -> 
         _listing(console, run, run.plan)
         _going(console, run.plan, run.expiry or ExpiryPlan(head=run.plan.head), _noun(run))
         _files(console, run.plan, first)
-        costs.show_staying(console, run)
+        _show_staying(console, run)
         _missing(console, run.plan)
         _unverified(console, run.plan)
     _shared_files(console, run)
-    costs.show_expenses(console, run)
-    costs.show_warnings(console, run)
+    _show_expenses(console, run)
+    _show_warnings(console, run)
     show_trouble(console, run)
 
 
@@ -68,44 +69,8 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
         _missing(console, run.plan)
         _unverified(console, run.plan)
     _shared_files(console, run)
-    costs.show_warnings(console, run)
+    _show_warnings(console, run)
     show_trouble(console, run)
-
-
-def totals(runs: Sequence[CleanupRun]) -> str | None:
-    """What would go of these tables, as one sentence; None if nothing would."""
-    going = sum((run.plan.candidates for run in runs if run.plan and not _stopped(run)), Tally())
-    expiries = [run.expiry for run in runs if run.expiry and not _stopped(run)]
-    expiring = sum(len(expiry.expire) for expiry in expiries)
-    partitions = sum(len(expiry.partitions) for expiry in expiries)
-    if not (going.files or expiring or partitions):
-        return None
-    parts = [f"{screen.counted(expiring, 'snapshot')} to expire", f"{_tally(going)} to delete"]
-    if partitions:
-        parts.insert(1, f"{screen.counted(partitions, 'partition')} to drop")
-    refused = sum(_stopped(run) for run in runs)
-    counted = f"{screen.counted(len(runs), 'table')}: {', '.join(parts)}"
-    return f"{counted}; {screen.counted(refused, 'table')} refused or failed and left alone" if refused else counted
-
-
-def _stopped(run: CleanupRun) -> bool:
-    return run.refusal is not None or run.outcome in (Outcome.REFUSED, Outcome.FAILED)
-
-
-def show_sum(console: Console, runs: Sequence[CleanupRun]) -> None:
-    """The last line, where there is more than one table."""
-    if len(runs) < 2:
-        return
-    parts = [screen.counted(len(runs), "table")]
-    for outcome, name in ((Outcome.REFUSED, "refused"), (Outcome.FAILED, "failed")):
-        if found := sum(run.outcome is outcome for run in runs):
-            parts.append(f"{found} {name}")
-    found_orphans = sum((run.plan.candidates for run in runs if run.plan), Tally())
-    deleted = sum((run.deletion.deleted for run in runs), Tally())
-    parts.append(f"{_tally(found_orphans)} deletable")
-    if deleted.files:
-        parts.append(f"{_tally(deleted)} deleted")
-    screen.line(console, ", ".join(parts), "bold")
 
 
 def _heading(console: Console, run: CleanupRun) -> None:
@@ -157,7 +122,7 @@ def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
         )
     screen.block(console, shown)
     if plan.unconfirmed.files:
-        screen.line(console, f"  {_tally(plan.unconfirmed)} of the young wait only for confirm_after_hours", "dim")
+        screen.line(console, f"  {amount(plan.unconfirmed)} of the young wait only for confirm_after_hours", "dim")
     if stream is not None:
         screen.line(console, f"  {stream}", "dim")
 
@@ -190,7 +155,7 @@ def _going(console: Console, plan: OrphanPlan, expiry: ExpiryPlan, noun: str) ->
     if lines:
         screen.block(console, shown)
     if plan.candidates.files:
-        screen.line(console, f"  {_tally(plan.candidates)}: {_by_kind(plan.by_kind)}", "dim")
+        screen.line(console, f"  {amount(plan.candidates)}: {_by_kind(plan.by_kind)}", "dim")
     else:
         screen.line(console, "nothing to delete", "green")
 
@@ -241,7 +206,7 @@ def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:
     if run.plan is None:
         return
     expiring = _expired(run, run.expiry.expire if run.expiry else (), run.expiry.partitions if run.expiry else ())
-    screen.line(console, f"  would expire {expiring} and delete {_tally(run.plan.candidates)}")
+    screen.line(console, f"  would expire {expiring} and delete {amount(run.plan.candidates)}")
     hint = (
         "  the tenant's, dataset's or table's own dry_run = true overrides --execute"
         if execute
@@ -258,10 +223,10 @@ def _did(console: Console, run: CleanupRun) -> None:
     if run.expired_snapshots or run.expired_partitions:
         screen.line(console, f"  expired {_expired(run, run.expired_snapshots, run.expired_partitions)}")
     kinds = f": {_by_kind(report.by_kind)}" if report.by_kind else ""
-    screen.line(console, f"  deleted {_tally(report.deleted)}{kinds}")
+    screen.line(console, f"  deleted {amount(report.deleted)}{kinds}")
     for where in (Went.TRASH, Went.VERSIONS):
         if size := report.retained_bytes(where):
-            screen.line(console, f"  of these {costs.stays(run, where, size)}", "yellow")
+            screen.line(console, f"  of these {_stays(run, where, size)}", "yellow")
     if report.already_gone:
         screen.line(console, f"  {screen.counted(report.already_gone, 'file')} already gone")
     if run.spared:
@@ -292,8 +257,8 @@ def show_trouble(console: Console, run: CleanupRun) -> None:
         screen.line(console, f"  {line}")
 
 
-def _tally(tally: Tally) -> str:
-    return f"{screen.counted(tally.files, 'file')} ({screen.size(tally.bytes)})"
+def amount(found: Tally) -> str:
+    return f"{screen.counted(found.files, 'file')} ({screen.size(found.bytes)})"
 
 
 def _expired(run: CleanupRun, snapshots: Sequence[object], partitions: Sequence[str]) -> str:
@@ -303,3 +268,36 @@ def _expired(run: CleanupRun, snapshots: Sequence[object], partitions: Sequence[
 
 def _by_kind(kinds: Mapping[str, Tally]) -> str:
     return ", ".join(f"{kind} {screen.count(tally.files)}" for kind, tally in sorted(kinds.items()))
+
+
+def _show_staying(console: Console, run: CleanupRun) -> None:
+    """A delete that frees nothing, or not yet, is reported before somebody relies on the space."""
+    if run.plan is None or not run.plan.candidates.bytes or run.will_stay is Went.FREED:
+        return
+    screen.line(console, f"  {_stays(run, run.will_stay, run.plan.candidates.bytes)}", "yellow")
+
+
+def _stays(run: CleanupRun, where: Went, size: int) -> str:
+    if where is Went.TRASH:
+        return f"{screen.size(size)} stay in the trash until it is emptied"
+    days = run.store.noncurrent_days if run.store else None
+    until = f"for {screen.counted(days, 'more day')}, by a lifecycle rule" if days else "until somebody removes them"
+    return f"{screen.size(size)} stay as versions, which the bucket keeps {until}"
+
+
+def _show_warnings(console: Console, run: CleanupRun) -> None:
+    """What a person should do about it, though it stops nothing."""
+    if run.store and run.store.warning:
+        screen.long_line(console, f"warning: {run.store.warning}", "yellow")
+
+
+def _show_expenses(console: Console, run: CleanupRun) -> None:
+    if run.planned is None:
+        return
+    requests = run.planned.requests
+    sent = {kind: getattr(requests, kind) for kind in KINDS}
+    parts = ", ".join(f"{screen.count(number)} {kind.upper()}" for kind, number in sent.items() if number)
+    if parts:
+        price = f", {run.planned.cost:.6f} {run.planned.currency}" if run.planned.cost else ""
+        text = f"a cycle that does this takes about {parts}, reads {screen.size(requests.bytes_read)}{price}"
+        screen.long_line(console, text, "dim")

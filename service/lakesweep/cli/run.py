@@ -1,4 +1,4 @@
-"""`lakesweep run`: one cycle over each table. Deletes only with `--execute`."""
+"""`lakesweep run`, `serve` and `compact-manifests`: what changes tables. `run` deletes only with `--execute`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import completion, documents, exit_codes, options, render, screen, session, summary
 from lakesweep.cli.targets import ApprovedGhosts, Targets
+from lakesweep.model.errors import LakesweepError
 from lakesweep.model.run import CleanupRun
 
 
@@ -104,7 +105,7 @@ async def _agreed(wanted: Targets) -> bool:
     planned, codes = wanted.done, wanted.codes
     if exit_codes.ExitCode.INTERRUPTED in codes:
         return False
-    totals = render.totals(planned)
+    totals = summary.totals(planned)
     if totals is None:
         screen.complain("nothing to expire or delete")
         return False
@@ -114,3 +115,54 @@ async def _agreed(wanted: Targets) -> bool:
         return False
     wanted.again()
     return True
+
+
+@session.command("root")
+async def compact_manifests(
+    opened: session.Session,
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=options.TARGET_HELP)],
+) -> exit_codes.ExitCode:
+    """Merge the manifests of Paimon tables in a commit.
+
+    Rows, snapshots and files stay as they are; the manifests that the commit replaces are deleted when
+    snapshots expire.
+
+    Exit codes: 0 done, 2 bad usage or settings, 3 refused, 4 failed. With several tables every one is tried and the
+    highest code wins.
+    """
+    wanted = Targets(opened, targets)
+    console = screen.output()
+    async for work in wanted.works():
+        try:
+            merged = await opened.app.compact_manifests(work)
+        except LakesweepError as exc:
+            screen.complain(f"{work.ref}: {exit_codes.sentence(exc)}")
+            wanted.codes.append(exit_codes.of_error(exc))
+            continue
+        screen.line(console, f"{work.ref}: {'merged' if merged else 'nothing to merge'}")
+        wanted.codes.append(exit_codes.ExitCode.DONE)
+    return exit_codes.gravest(wanted.codes)
+
+
+@session.command(is_service=True)
+async def serve(
+    opened: session.Session,
+) -> None:
+    """Clean all configured tables on their schedules.
+
+    Works on tables whose orphan_cleanup.enabled is true. SIGTERM stops it gracefully, SIGHUP or a changed file makes it
+    read its settings again.
+
+    Exit codes: 0 stopped gracefully, 2 bad usage or settings, 4 a part of the service failed.
+    """
+    from lakesweep.daemon.service import Service  # noqa: PLC0415 - heavy
+    from lakesweep.settings.load import load, settings_file  # noqa: PLC0415 - heavy
+
+    def announce(address: str) -> None:
+        if sys.stderr.isatty():  # elsewhere it is in the log, which programs read line by line
+            screen.complain(f"the dashboard is at {address}")
+
+    service = Service(
+        opened.app, file=settings_file(opened.config), load=lambda: load(opened.config), announce=announce
+    )
+    await service.run()

@@ -39,7 +39,7 @@ class Look:
                 if self.details:
                     await in_full(run)
         if self.details:
-            render.show_sum(console, shown)
+            show_sum(console, shown)
         elif len(shown) == 1:
             await in_full(shown[0])
         elif shown:
@@ -86,7 +86,7 @@ def show_plans(console: Console, runs: Iterable[CleanupRun], sort: PlanSort | No
     console.print(shown)
     _reasons(console, ordered)
     console.print()
-    render.show_sum(console, ordered)
+    show_sum(console, ordered)
     screen.line(console, "  `lakesweep plan TARGET` shows one table in full, --details shows all", "dim")
 
 
@@ -126,8 +126,44 @@ def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | No
     for warning in dict.fromkeys(run.store.warning for run in ordered if run.store and run.store.warning):
         screen.long_line(console, f"warning: {warning}", "yellow")
     console.print()
-    render.show_sum(console, ordered)
+    show_sum(console, ordered)
     screen.line(console, "  `lakesweep show RUN` shows one run, --details shows all", "dim")
+
+
+def totals(runs: Sequence[CleanupRun]) -> str | None:
+    """What would go of these tables, as one sentence; None if nothing would."""
+    going = sum((run.plan.candidates for run in runs if run.plan and not _stopped(run)), Tally())
+    expiries = [run.expiry for run in runs if run.expiry and not _stopped(run)]
+    expiring = sum(len(expiry.expire) for expiry in expiries)
+    partitions = sum(len(expiry.partitions) for expiry in expiries)
+    if not (going.files or expiring or partitions):
+        return None
+    parts = [f"{screen.counted(expiring, 'snapshot')} to expire", f"{render.amount(going)} to delete"]
+    if partitions:
+        parts.insert(1, f"{screen.counted(partitions, 'partition')} to drop")
+    refused = sum(_stopped(run) for run in runs)
+    counted = f"{screen.counted(len(runs), 'table')}: {', '.join(parts)}"
+    return f"{counted}; {screen.counted(refused, 'table')} refused or failed and left alone" if refused else counted
+
+
+def _stopped(run: CleanupRun) -> bool:
+    return run.refusal is not None or run.outcome in (Outcome.REFUSED, Outcome.FAILED)
+
+
+def show_sum(console: Console, runs: Sequence[CleanupRun]) -> None:
+    """The last line, where there is more than one table."""
+    if len(runs) < 2:
+        return
+    parts = [screen.counted(len(runs), "table")]
+    for outcome, name in ((Outcome.REFUSED, "refused"), (Outcome.FAILED, "failed")):
+        if found := sum(run.outcome is outcome for run in runs):
+            parts.append(f"{found} {name}")
+    found_orphans = sum((run.plan.candidates for run in runs if run.plan), Tally())
+    deleted = sum((run.deletion.deleted for run in runs), Tally())
+    parts.append(f"{render.amount(found_orphans)} deletable")
+    if deleted.files:
+        parts.append(f"{render.amount(deleted)} deleted")
+    screen.line(console, ", ".join(parts), "bold")
 
 
 def is_refused(run: CleanupRun) -> bool:

@@ -93,7 +93,7 @@ class OrphanPlan:
     unverified_first: str | None = None
     """The first of them, by address."""
     unverified_shown: tuple[str, ...] = ()
-    """At most `MISSING_SHOWN` of them. If these are all, they are checked by address; see `cleanup.outside_files`."""
+    """At most `MISSING_SHOWN` of them. If these are all, they are checked by address; see `cleanup.unlisted`."""
     references: int
     """Distinct references read from retained snapshots."""
     matched: int

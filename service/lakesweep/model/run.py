@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Verdict, Went
+from lakesweep.model.files import DeletionReport, FailedDelete, OrphanPlan, Tally, Went
 from lakesweep.model.requests import Expense
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.store_rules import StoreRules, Versioning
@@ -140,12 +140,6 @@ class CleanupRun:
         if self.to_trash and versioning is not Versioning.ON:
             return Went.TRASH
         return Went.VERSIONS if self.store and self.store.keeps_versions else Went.FREED
-
-    @property
-    def kept(self) -> dict[Verdict, Tally]:
-        if self.plan is None:
-            return {}
-        return {v: t for v, t in self.plan.verdicts.items() if v is not Verdict.ORPHAN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from tests.unit.cli import examples
 
-from lakesweep.cli import render, screen
+from lakesweep.cli import render, screen, summary
 from lakesweep.model.files import Candidate, Reason, Tally
 from lakesweep.model.run import SharedFiles
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot
@@ -208,9 +208,9 @@ def test_a_skipped_expiry_says_why():
 
 
 def test_several_tables_are_summed_up():
-    text = plain(render.show_sum, [examples.done(), examples.refused(), examples.failed()])
+    text = plain(summary.show_sum, [examples.done(), examples.refused(), examples.failed()])
     assert text.strip() == "3 tables, 1 refused, 1 failed, 6 files (6.0 KiB) deletable, 2 files (2.0 KiB) deleted"
-    assert plain(render.show_sum, [examples.done()]) == ""
+    assert plain(summary.show_sum, [examples.done()]) == ""
 
 
 def test_an_orphan_of_unknown_age_is_shown():

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lakesweep.cli import exit_codes, lists, render, screen
+from lakesweep.cli import exit_codes, lists, render, screen, summary
 from lakesweep.cli.demo import decisions, lake, show
 from lakesweep.cli.demo.lake import DemoLake
 from lakesweep.cli.demo.tables import Rows
@@ -98,7 +98,7 @@ class _Tour:
                 show.command(self._console, f"lakesweep plan {label} --files {_FILES_SHOWN}")
                 render.show_plan(self._console, runs[label], first)
                 self._console.print()
-        render.show_sum(self._console, list(runs.values()))
+        summary.show_sum(self._console, list(runs.values()))
         return runs
 
     async def _compare_engines(self, planned: CleanupRun) -> bool:
