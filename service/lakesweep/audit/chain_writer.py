@@ -59,7 +59,6 @@ class ChainWriter:
     """A location with an object lock, where the newest digest is anchored at the end of a run."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     end: End | None = field(init=False, default=None)
-    """The last segment written."""
     _first: int = field(init=False, default=0)
     """Number of the run's first segment; 0 until there is one."""
 

@@ -88,7 +88,6 @@ class Packer:
     storage: Storage
     writer: Writer
     remove: Callable[[Sequence[str]], Awaitable[None]]
-    """Removes segments that are packed."""
 
     async def pack(self, table: str, numbers: Sequence[int], before: datetime) -> Packed:
         """Pack those of these unpacked segments that were written before then. The newest segment always stays."""

@@ -21,7 +21,6 @@ from lakesweep.ports.state import AuditHeader, StateStore
 from lakesweep.ports.storage import Storage
 
 _READ_AHEAD = 16
-"""Segments read concurrently."""
 
 _FATES = ("deleted", "already_gone", "failed", "spared", "not_sent", "restored", "already_there", "not_restored")
 
@@ -43,11 +42,9 @@ class Inspector:
 
     artifacts: Location
     key: bytes
-    """The installation's key for the audit trail, which signs segments."""
     storage: Storage
     state: StateStore
     anchor: Location | None = None
-    """Where digests are anchored, if anywhere."""
     _packs: dict[str, dict[int, str]] = field(init=False, default_factory=dict)
     """By directory: the pack of each packed segment."""
     _opened: dict[str, Any] = field(init=False, default_factory=dict)

@@ -210,16 +210,11 @@ def _swap_prefix(texts: pa.Array, chosen: pa.Array, length: int, prefix: str) ->
 
 def _collapsed(addresses: pa.Array) -> pa.Array:
     """Runs of slashes behind the scheme become one slash."""
-    if not _with_double_slash(addresses):
+    if not pc.any(pc.greater(pc.count_substring(addresses, "//"), 1)).as_py():  # one is the scheme's
         return addresses
     texts = pc.replace_substring_regex(addresses, r"([^:/])/{2,}", r"\1/")
     left = pc.greater(pc.count_substring(texts, "//"), 1)
     return _one_by_one(addresses, texts, left, lambda text: Location.parse(text).match_key)
-
-
-def _with_double_slash(addresses: pa.Array) -> bool:
-    """Has any address a double slash besides that of its scheme?"""
-    return bool(pc.any(pc.greater(pc.count_substring(addresses, "//"), 1)).as_py())
 
 
 def _one_by_one(paths: pa.Array, texts: pa.Array, odd: pa.Array, rule: Callable[[str], str]) -> pa.Array:

@@ -31,7 +31,6 @@ from lakesweep.ports.table import TableState
 
 _SET_IT = "set orphan_cleanup.trash to a place outside every table"
 _SWEEPS = 5
-"""Sweeps looked back on."""
 _RUNS = 500
 """Runs looked through for them: between two sweeps there may be many that were refused or dry. As long as runs are
 remembered at all, a table must not be refused for ever because of what its own sweep left."""
@@ -45,7 +44,6 @@ class Checked:
 
     refusal: Refusal | None
     place_is_own: bool = False
-    """Are the table's roots proven to be its own?"""
 
 
 async def check(

@@ -33,7 +33,6 @@ is called so. Raises when the table must be left."""
 
 REFERENCED = "referenced again since the plan was made"
 _AT_ONCE = 32
-"""Requests in flight for one batch."""
 _PRECISION = timedelta(seconds=1)
 """Stores and inventories round times to seconds. An object replaced within its own second is as old as it was."""
 
@@ -113,7 +112,6 @@ class LastCheck:
     fence: Fence
     stop: asyncio.Event
     ended_by: LakesweepError | None = None
-    """Why nothing more was sent, if so."""
 
     def about(self, etags: Mapping[str, str], written_ms: Mapping[str, int] | None = None) -> BatchConditions:
         """For one batch. Etags, or times where there are none, are those of the objects that were judged, by path."""

@@ -20,6 +20,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +42,6 @@ _CLOSING = Requests(list=4, put=2)
 """Where history is closed first, its new beginning is published for other readers, then and at the end."""
 _RECORDS_PER_BATCH = 2
 _TO_TRASH = Requests(head=2, put=1)
-"""For each object that an object store moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,7 @@ class CheckCosts:
     """The cost of checks that a sweep repeats."""
 
     look: Requests
-    """At the table."""
     neighbours: Requests
-    """Which files of the table they use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +104,8 @@ class Estimate:
             with suppress(TypeError, KeyError, ValueError):  # another version's note: find out anew
                 known = json.loads(noted)
                 return CheckCosts(look=Requests(**known["look"]), neighbours=Requests(**known["neighbours"]))
-        costs = CheckCosts(look=await self._taken(self._look), neighbours=await self._taken(self._read_shared_files))
+        shared_files = partial(self.ports.surroundings.shared_files, self.marked.state)
+        costs = CheckCosts(look=await self._taken(self._look), neighbours=await self._taken(shared_files))
         await self.ports.state.remember(name, json.dumps(asdict(costs)))
         return costs
 
@@ -120,9 +119,6 @@ class Estimate:
         if isinstance(table, DetectsOtherCommits):
             await table.has_other_commits()
         await table.head()
-
-    async def _read_shared_files(self) -> None:
-        await self.ports.surroundings.shared_files(self.marked.state)
 
 
 def _cut(rows_path: str, batch_size: int) -> tuple[int, int]:

@@ -35,11 +35,9 @@ from lakesweep.ports.table import MatchBy, Table, TableState, TableView
 _HOLDERS_SHOWN = 20
 """A file that a thousand snapshots keep does not need a thousand sentences."""
 _RUNS = 200
-"""Runs of the table looked back on."""
 
 
 Records = Callable[[str, str], Any]
-"""The audit records of a run of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

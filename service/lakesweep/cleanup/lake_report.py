@@ -32,13 +32,11 @@ class KnownTable:
     unreadable: str | None = None
     """Why its dataset or the table itself cannot be opened."""
     held: str | None = None
-    """Why it is paused."""
     held_scope: str | None = None
     """What `resume` is to be given."""
     planned: Run | None = None
     """The newest run that made a plan."""
     last: Run | None = None
-    """The newest run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,6 @@ class Marking:
     shared_files: tuple[SharedFiles, ...] = ()
     """What other tables used of this one when it was last read."""
     requests: RequestCount = field(default_factory=RequestCount)
-    """What the run sends."""
     loading: Requests = field(default_factory=Requests)
     """How much of that the last load of the table took."""
     _result: tuple[Marked, ExpiryPlan] | None = None

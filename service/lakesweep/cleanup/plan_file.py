@@ -32,13 +32,11 @@ PLAN_SCHEMA = pa.schema(
         pa.field("stage", pa.int32(), nullable=False),
     ]
 )
-"""One row per Candidate."""
 
 _ROW_GROUP = 65_536
 """Rows held at once by whoever reads a plan."""
 
 PlanSource = str | RawIOBase
-"""A path, or a file that is open."""
 
 
 class PlanWriter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TypedDict, cast, overload
+from typing import cast, overload
 
 from lakesweep.model import plan_document as plans
 from lakesweep.model import run_document as documents
@@ -153,24 +153,8 @@ def hold_document(hold: Hold) -> documents.Hold:
     }
 
 
-class LogFields(TypedDict):
+def log_fields(run: documents.Run) -> dict[str, object]:
     """What the log line of a finished run says: the numbers of its document."""
-
-    outcome: Outcome | None
-    reason: str | None
-    expired_snapshots: int
-    candidates: int
-    deleted: int
-    bytes: int
-    freed_bytes: int
-    failed: int
-    spared: int
-    missing: int
-    unverified: int
-    requests: int
-
-
-def log_fields(run: documents.Run) -> LogFields:
     return {
         "outcome": run["outcome"],
         "reason": run["reason"],

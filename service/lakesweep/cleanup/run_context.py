@@ -35,13 +35,10 @@ class Ports:
     deleters: Deleters
     state: StateStore
     audit: Audit
-    """Where a run that executes records what it does."""
     clock: Clock
     artifacts: Artifacts
-    """Where the plan and the ledger are kept."""
     surroundings: Surroundings
     rules: StoreRulesReader = field(default_factory=NoStoreRules)
-    """Knows what the store does with deleted objects."""
 
 
 def silent(_: Progress) -> None:
@@ -59,7 +56,6 @@ class RunContext:
     fence: Fence
     fencing_token: int
     rows_path: str
-    """Where the plan's rows go."""
     inventory: Location | None = None
     """An inventory to read instead of listing. It may be hours old."""
     listing: ListingMode = ListingMode.ALWAYS
@@ -68,11 +64,9 @@ class RunContext:
     stop: asyncio.Event = field(default_factory=StopRequest)
     """Set from outside to end the run: planning at once, a sweep after its running requests."""
     listing_slots: Slots | None = None
-    """Slots for planning that all tables share."""
     deletion_slots: Slots | None = None
     """Slots for deletion batches that all tables share."""
     progress: ReportProgress = silent
     trash: RunTrash | None = None
     """Where files go with `deletion = "trash"`; None deletes them."""
     prices: Prices = FREE
-    """What the tenant's store charges."""

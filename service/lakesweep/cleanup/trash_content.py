@@ -53,7 +53,6 @@ class TrashContent:
     state: StateStore
     artifacts: Artifacts
     hours: Callable[[run_document.Run], timedelta]
-    """How long files of this run stay."""
 
     async def runs(self) -> AsyncIterator[RunInTrash]:
         for name in await self.storage.directories(self.place):

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 app = typer.Typer(name="audit", help="Verify and show the audit trail.", no_args_is_help=True, rich_markup_mode=None)
 
 _SAID = ("record", "event", "by")
-"""Fields of an event that its sentence begins with."""
 
 
 @app.command()
@@ -38,7 +37,7 @@ async def verify(opened: session.Session, table: options.OnlyTable = None, as_js
     inspector = opened.app.trails.inspector()
     if as_json:
         with documents.array("tables", sys.stdout) as written:
-            return await _each(inspector, table, lambda found: written.add(_document(found)))
+            return await _each(inspector, table, lambda found: written.add(asdict(found)))
     console = screen.output()
     tables = 0
 
@@ -131,16 +130,6 @@ async def _each(inspector: Inspector, table: str | None, show: Callable[[Finding
             if findings.faults:
                 code = ExitCode.FAILED
     return code
-
-
-def _document(findings: Findings) -> dict[str, object]:
-    return {
-        "table": findings.table,
-        "segments": findings.segments,
-        "runs": findings.runs,
-        "faults": findings.faults,
-        "remarks": findings.remarks,
-    }
 
 
 def _show_findings(console: Console, findings: Findings) -> None:

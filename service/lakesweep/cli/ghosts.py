@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lakesweep.daemon.lake_map import TenantMap
 
 MOST_PLANNED = 200
-"""Of one tenant in one call."""
 
 
 @session.command()

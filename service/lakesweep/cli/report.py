@@ -17,7 +17,6 @@ from lakesweep.model.errors import SettingsError
 
 _TENANTS_SHOWN = 10
 _OLD = timedelta(days=7)
-"""A plan older than this is pointed out."""
 
 
 @session.command()
@@ -94,7 +93,8 @@ async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) ->
 def show(console: Console, found: lake_report.Report, limit: int) -> None:
     totals, now = found["totals"], datetime.fromisoformat(found["generated_at"])
     screen.line(console, _headline(found), "bold")
-    screen.line(console, _holdings(totals["bytes"]), "dim")
+    holdings = (f"{name} {screen.size(totals['bytes'][name])}" for name in lake_report.FIGURES)
+    screen.line(console, ", ".join(holdings), "dim")
     if totals["deleted_bytes_30_days"]:
         kept = totals["retained_bytes_30_days"]
         more = f"; {screen.size(kept)} deleted but kept in trash or versions" if kept else ""
@@ -158,10 +158,6 @@ def _ghosts(found: lake_report.Report) -> str:
         return "ghosts: not searched for yet; `lakesweep ghosts` finds them"
     where = screen.counted(len(found["ghosts"]), "former table")
     return f"ghosts: {screen.size(ghosts['bytes'])} of {where}, as of {screen.moment(looked_at)}"
-
-
-def _holdings(figures: lake_report.Figures) -> str:
-    return ", ".join(f"{name} {screen.size(figures[name])}" for name in lake_report.FIGURES)
 
 
 def _show_tenants(console: Console, found: lake_report.Report) -> None:

@@ -25,10 +25,6 @@ class Row:
     cost: str
 
 
-def label(kind: str) -> str:
-    return kind.replace("_", " ")
-
-
 def rows(found: lake_report.Report) -> list[Row]:
     owners = [(row["table"], row["leftovers"]) for row in found["tables"]]
     parts = [*found["datasets"], *found["tenants"]]
@@ -52,7 +48,9 @@ def sentences(found: lake_report.Report) -> list[str]:
         return [NEVER]
     statements: dict[str, list[str]] = {}
     for kind, tally in zip(LeftoverKind, _tallies(sums), strict=True):
-        statements.setdefault(_statement(tally, [one for one in counts if one["kind"] == kind]), []).append(label(kind))
+        statements.setdefault(_statement(tally, [one for one in counts if one["kind"] == kind]), []).append(
+            kind.replace("_", " ")
+        )
     lines = [f"{_and(kinds)}: {statement}" for statement, kinds in statements.items()]
     money = screen.money(sums["cost_per_month"], found["currency"])
     cost = f", {money} a month" if sums["cost_per_month"] is not None and sums["bytes"] else ""

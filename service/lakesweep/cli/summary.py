@@ -63,10 +63,11 @@ class PlanSort(StrEnum):
     EXPIRED = "expired"
 
 
-_KEYS: dict[PlanSort, Callable[[CleanupRun], int | str]] = {
-    PlanSort.TABLE: lambda run: run.table.label,
-    PlanSort.DELETABLE: lambda run: -_deletable(run).bytes,
-    PlanSort.EXPIRED: lambda run: -_expired(run).bytes,
+_KEYS: dict[str, Callable[[CleanupRun], int | str]] = {
+    "table": lambda run: run.table.label,
+    "deletable": lambda run: -_deletable(run).bytes,
+    "expired": lambda run: -_expired(run).bytes,
+    "deleted": lambda run: -run.deletion.deleted.bytes,
 }
 
 
@@ -90,15 +91,8 @@ def show_plans(console: Console, runs: Iterable[CleanupRun], sort: PlanSort | No
     screen.line(console, "  `lakesweep plan TARGET` shows one table in full, --details shows all", "dim")
 
 
-_RUN_KEYS: dict[RunOrder, Callable[[CleanupRun], int | str]] = {
-    RunOrder.TABLE: lambda run: run.table.label,
-    RunOrder.DELETABLE: lambda run: -_deletable(run).bytes,
-    RunOrder.DELETED: lambda run: -run.deletion.deleted.bytes,
-}
-
-
 def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | None) -> None:
-    ordered = sorted(runs, key=_RUN_KEYS[order]) if order else list(runs)
+    ordered = sorted(runs, key=_KEYS[order]) if order else list(runs)
     numbers = ("deletable", "deleted", "files")
     columns = ("run", "table", *numbers, "outcome")
     shown = screen.table(console, *columns, numbers=numbers, paths=("table",), whole=("run", "outcome"))

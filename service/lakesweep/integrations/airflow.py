@@ -36,7 +36,6 @@ else:
 __all__ = ["LakesweepLink", "LakesweepOperator", "LakesweepSensor"]
 
 LINK = "lakesweep_link"
-"""XCom key of the run's page."""
 
 
 class LakesweepLink(_Link):  # type: ignore[misc]
@@ -64,7 +63,6 @@ class LakesweepOperator(_BaseOperator):  # type: ignore[misc]
     template_fields: Sequence[str] = ("targets", "config", "command", "api", "token")
     operator_extra_links = (LakesweepLink(),)
     run_link = ""
-    """The page of the run, when it has ended."""
 
     def __init__(
         self,

@@ -128,7 +128,6 @@ class Went(StrEnum):
     FREED = "freed"
     """Nowhere: the store freed them, as far as it reports."""
     TRASH = "trash"
-    """Moved to the trash, which is emptied later."""
     VERSIONS = "versions"
     """The store keeps the object as an older version."""
 

@@ -19,7 +19,6 @@ class Requests:
     put: int = 0
     delete: int = 0
     bytes_read: int = 0
-    """Bytes of objects that were read."""
 
     def __add__(self, other: Requests) -> Requests:
         return Requests(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Requests)})
@@ -56,7 +55,6 @@ class Prices:
 
 
 FREE = Prices()
-"""Prices of a local disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,6 @@ class Restored:
     already_there: int = 0
     not_restorable: int = 0
     examples: tuple[FailedDelete, ...] = ()
-    """Some files that cannot be restored, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,15 +108,12 @@ class CleanupRun:
     """Files of this table that other tables use: through a clone, `add_files`, or a table that was moved."""
     deletion: DeletionReport = field(default_factory=DeletionReport)
     trash: RunTrash | None = None
-    """Where the run moves files instead of deleting them."""
     table_uuid: str | None = None
     """The identity of the table that it changed: at the time of a restore another table may have the same name."""
     store: StoreRules | None = None
     """What the store does with deleted objects. None: it was not queried."""
     to_trash: bool = False
-    """Whether executing its plan moves files to the trash."""
     last_listed_at: datetime | None = None
-    """When the whole table was last listed, by this run or before it."""
     unchanged: bool = False
     """It ended after the head was read: nothing has changed, so there is nothing to find."""
     comes_of_age: datetime | None = None
@@ -125,13 +121,11 @@ class CleanupRun:
     listed_because: str | None = None
     """Why it was listed although this run was meant to do without."""
     restored: Restored | None = None
-    """For a run that only restores."""
     spared: int = 0
     """Candidates spared because they were referenced or rewritten after the plan was made."""
     planned: Expense | None = None
     """The estimated cost of a cycle that executes this plan. None without a plan."""
     sent: Expense = field(default_factory=Expense)
-    """The actual cost of this run."""
 
     @property
     def will_stay(self) -> Went:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from lakesweep.model.location import Location
@@ -48,7 +48,6 @@ class StoreRules:
     """Days after which the bytes of a deleted object are freed, if versions are kept. None: never, or unknown."""
     abort_uploads_days: int | None = None
     warning: str | None = None
-    """What a person should do about it."""
 
     @property
     def keeps_versions(self) -> bool:
@@ -61,23 +60,19 @@ UNKNOWN = StoreRules()
 
 def at(place: Location, bucket: BucketRules) -> StoreRules:
     prefix = place.as_directory().path
-    noncurrent = _days(bucket.lifecycle, prefix, "noncurrent_days")
     rules = StoreRules(
         versioning=bucket.versioning,
-        noncurrent_days=noncurrent,
+        noncurrent_days=_days(bucket.lifecycle, prefix, "noncurrent_days"),
         abort_uploads_days=_days(bucket.lifecycle, prefix, "abort_uploads_days"),
     )
-    if not rules.keeps_versions or bucket.lifecycle is None or noncurrent is not None:
+    if not rules.keeps_versions or bucket.lifecycle is None or rules.noncurrent_days is not None:
         return rules
-    return StoreRules(
-        versioning=rules.versioning,
-        abort_uploads_days=rules.abort_uploads_days,
-        warning=(
-            f"the bucket {place.authority} keeps versions, and no lifecycle rule removes noncurrent ones below "
-            f"{prefix or 'its top'}: what is deleted is still stored and paid for. Add a rule for this prefix with "
-            "NoncurrentVersionExpiration (NoncurrentDays, say 7) and Expiration (ExpiredObjectDeleteMarker)"
-        ),
+    warning = (
+        f"the bucket {place.authority} keeps versions, and no lifecycle rule removes noncurrent ones below "
+        f"{prefix or 'its top'}: what is deleted is still stored and paid for. Add a rule for this prefix with "
+        "NoncurrentVersionExpiration (NoncurrentDays, say 7) and Expiration (ExpiredObjectDeleteMarker)"
     )
+    return replace(rules, warning=warning)
 
 
 def of_all(found: Sequence[StoreRules]) -> StoreRules:

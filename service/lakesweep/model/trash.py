@@ -24,7 +24,6 @@ class RunTrash:
     """What one run moves, and where to."""
 
     place: Location
-    """The trash itself."""
     root: Location
     """The tenant's root: addresses in the trash are relative to it."""
     run_id: str

@@ -6,7 +6,7 @@ Pure: built from a finished run and its rows. Text from outside is escaped where
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -189,13 +189,8 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of `explain --json`."""
-        return {
-            "path": self.path,
-            "table": self.table,
-            "verdict": self.verdict,
-            "evidence": list(self.evidence),
-            "deletable_from": report.iso_utc(self.deletable_from),
-        }
+        until = report.iso_utc(self.deletable_from)
+        return {**asdict(self), "evidence": list(self.evidence), "deletable_from": until}
 
     def _repr_html_(self) -> str:
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.evidence)

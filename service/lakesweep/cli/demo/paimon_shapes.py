@@ -16,7 +16,6 @@ from lakesweep.formats.paimon.merge import Entry
 from lakesweep.formats.paimon.schema import FieldType, Kind
 
 PARTITION = [FieldType(kind=Kind.STRING)]
-"""The types of the partition keys: a day, as text."""
 
 _RECORD = "org.apache.paimon.avro.generated.record"
 _NOTHING = encode_row([], [])
@@ -53,7 +52,6 @@ LIST = Shape(
         ],
     )
 )
-"""A manifest list."""
 
 _FILE = [
     *_fields(_FILE_NAME="string", _FILE_SIZE="long", _ROW_COUNT="long", _MIN_KEY="bytes", _MAX_KEY="bytes"),
@@ -74,7 +72,6 @@ MANIFEST = Shape(
         ],
     )
 )
-"""A manifest."""
 
 
 def entry(path: Path, *, day: str, rows: int, written: datetime, compacted: bool) -> Entry:

@@ -24,9 +24,7 @@ class DemoTable:
     label: str
     format: str
     about: str
-    """What happened to it, in short."""
     read: Callable[[], Rows]
-    """What a reader sees now."""
     planted: tuple[Path, ...] = ()
     """Orphans that must be gone afterwards."""
     curious: tuple[Path, ...] = ()
