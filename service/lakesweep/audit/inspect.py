@@ -22,7 +22,7 @@ from lakesweep.ports.storage import Storage
 
 _READ_AHEAD = 16
 
-_FATES = ("deleted", "already_gone", "failed", "spared", "not_sent", "restored", "already_there", "not_restored")
+_RESULTS = ("deleted", "already_gone", "failed", "spared", "not_sent", "restored", "already_there", "not_restored")
 
 
 @dataclass(kw_only=True)
@@ -248,7 +248,7 @@ class _Run:
             kind = record.get("record")
             if kind in ("delete", "restore"):
                 self._open[record["batch"]] = None
-            elif kind in _FATES:
+            elif kind in _RESULTS:
                 self._open.pop(record["batch"], None)
             elif kind in ("end", "event"):  # an event of the service has no end of its own
                 self._ended = True

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,11 +30,12 @@ from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
 from lakesweep.model.errors import LakesweepError
-from lakesweep.model.files import OrphanPlan, Went
+from lakesweep.model.files import Went
 from lakesweep.model.requests import Expense, Requests
-from lakesweep.model.snapshot import ExpiryPlan
-from lakesweep.ports.engine import Marked
 from lakesweep.ports.table import ClosesFirst, DetectsOtherCommits
+
+if TYPE_CHECKING:
+    from lakesweep.cleanup.plan import Planned
 
 KEYS_PER_DELETE = 1000
 """What one request to delete may name."""
@@ -59,15 +61,13 @@ class Estimate:
     ports: Ports
     context: RunContext
     recorder: RunRecorder
-    orphans: OrphanPlan
-    marked: Marked
-    expiry: ExpiryPlan
+    plan: Planned
     load: Requests
 
     async def of_cycle(self) -> Expense:
         recorder = self.recorder
         planning, known = recorder.requests.so_far, recorder.requests.not_again
-        changes = self.orphans.candidates.files or not self.expiry.empty
+        changes = self.plan.orphans.candidates.files or not self.plan.expiry.empty
         try:
             ahead = await self._of_execution() if changes else Requests()
         except LakesweepError:
@@ -79,13 +79,13 @@ class Estimate:
         return recorder.priced(total, seconds * total.total / planning.total if planning.total else seconds)
 
     async def _of_execution(self) -> Requests:
-        files = self.orphans.candidates.files
-        batches, deletes = await asyncio.to_thread(_cut, self.orphans.rows_path, self.context.policy.batch_size)
+        files = self.plan.orphans.candidates.files
+        batches, deletes = await asyncio.to_thread(_cut, self.plan.orphans.rows_path, self.context.policy.batch_size)
         costs = await self._check_costs()
         ahead = costs.neighbours + Requests(delete=deletes)
         if batches:
             ahead += costs.look.times(deletes + 1)
-        if not self.expiry.empty:
+        if not self.plan.expiry.empty:
             ahead += self.load.times(_READS_PER_EXPIRY)
             ahead += Requests() if isinstance(self.ports.table, DetectsOtherCommits) else costs.look
             ahead += _CLOSING if isinstance(self.ports.table, ClosesFirst) else Requests(put=1)
@@ -93,7 +93,7 @@ class Estimate:
             # The source is deleted under conditions of its own, and the bucket is asked for its versions first.
             ahead += _TO_TRASH.times(files) + costs.look.times(batches) + Requests(get=batches)
         if self.ports.artifacts.is_shared:
-            ahead += Requests(put=_RECORDS_PER_BATCH * batches + 1 + (0 if self.expiry.empty else 2))
+            ahead += Requests(put=_RECORDS_PER_BATCH * batches + 1 + (0 if self.plan.expiry.empty else 2))
         return ahead
 
     async def _check_costs(self) -> CheckCosts:
@@ -104,7 +104,7 @@ class Estimate:
             with suppress(TypeError, KeyError, ValueError):  # another version's note: find out anew
                 known = json.loads(noted)
                 return CheckCosts(look=Requests(**known["look"]), neighbours=Requests(**known["neighbours"]))
-        shared_files = partial(self.ports.surroundings.shared_files, self.marked.state)
+        shared_files = partial(self.ports.surroundings.shared_files, self.plan.marked.state)
         costs = CheckCosts(look=await self._taken(self._look), neighbours=await self._taken(shared_files))
         await self.ports.state.remember(name, json.dumps(asdict(costs)))
         return costs

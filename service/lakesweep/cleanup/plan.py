@@ -23,7 +23,6 @@ from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Engine, Inventory, Marked, OrphanJob
 from lakesweep.ports.run import Progress
 from lakesweep.ports.state import PlanHeader
-from lakesweep.ports.table import TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,10 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     look = await without_listing.choose(ports, context, before_listing, engine=engine, marking=marking)
     names = look.names
     inventory = _inventory(context, now, store_now) if names is None else None
-    beside = names.beside if names else await _beside(ports, before_listing, inventory)
+    # Metadata that no listing shows, or that an inventory is too old to know; None where a listing shows all.
+    beside = names.beside if names else None
+    if inventory:
+        beside = await unlisted.beside_head(ports.storage, before_listing)
     job = OrphanJob(
         ref=ports.table.ref,
         roots=before_listing.roots,
@@ -118,17 +120,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     if orphans.listed:
         await table_notes.remember_listing(ports.state, marked.state, at=now, passed=checked.refusal is None)
     await _save(ports, context, orphans)
-    estimate = Estimate(
-        ports=ports,
-        context=context,
-        recorder=recorder,
-        orphans=orphans,
-        marked=marked,
-        expiry=expiry,
-        load=marking.loading,
-    )
-    recorder.note(planned=await estimate.of_cycle())
-    return Planned(
+    planned = Planned(
         engine=engine,
         marked=marked,
         expiry=expiry,
@@ -137,11 +129,9 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         refusal=checked.refusal,
         place_is_own=checked.place_is_own,
     )
-
-
-async def _beside(ports: Ports, view: TableView, inventory: Inventory | None) -> frozenset[str] | None:
-    """Metadata that an inventory is too old to know. None where a listing shows all."""
-    return await unlisted.beside_head(ports.storage, view) if inventory else None
+    estimate = Estimate(ports=ports, context=context, recorder=recorder, plan=planned, load=marking.loading)
+    recorder.note(planned=await estimate.of_cycle())
+    return planned
 
 
 async def _find_orphans(engine: Engine, job: OrphanJob, marking: Marking) -> OrphanPlan:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from lakesweep.cli import documents, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
@@ -59,7 +60,7 @@ async def show(
     run: options.Run,
     table: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--table",
             metavar="TENANT/DATASET/TABLE",
             help="Its table; needed only if the state store was lost.",
@@ -93,7 +94,7 @@ async def show(
 async def compact(
     opened: session.Session,
     older_than_days: Annotated[
-        float, typer.Option("--older-than-days", min=1, metavar="N", help="Leave newer records as they are.")
+        float, Option("--older-than-days", min=1, metavar="N", help="Leave newer records as they are.")
     ] = 90,
     table: options.OnlyTable = None,
     as_json: options.Json = False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
+from typer import Option
 
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import documents, exit_codes, options, screen, session
@@ -27,9 +27,7 @@ async def ghosts(
     opened: session.Session,
     tenant: options.Tenant = None,
     *,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Save a plan for each; `approve` with its digest allows it.")
-    ] = False,
+    plan: Annotated[bool, Option("--plan", help="Save a plan for each; `approve` with its digest allows it.")] = False,
     as_json: options.Json = False,
 ) -> ExitCode:
     """Find directories of former tables that nobody claims.

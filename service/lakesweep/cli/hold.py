@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import completion, documents, lists, options, screen, session
@@ -14,7 +14,7 @@ from lakesweep.model.errors import SettingsError, UnknownTable
 
 Scope = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="SCOPE",
         autocompletion=completion.targets,
         help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed; all: '*'.",
@@ -32,13 +32,11 @@ async def pause(
     reason: options.Reason = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="When it ends by itself, like 2026-12-24T18:00; UTC if no zone."),
+        Option("--until", metavar="TIME", help="When it ends by itself, like 2026-12-24T18:00; UTC if no zone."),
     ] = None,
-    lasts: Annotated[
-        str | None, typer.Option("--for", metavar="SPAN", help="How long it lasts: 90m, 12h, 3d or 2w.")
-    ] = None,
+    lasts: Annotated[str | None, Option("--for", metavar="SPAN", help="How long it lasts: 90m, 12h, 3d or 2w.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also hold a table that does not exist (yet); contacts no catalog.")
+        bool, Option("--force", help="Also hold a table that does not exist (yet); contacts no catalog.")
     ] = False,
 ) -> None:
     """Pause tables until they are resumed, or until a time.
@@ -70,10 +68,10 @@ async def stop(
     opened: session.Session,
     scope: Annotated[
         str | None,
-        typer.Argument(metavar="TARGET", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed."),
+        Argument(metavar="TARGET", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed."),
     ] = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Stop everything.")] = False,
+    everything: Annotated[bool, Option("--all", help="Stop everything.")] = False,
     reason: options.Reason = None,
 ) -> None:
     """Emergency stop: end runs under way on all replicas.

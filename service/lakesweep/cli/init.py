@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from lakesweep.cli import documents, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
@@ -25,14 +26,14 @@ _STYLES = {"ok": "green", "absent": "yellow", "failed": "red"}
 def init(
     place: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="LOCATION", help="Where the tables are: s3://…, file://… or a directory. For a catalog: their root."
         ),
     ] = None,
     *,
     catalog: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--catalog",
             metavar="KEY=VALUE",
             help="A property of an Iceberg catalog, such as type=rest; may be repeated.",
@@ -41,7 +42,7 @@ def init(
     ] = None,
     tenant: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--tenant",
             metavar="ID",
             help=f"Name of the owner of these tables, or '*': each directory is a tenant. Default: {DEFAULT_TENANT}.",
@@ -49,12 +50,10 @@ def init(
         ),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="URL", help="Where an S3-compatible store listens.")
+        str | None, Option("--endpoint", metavar="URL", help="Where an S3-compatible store listens.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="The file to write.")] = Path(
-        "lakesweep.toml"
-    ),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    output: Annotated[Path, Option("--output", metavar="FILE", help="The file to write.")] = Path("lakesweep.toml"),
+    force: Annotated[bool, Option("--force", help="Replace the file if it exists.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Write a first settings file, in dry run.

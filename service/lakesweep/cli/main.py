@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from lakesweep import __version__
 from lakesweep.cli import audit, startup, token
@@ -52,7 +53,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _lakesweep(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Keep lakehouse tables clean: expire old snapshots, then delete what no snapshot references.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from lakesweep.cli import completion, documents, exit_codes, lists, options, render, screen, session, summary
 from lakesweep.cli.summary import PlanSort
@@ -24,7 +24,7 @@ async def plan(
     opened: session.Session,
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="TARGET",
             autocompletion=completion.targets,
             help=f"{options.TARGET_HELP} Default: every configured table.",
@@ -33,7 +33,7 @@ async def plan(
     *,
     files: Annotated[
         int,
-        typer.Option(
+        Option(
             "--files",
             min=0,
             metavar="N",
@@ -41,9 +41,7 @@ async def plan(
         ),
     ] = 10,
     details: options.Details = False,
-    sort: Annotated[
-        PlanSort | None, typer.Option("--sort", help="Order of several tables.", show_default=False)
-    ] = None,
+    sort: Annotated[PlanSort | None, Option("--sort", help="Order of several tables.", show_default=False)] = None,
     outcome: options.ShownOutcome = None,
     refused: options.ShownRefused = False,
     no_listing: options.NoListing = False,
@@ -90,10 +88,10 @@ async def _first(app: App, run: CleanupRun, files: int) -> Sequence[Candidate]:
 @session.command(*options.PLANNING)
 async def explain(
     opened: session.Session,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Full address of one stored file, as a plan shows it.")],
+    path: Annotated[str, Argument(metavar="PATH", help="Full address of one stored file, as a plan shows it.")],
     target: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--target",
             metavar="TARGET",
             autocompletion=completion.targets,

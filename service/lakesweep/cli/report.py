@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from lakesweep.cli import documents, lists, options, report_html, report_leftovers, screen, session
 from lakesweep.cli.exit_codes import ExitCode
@@ -24,12 +24,12 @@ async def report(
     opened: session.Session,
     tenants: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.", show_default=False),
+        Argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.", show_default=False),
     ] = None,
     *,
     fresh: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--fresh",
             help="Plan every table again first, and count trash, noncurrent versions and incomplete uploads. "
             "Changes nothing.",
@@ -37,11 +37,9 @@ async def report(
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write a page that needs no server and no network.", show_default=False
-        ),
+        Option("--html", metavar="FILE", help="Write a page that needs no server and no network.", show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
+    limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
     as_json: options.Json = False,
 ) -> ExitCode:
     """Show what all tables store and what could be deleted.

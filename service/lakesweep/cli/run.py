@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import completion, documents, exit_codes, options, render, screen, session, summary
@@ -25,7 +26,7 @@ async def run(
     opened: session.Session,
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="TARGET",
             autocompletion=completion.targets,
             help=f"{options.TARGET_HELP} All configured tables: '*'. With --ghosts: tenants, by default all.",
@@ -35,25 +36,25 @@ async def run(
     *,
     execute: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--execute",
             help="Really expire and delete. Overrides dry_run = true in [orphan_cleanup]; a tenant's, dataset's or "
             "table's own dry_run = true still wins.",
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before --execute changes anything.")
+        bool, Option("--yes", "-y", help="Do not ask on a terminal before --execute changes anything.")
     ] = False,
     ghosts: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--ghosts",
             help="Work on ghosts with an approved plan instead of tables: exactly that plan, or nothing of it.",
         ),
     ] = False,
     details: options.Details = False,
     sort: Annotated[
-        summary.RunOrder | None, typer.Option("--sort", help="Order of several tables.", show_default=False)
+        summary.RunOrder | None, Option("--sort", help="Order of several tables.", show_default=False)
     ] = None,
     outcome: options.ShownOutcome = None,
     refused: options.ShownRefused = False,
@@ -120,7 +121,7 @@ async def _agreed(wanted: Targets) -> bool:
 @session.command("root")
 async def compact_manifests(
     opened: session.Session,
-    targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=options.TARGET_HELP)],
+    targets: Annotated[list[str], Argument(metavar="TARGET", help=options.TARGET_HELP)],
 ) -> exit_codes.ExitCode:
     """Merge the manifests of Paimon tables in a commit.
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from lakesweep.cleanup import report as reports
 from lakesweep.cli import documents, lists, options, screen, session
@@ -47,11 +47,11 @@ async def runs(
     *,
     table: options.OnlyTable = None,
     outcome: Annotated[
-        Outcome | None, typer.Option("--outcome", help="Only runs with this outcome.", show_default=False)
+        Outcome | None, Option("--outcome", help="Only runs with this outcome.", show_default=False)
     ] = None,
-    refused: Annotated[bool, typer.Option("--refused", help="Only runs that were refused.")] = False,
-    sort: Annotated[RunSort, typer.Option("--sort", help="Order of what is listed.")] = RunSort.STARTED,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
+    refused: Annotated[bool, Option("--refused", help="Only runs that were refused.")] = False,
+    sort: Annotated[RunSort, Option("--sort", help="Order of what is listed.")] = RunSort.STARTED,
+    limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
     as_json: options.Json = False,
 ) -> ExitCode:
     """List past runs, newest first.
@@ -114,7 +114,7 @@ async def show(
     run: options.Run,
     *,
     files: Annotated[
-        int, typer.Option("--files", min=0, metavar="N", help="Show up to N of its files; --json has all.")
+        int, Option("--files", min=0, metavar="N", help="Show up to N of its files; --json has all.")
     ] = 10,
     as_json: options.Json = False,
 ) -> None:
@@ -173,13 +173,11 @@ async def approve(
     opened: session.Session,
     run: Annotated[
         str,
-        typer.Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it."),
+        Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it."),
     ],
     digest: Annotated[
         str | None,
-        typer.Option(
-            "--digest", metavar="SHA256", help="Approve only if the plan has this digest.", show_default=False
-        ),
+        Option("--digest", metavar="SHA256", help="Approve only if the plan has this digest.", show_default=False),
     ] = None,
 ) -> None:
     """Approve a plan that exceeds its ceilings.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from lakesweep.cli import documents, exit_codes, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 def settings(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="TARGET",
             help="tenant/dataset/table as configured, with globs such as 'acme/*/*'. Default: all that is configured.",
         ),
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Show default values too; --json always includes them.")] = False,
+    every: Annotated[bool, Option("--all", help="Show default values too; --json always includes them.")] = False,
     as_json: options.Json = False,
     config: options.Config = None,
     debug: options.Debug = False,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from lakesweep.cli import documents, exit_codes, lists, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
@@ -39,12 +39,12 @@ async def tables(
     *,
     outcome: Annotated[
         Outcome | None,
-        typer.Option("--outcome", help="Only tables whose last run has this outcome.", show_default=False),
+        Option("--outcome", help="Only tables whose last run has this outcome.", show_default=False),
     ] = None,
     refused: Annotated[
-        bool, typer.Option("--refused", help="Only tables whose last run was refused, or that cannot be read.")
+        bool, Option("--refused", help="Only tables whose last run was refused, or that cannot be read.")
     ] = False,
-    sort: Annotated[TableSort | None, typer.Option("--sort", help="Order of the tables.", show_default=False)] = None,
+    sort: Annotated[TableSort | None, Option("--sort", help="Order of the tables.", show_default=False)] = None,
     as_json: options.Json = False,
 ) -> ExitCode:
     """List the configured tables and their last runs.

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.cli import documents, options, screen, session
@@ -23,19 +24,15 @@ async def new(
     opened: session.Session,
     tenants: Annotated[
         list[str],
-        typer.Option(
-            "--tenant", metavar="ID", help="A tenant that the token covers; may be repeated. All of them: '*'."
-        ),
+        Option("--tenant", metavar="ID", help="A tenant that the token covers; may be repeated. All of them: '*'."),
     ],
     *,
     role: Annotated[
-        Role, typer.Option("--role", help="read: look at tables, runs and plans. operate: also start and stop things.")
+        Role, Option("--role", help="read: look at tables, runs and plans. operate: also start and stop things.")
     ] = Role.READ,
     days: Annotated[
         float | None,
-        typer.Option(
-            "--days", min=0.001, max=36500, metavar="N", help="Expires after this many days.", show_default="never"
-        ),
+        Option("--days", min=0.001, max=36500, metavar="N", help="Expires after this many days.", show_default="never"),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -91,7 +88,7 @@ async def list_(opened: session.Session, as_json: options.Json = False) -> None:
 @session.command()
 async def revoke(
     opened: session.Session,
-    token_id: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id, as `lakesweep token list` shows it.")],
+    token_id: Annotated[str, Argument(metavar="TOKEN", help="Its id, as `lakesweep token list` shows it.")],
 ) -> None:
     """Revoke a token.
 
@@ -113,11 +110,5 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _document(token: ApiToken) -> dict[str, object]:
-    return {
-        "id": token.id,
-        "role": token.role.value,
-        "tenants": list(token.tenants),
-        "created_at": iso_utc(token.created_at),
-        "expires_at": iso_utc(token.expires_at),
-        "revoked_at": iso_utc(token.revoked_at),
-    }
+    times = {name: iso_utc(getattr(token, name)) for name in ("created_at", "expires_at", "revoked_at")}
+    return {"id": token.id, "role": token.role.value, "tenants": list(token.tenants), **times}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from lakesweep.aio import StopRequest
 from lakesweep.cleanup import trash_report
@@ -32,7 +32,7 @@ _INTERRUPTED = "interrupted by Ctrl-C; the same command continues"
 @session.command()
 async def trash(
     opened: session.Session,
-    tenant: Annotated[str | None, typer.Argument(metavar="TENANT", help="Only this tenant's.")] = None,
+    tenant: Annotated[str | None, Argument(metavar="TENANT", help="Only this tenant's.")] = None,
     *,
     as_json: options.Json = False,
 ) -> None:
@@ -53,7 +53,7 @@ async def trash(
     else:
         _show(places)
     if tenant is None:
-        await _tell_locations(opened.app.state)
+        await _report_bare_locations(opened.app.state)
 
 
 def _show(places: list[trash_document.TrashPlace]) -> None:
@@ -72,7 +72,7 @@ def _show(places: list[trash_document.TrashPlace]) -> None:
         screen.line(out, "the trash is empty")
 
 
-async def _tell_locations(state: StateStore) -> None:
+async def _report_bare_locations(state: StateStore) -> None:
     """Runs of bare locations have a trash that is no tenant's, so nobody lists or empties it."""
     runs = await state.list_runs(tenants=[BARE_TENANT], limit=_RUNS_LOOKED_AT)
     restored = {run["restored"]["run_id"] for run in runs if run["restored"]}
@@ -88,16 +88,14 @@ async def _tell_locations(state: StateStore) -> None:
 async def restore(
     opened: session.Session,
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Id of the run to restore, or its beginning, as in `lakesweep runs`.")
+        str, Argument(metavar="RUN", help="Id of the run to restore, or its beginning, as in `lakesweep runs`.")
     ],
     path: Annotated[
         list[str] | None,
-        typer.Option("--path", metavar="GLOB", help="Only files whose address or name matches; may be repeated."),
+        Option("--path", metavar="GLOB", help="Only files whose address or name matches; may be repeated."),
     ] = None,
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be restored, and change nothing.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be restored, and change nothing.")] = False,
     as_json: options.Json = False,
 ) -> ExitCode:
     """Restore the files that a run took.

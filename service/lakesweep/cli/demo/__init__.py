@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from lakesweep.cli import exit_codes, screen, startup
 
@@ -15,10 +16,10 @@ def demo(
     *,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Build the lake in this new directory and leave it there."),
+        Option("--keep", metavar="DIR", help="Build the lake in this new directory and leave it there."),
     ] = None,
     build_only: Annotated[
-        bool, typer.Option("--build-only", help="Only build the lake, for --keep: plan and clean nothing.")
+        bool, Option("--build-only", help="Only build the lake, for --keep: plan and clean nothing.")
     ] = False,
 ) -> None:
     """Plan and clean a small real lake, and read it again.
