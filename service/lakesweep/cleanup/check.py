@@ -29,8 +29,10 @@ from lakesweep.ports.state import PlanHeader, StateStore
 from lakesweep.ports.surroundings import Neighbours
 from lakesweep.ports.table import TableState
 
+_SHARED_SINCE = "another table started to use files of this one during planning: the next cycle keeps them"
 _SET_IT = "set orphan_cleanup.trash to a place outside every table"
 _SWEEPS = 5
+"""Sweeps of ours looked back on."""
 _RUNS = 500
 """Runs looked through for them: between two sweeps there may be many that were refused or dry. As long as runs are
 remembered at all, a table must not be refused for ever because of what its own sweep left."""
@@ -133,9 +135,6 @@ async def _foreign_owner(
     return await marked.state.foreign_owner([path for path in metadata if path not in begun])
 
 
-_SHARED_SINCE = "another table started to use files of this one during planning: the next cycle keeps them"
-
-
 async def _explain_missing(missing: Sequence[str], roots: Iterable[Location]) -> str:
     """For local disks: the symbolic link on the way to a live file that was not listed, to be added to a refusal."""
     path = _local_path(missing[0]) if missing else None
@@ -236,7 +235,7 @@ async def _begun(state: StateStore, table: str) -> AsyncIterator[PlanHeader]:
 
 
 async def _in_both_plans(artifacts: Artifacts, plan: OrphanPlan, earlier: PlanHeader) -> set[str]:
-    """None if the earlier plan is gone or has changed."""
+    """Nothing if the earlier plan is gone or has changed."""
     try:
         async with artifacts.opened(earlier.rows_path) as rows_path:
             return await asyncio.to_thread(lambda: set(_matched(plan.rows_path, rows_path, earlier.digest)))

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
 
 from lakesweep import aio
 from lakesweep.aio import interruption
@@ -24,8 +23,6 @@ from lakesweep.ports.deleter import Deleted, DeleteStatus, not_sent
 from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage, stat_or_none
 from lakesweep.ports.table import MatchBy
-
-T = TypeVar("T")
 
 Revalidate = Callable[[], Awaitable[frozenset[str]]]
 """Match keys of everything that became referenced after the plan was made; a bare name stands for every object that
@@ -41,18 +38,18 @@ async def never_held() -> None:
     """The table is not on hold."""
 
 
-class Shared(Generic[T]):
+class Shared:
     """One read shared by all concurrent callers. A result counts only for callers that came before the read was
     started: a caller that comes while it is under way waits for the next one."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, read: Revalidate) -> None:
         self._read = read
         self._turn = asyncio.Lock()
         self._requested = 0
         self._answered = 0
-        self._answer: T
+        self._answer: frozenset[str]
 
-    async def __call__(self) -> T:
+    async def __call__(self) -> frozenset[str]:
         """The result of a read that was started after this call began."""
         self._requested += 1
         mine = self._requested
