@@ -20,7 +20,6 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -200,7 +199,7 @@ def _with_rows(plan: OrphanPlan, going: _Counts, held: _Counts, digest: str) -> 
 
 def _read(path: str) -> Iterator[pa.RecordBatch]:
     """The ledger's rows, each with its reason and time as one value: a match needs both."""
-    with _damage_is_unreadable(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with plan_file.damage_is_unreadable(path, "ledger"), pq.ParquetFile(path, page_checksum_verification=True) as file:
         if not file.schema_arrow.equals(LEDGER_SCHEMA):
             raise Unreadable(path, "it is not a ledger of this version")
         for rows in file.iter_batches(batch_size=_ROWS):
@@ -237,7 +236,7 @@ def _write_kept(observed: Path, target: Path, run: CleanupRun, to_expire: frozen
     partial = target.with_suffix(".partial")
     try:
         with (
-            _damage_is_unreadable(str(observed)),
+            plan_file.damage_is_unreadable(str(observed), "ledger"),
             pq.ParquetFile(observed) as file,
             pq.ParquetWriter(partial, LEDGER_SCHEMA, compression="zstd", write_page_checksum=True) as writer,
         ):
@@ -266,11 +265,3 @@ def _stays(rows: pa.RecordBatch, run: CleanupRun, to_expire: frozenset[str]) -> 
         case _:
             # Some of the confirmed files were spared because something references them again.
             return pc.and_(known, pc.invert(ripe)) if run.spared else known
-
-
-@contextmanager
-def _damage_is_unreadable(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, pa.ArrowException) as exc:
-        raise Unreadable(path, f"the ledger is damaged or gone: {exc}") from exc

@@ -126,7 +126,7 @@ def read_cut(rows_path: str, size: int, digest: str) -> Iterator[list[pa.RecordB
     """The rows with this digest in columns, cut by size and then at the border of every stage, many cuts at a time."""
     held = PLAN_SCHEMA.empty_table()
     for rows in read_checked(rows_path, digest):
-        with _damage_is_unreadable(rows_path):
+        with damage_is_unreadable(rows_path):
             _check_values(rows)
             held = pa.concat_tables([held, pa.Table.from_batches([rows])])
             whole = held.num_rows - held.num_rows % size
@@ -181,7 +181,7 @@ def _digest(plan: pq.ParquetFile) -> str:
 @contextmanager
 def _opened(rows_path: PlanSource) -> Iterator[pq.ParquetFile]:
     name = rows_path if isinstance(rows_path, str) else "plan"
-    with _damage_is_unreadable(name), pq.ParquetFile(rows_path, page_checksum_verification=True) as plan:
+    with damage_is_unreadable(name), pq.ParquetFile(rows_path, page_checksum_verification=True) as plan:
         if not plan.schema_arrow.equals(PLAN_SCHEMA):
             raise Unreadable(name, "it is not a plan of this version")
         yield plan
@@ -204,11 +204,11 @@ def _rows(plan: pq.ParquetFile, start: int = 0, size: int | None = None) -> Iter
 
 
 @contextmanager
-def _damage_is_unreadable(rows_path: str) -> Iterator[None]:
+def damage_is_unreadable(path: str, what: str = "plan") -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, pa.ArrowException) as exc:
-        raise Unreadable(rows_path, f"the plan is damaged or gone: {exc}") from exc
+        raise Unreadable(path, f"the {what} is damaged or gone: {exc}") from exc
 
 
 def _check_values(rows: pa.RecordBatch) -> None:
