@@ -20,9 +20,8 @@ from lakesweep.cli.init import doctor, init
 from lakesweep.cli.plan import explain, plan
 from lakesweep.cli.report import report
 from lakesweep.cli.run import compact_manifests, run, serve
-from lakesweep.cli.runs import approve, runs, show
+from lakesweep.cli.runs import approve, runs, show, tables
 from lakesweep.cli.settings import settings
-from lakesweep.cli.tables import tables
 from lakesweep.cli.trash import restore, trash
 
 app = typer.Typer(
