@@ -82,7 +82,8 @@ async def named_directories(fetch: FetchPage, prefix: str, names: Sequence[str],
         found |= {name for name in waiting if f"{prefix}{name}/" in page.prefixes}
         if page.next_token is None:
             return found
-        left = [name for name in waiting if f"{prefix}{name}/" > _last(page)]
+        last = max([*page.keys[-1:].to_pylist(), *page.prefixes[-1:]], default="")
+        left = [name for name in waiting if f"{prefix}{name}/" > last]
         if left == waiting:
             break
         waiting = left
@@ -98,10 +99,6 @@ def _is_in_order(page: Page, after: str) -> bool:
     first = [*page.keys[:1].to_pylist(), *page.prefixes[:1]]
     ordered = all(one < other for one, other in zip(page.prefixes, page.prefixes[1:], strict=False))
     return ordered and page.is_ascending() and all(one > after for one in first)
-
-
-def _last(page: Page) -> str:
-    return max([*page.keys[-1:].to_pylist(), *page.prefixes[-1:]], default="")
 
 
 class _Shard:
