@@ -38,14 +38,12 @@ class _Memory:
     """Implements Driver."""
 
     errors = (sqlite3.Error,)
+    insert = staticmethod(sqlite.insert)
 
     def __init__(self) -> None:
         self._connection = _engine().connect()
         raw(_with_tables()).backup(raw(self._connection))
         self._turn = threading.Lock()
-
-    def insert(self, table: sa.Table) -> sqlite.Insert:
-        return sqlite.insert(table)
 
     async def run(self, work: Work[T]) -> T:
         with self._turn, self._connection.begin():

@@ -38,14 +38,12 @@ class _File:
     """Implements Driver. Its thread ends with it."""
 
     errors = (sqlite3.Error,)
+    insert = staticmethod(sqlite.insert)
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._connection: sa.Connection | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
-
-    def insert(self, table: sa.Table) -> sqlite.Insert:
-        return sqlite.insert(table)
 
     async def run(self, work: Work[T]) -> T:
         until = time.monotonic() + BUSY_SECONDS
