@@ -145,8 +145,8 @@ class _RoutedDeleter(_Open[Deleter]):
         answers: dict[int, Deleted] = {}
         for indexes in by_scheme.values():
             theirs = [paths[index] for index in indexes]
-            fates = await _answered(self._at(places[indexes[0]]).delete(theirs, conditions))
-            answers.update(zip(indexes, fates, strict=True))
+            results = await _answered(self._at(places[indexes[0]]).delete(theirs, conditions))
+            answers.update(zip(indexes, results, strict=True))
         return [answers[index] for index in range(len(paths))]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:

@@ -59,7 +59,7 @@ def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG, for_p
     root.handlers = [handler]
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("lakesweep").setLevel(level)
-    # A command that tells itself what happens has told this too, and better.
+    # A command whose own output says what happens has said this too.
     logging.getLogger(RUN_RESULTS).setLevel(logging.ERROR if at_least > logging.DEBUG else logging.NOTSET)
     logging.captureWarnings(capture=True)
 

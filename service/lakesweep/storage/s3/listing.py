@@ -3,8 +3,8 @@
 How the work is divided:
 - One plain request first; most tables end there.
 - A prefix with more than a page is fanned out by its `/` children, as long as there are few of them.
-- A long flat prefix is split while it is being listed: whenever a request could run beside it, it asks for the
-  keys after a point ahead of itself (StartAfter). If there are any, a new shard carries on from that page, and
+- A long flat prefix is split while it is being listed: whenever a request could run beside it, it requests the
+  keys after a point ahead of itself (StartAfter). If there are any, a new shard continues from that page, and
   the old shard ends where it meets that page.
 
 Meeting the page, rather than comparing keys, is what keeps a split exact: it holds for every store whose
