@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import Part
+from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.s3.list_parser import Page
 from lakesweep.storage.s3.listing import Listing
 
@@ -52,11 +52,9 @@ class Store:
             rows = list(dict.fromkeys(prefix + r[: r.index("/") + 1] if "/" in r else k for k, r in rest.items()))
         shown = rows[: self._page_size]
         keys = [row for row in shown if row in self._keys]
+        listed = [{"path": key, "size_bytes": 1, "modified_at": None, "etag": None} for key in keys]
         return Page(
-            keys=pa.array(keys, pa.string()),
-            sizes=pa.array([1] * len(keys), pa.int64()),
-            modified=pa.nulls(len(keys), pa.timestamp("ms", "UTC")),
-            etags=pa.nulls(len(keys), pa.string()),
+            rows=pa.RecordBatch.from_pylist(listed, schema=LISTING_SCHEMA),
             prefixes=tuple(row for row in shown if row not in self._keys),
             next_token=shown[-1] if len(rows) > len(shown) else None,
         )

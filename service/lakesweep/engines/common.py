@@ -94,7 +94,7 @@ async def there_after_all(
 ) -> list[str | None]:
     """Match keys of those suspects (match key, address) that are in storage after all. None for one that is older than
     the cutoff: it should have been listed. It may be a listed file under another name (through a link, or in a store
-    that accepts two spellings), so only a listing can tell whether it is missing."""
+    that accepts two spellings), so only a listing shows whether it is missing."""
     seen: list[str | None] = []
 
     async def look(suspect: tuple[str, str]) -> None:

@@ -97,7 +97,7 @@ class InProcessEngine:
         match_by = job.layout.match_by
         listing = await planned(job, self._storage)
         await self._list(listing, work.inventory, INVENTORY_SCHEMA, lambda rows: addresses.inventory(rows, match_by))
-        listed = await self._in_thread(partial(_rows_in, work.inventory))
+        listed: int = await self._in_thread(lambda: pq.read_metadata(work.inventory).num_rows)
         listing.check_rows(listed)
         watch.lap("list")
         marked = await job.mark()
@@ -208,11 +208,6 @@ class _Stopwatch:
         now = time.perf_counter()
         self.laps[name] = round(now - self._last, 3)
         self._last = now
-
-
-def _rows_in(file: Path) -> int:
-    rows: int = pq.read_metadata(file).num_rows
-    return rows
 
 
 def _keys_only(rows: pa.RecordBatch, match_by: MatchBy) -> pa.RecordBatch:

@@ -93,7 +93,7 @@ async def _row(storage: Storage, path: str) -> dict[str, object] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedShard:
-    """Single objects as metadata records them, by address and size. Storage is not asked."""
+    """Single objects as metadata records them, by address and size. Nothing is requested from storage."""
 
     objects: tuple[tuple[str, int], ...]
 

@@ -106,7 +106,8 @@ class ReferencePhase:
         def use(source: ReferenceSource, batch: pa.RecordBatch) -> Ready:
             return digests.add(source, self._place(source, batch))
 
-        sources = self.reader.read(digests.rest(), use, keep=_in_full)
+        # References go into the cache only where fingerprints are not enough.
+        sources = self.reader.read(digests.rest(), use, keep=lambda ready: ready.in_full is not None)
         async with aclosing(sources) as found:
             async for _, ready in found:
                 if ready is None:
@@ -123,8 +124,3 @@ class ReferencePhase:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
-
-
-def _in_full(ready: Ready) -> bool:
-    """References go into the cache only where fingerprints are not enough."""
-    return ready.in_full is not None

@@ -16,12 +16,12 @@ TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 """Of pyiceberg."""
 
 _CLIENTS = {
-    "hive": (("thrift",), "pip install 'lakesweep[hive]'"),
-    "glue": (("boto3",), "pip install 'lakesweep[glue]'"),
-    "dynamodb": (("boto3",), "pip install 'lakesweep[glue]'"),
-    "bigquery": (("google.cloud.bigquery",), "pip install 'lakesweep[bigquery]'"),
+    "hive": ("thrift", "pip install 'lakesweep[hive]'"),
+    "glue": ("boto3", "pip install 'lakesweep[glue]'"),
+    "dynamodb": ("boto3", "pip install 'lakesweep[glue]'"),
+    "bigquery": ("google.cloud.bigquery", "pip install 'lakesweep[bigquery]'"),
 }
-"""Additional packages that a type of catalog needs, and how to install them."""
+"""The additional package that a type of catalog needs, and how to install it."""
 
 _DRIVERS = {
     "postgresql": ("psycopg2", "it comes with lakesweep: pip install psycopg2-binary"),
@@ -74,12 +74,11 @@ def remarks(catalog: Mapping[str, Any]) -> Iterator[str]:
         near = difflib.get_close_matches(name, _KNOWN, n=1)
         hint = f"did you mean '{near[0]}'?" if near else "pyiceberg's catalogs do not read it"
         yield f"unknown property '{name}': {hint}"
-    packages, remedy = _CLIENTS.get(str(catalog.get("type", "")).lower(), ((), ""))
-    missing = [package for package in packages if not _is_installed(package)]
-    if missing:
-        yield f"its client is not installed here ({', '.join(missing)}): {remedy}"
-
-    if str(catalog.get("type", "")).lower() == "sql" and (fault := _driver_fault(str(catalog.get("uri", "")))):
+    kind = str(catalog.get("type", "")).lower()
+    package, remedy = _CLIENTS.get(kind, ("", ""))
+    if package and not _is_installed(package):
+        yield f"its client is not installed here ({package}): {remedy}"
+    if kind == "sql" and (fault := _driver_fault(str(catalog.get("uri", "")))):
         yield fault
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from lakesweep.settings.values import Group, Listen
 
+_IN_LOWER_CASE = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 EventName = Literal["refused", "waiting", "missing", "failed", "done"]
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
 
 
 class LoggingSettings(Group):
@@ -21,7 +18,7 @@ class LoggingSettings(Group):
     format: Literal["auto", "json", "console"] = "auto"
     """`json` is one object per line, `console` is for people; `auto` is json for `serve` without a terminal, and
     console for every other command and on a terminal."""
-    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], _IN_LOWER_CASE] = "info"
     """The least important messages that are still logged: `debug`, `info`, `warning` or `error`. Other libraries log
     warnings and errors only."""
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import sqlite
 from lakesweep.ports.clock import Clock
 from lakesweep.state import upgrade
 from lakesweep.state.database import Database, T, Work
-from lakesweep.state.sqlite import listen_to
+from lakesweep.state.sqlite import listen_to, raw
 from lakesweep.state.store import SqlStateStore
 
 _NAME = "memory://"
@@ -38,13 +38,12 @@ class _Memory:
     """Implements Driver."""
 
     errors = (sqlite3.Error,)
+    insert = staticmethod(sqlite.insert)
 
     def __init__(self) -> None:
-        self._connection = _empty()
+        self._connection = _engine().connect()
+        raw(_with_tables()).backup(raw(self._connection))
         self._turn = threading.Lock()
-
-    def insert(self, table: sa.Table) -> sqlite.Insert:
-        return sqlite.insert(table)
 
     async def run(self, work: Work[T]) -> T:
         with self._turn, self._connection.begin():
@@ -54,15 +53,9 @@ class _Memory:
         """The data stays."""
 
 
-def _empty() -> sa.Connection:
-    """A new database: a copy, because creating the tables anew takes longer than most of its uses."""
-    connection = _engine().connect()
-    _raw(_with_tables()).backup(_raw(connection))
-    return connection
-
-
 @cache
 def _with_tables() -> sa.Connection:
+    """An empty database to copy: creating the tables takes longer than most uses of one."""
     connection = _engine().connect()
     with connection.begin():
         upgrade.to_newest(connection, _NAME)
@@ -75,9 +68,3 @@ def _engine() -> sa.Engine:
     engine = sa.create_engine("sqlite://", poolclass=sa.NullPool, connect_args={"check_same_thread": False})
     listen_to(engine)
     return engine
-
-
-def _raw(connection: sa.Connection) -> sqlite3.Connection:
-    found = connection.connection.driver_connection
-    assert isinstance(found, sqlite3.Connection)  # noqa: S101 - for the type checker
-    return found

@@ -1,29 +1,68 @@
-"""The part of the SQL store with one row for each table or scope: pending expiries, due times, ledgers, holds."""
+"""The part of the SQL store with one row for each table or scope: leases, pending expiries, due times, ledgers, holds.
+
+`lease_rules.py` and `hold_rules.py` decide; here rows are locked, read and written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
+from lakesweep.model.run import Lease
 from lakesweep.ports.state import DueTime, Hold, LedgerHeader
-from lakesweep.state import hold_rules
+from lakesweep.state import hold_rules, lease_rules
 from lakesweep.state.database import Database, transaction
-from lakesweep.state.schema import due_times, holds, ledgers, pending_expiries
+from lakesweep.state.schema import due_times, holds, leases, ledgers, pending_expiries
 
 IN_PARTS = {"yield_per": 250}
 """Option of a query with a row for every table: to read very many at once would block the event loop. Between two
 parts other tasks get their turn."""
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
+_NO_LEASE = Lease(table="", owner="", token=0, expires_at=lease_rules.RELEASED)
+"""A placeholder for a lease that was never granted: older than the first one, and expired."""
 
 
 class SqlPerTable:
     """What is stored about a table between its runs."""
 
     database: Database
+
+    @transaction
+    def acquire_lease(self, connection: sa.Connection, table: str, owner: str, ttl: timedelta) -> Lease | None:
+        # The row must exist before it can be locked.
+        self.database.insert_new(connection, leases, {**asdict(_NO_LEASE), "table": table})
+        newest = _locked_lease(connection, table)
+        now = self.database.now(connection)
+        granted = lease_rules.grant(newest, table=table, owner=owner, ttl=ttl, now=now)
+        if granted:
+            self.database.upsert(connection, leases, asdict(granted))
+        return granted
+
+    @transaction
+    def renew_lease(self, connection: sa.Connection, lease: Lease, ttl: timedelta) -> Lease:
+        current, now = self._require_lease(connection, lease.table, lease.token)
+        renewed = replace(current, expires_at=now + ttl)
+        self.database.upsert(connection, leases, asdict(renewed))
+        return renewed
+
+    @transaction
+    def check_lease(self, connection: sa.Connection, lease: Lease) -> None:
+        self._require_lease(connection, lease.table, lease.token)
+
+    @transaction
+    def release_lease(self, connection: sa.Connection, lease: Lease) -> None:
+        released = {"of_table": lease.table, "of_token": lease.token, "expires_at": lease_rules.RELEASED}
+        connection.execute(_RELEASE, released)
+
+    def _require_lease(self, connection: sa.Connection, table: str, token: int) -> tuple[Lease, datetime]:
+        """The lease with this token and the store's time, or LeaseLost. It is locked until this transaction ends."""
+        newest = _locked_lease(connection, table)
+        now = self.database.now(connection)
+        return lease_rules.require_valid(newest, table=table, token=token, now=now), now
 
     @transaction
     def set_pending_expiry(self, connection: sa.Connection, table: str, head_before: str | None, run_id: str) -> None:
@@ -102,8 +141,12 @@ class SqlPerTable:
         return self.database.safely_now(connection) if needed else _BEGINNING, found
 
 
-# Used in every cycle, so these are built once.
+# Used in every cycle or several times for every batch, so these are built once.
 
+_RELEASE = sa.update(leases).where(
+    leases.c.table == sa.bindparam("of_table"), leases.c.token == sa.bindparam("of_token")
+)
+_LOCKED_LEASE = sa.select(leases).where(leases.c.table == sa.bindparam("of_table")).with_for_update()
 _PENDING_EXPIRY = sa.select(pending_expiries.c.head_before).where(pending_expiries.c.table == sa.bindparam("of_table"))
 _DUE = sa.select(due_times).where(due_times.c.table == sa.bindparam("of_table"))
 _LEDGER = sa.select(ledgers).where(ledgers.c.table == sa.bindparam("of_table"))
@@ -121,3 +164,9 @@ def _hold(row: Mapping[Any, Any]) -> Hold:
     if fields.pop("ends_of") != fields["since"]:
         fields["ends_at"] = None
     return Hold(**fields)
+
+
+def _locked_lease(connection: sa.Connection, table: str) -> Lease | None:
+    """The newest lease of a table, locked until this transaction ends."""
+    row = connection.execute(_LOCKED_LEASE, {"of_table": table}).mappings().one_or_none()
+    return Lease(**row) if row else None

@@ -9,7 +9,6 @@ import functools
 from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
-import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -37,12 +36,10 @@ class _Pool:
     """Implements Driver."""
 
     errors = (asyncpg.PostgresError, asyncpg.InterfaceError)
+    insert = staticmethod(postgresql.insert)
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-
-    def insert(self, table: sa.Table) -> postgresql.Insert:
-        return postgresql.insert(table)
 
     async def run(self, work: Work[T]) -> T:
         async with self._engine.begin() as connection:

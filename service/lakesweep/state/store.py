@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from lakesweep.cleanup import report
 from lakesweep.model import run_document
 from lakesweep.model.errors import StateError
-from lakesweep.model.run import CleanupRun, Lease
+from lakesweep.model.run import CleanupRun
 from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader, RunFigures
 from lakesweep.state import lease_rules
 from lakesweep.state.access import SqlAccess, SqlNotices
 from lakesweep.state.database import transaction
 from lakesweep.state.per_table import IN_PARTS, SqlPerTable
-from lakesweep.state.schema import approvals, batches, leases, plans, runs
+from lakesweep.state.schema import approvals, batches, plans, runs
 
 
 class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
@@ -173,9 +173,7 @@ class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
     @transaction
     def begin_batch(self, connection: sa.Connection, record: BatchRecord) -> None:
         table = _table_of_run(connection, record.run_id)
-        newest = _locked_lease(connection, table)
-        now = self.database.now(connection)
-        lease_rules.require_valid(newest, table=table, token=record.fencing_token, now=now)
+        self._require_lease(connection, table, record.fencing_token)
         intent = asdict(replace(record, state=BatchState.INTENT))
         if not self.database.insert_new(connection, batches, intent):
             raise StateError(f"batch {record.number} of run {record.run_id} is already in the journal")
@@ -191,39 +189,6 @@ class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
     def journal(self, connection: sa.Connection, run_id: str) -> list[BatchRecord]:
         query = sa.select(batches).where(batches.c.run_id == run_id).order_by(batches.c.number)
         return [_batch(row) for row in connection.execute(query).mappings()]
-
-    # Leases
-
-    @transaction
-    def acquire_lease(self, connection: sa.Connection, table: str, owner: str, ttl: timedelta) -> Lease | None:
-        # The row must exist before it can be locked.
-        self.database.insert_new(connection, leases, {**asdict(_NO_LEASE), "table": table})
-        newest = _locked_lease(connection, table)
-        now = self.database.now(connection)
-        granted = lease_rules.grant(newest, table=table, owner=owner, ttl=ttl, now=now)
-        if granted:
-            self.database.upsert(connection, leases, asdict(granted))
-        return granted
-
-    @transaction
-    def renew_lease(self, connection: sa.Connection, lease: Lease, ttl: timedelta) -> Lease:
-        newest = _locked_lease(connection, lease.table)
-        now = self.database.now(connection)
-        current = lease_rules.require_valid(newest, table=lease.table, token=lease.token, now=now)
-        renewed = replace(current, expires_at=now + ttl)
-        self.database.upsert(connection, leases, asdict(renewed))
-        return renewed
-
-    @transaction
-    def check_lease(self, connection: sa.Connection, lease: Lease) -> None:
-        newest = _locked_lease(connection, lease.table)
-        now = self.database.now(connection)
-        lease_rules.require_valid(newest, table=lease.table, token=lease.token, now=now)
-
-    @transaction
-    def release_lease(self, connection: sa.Connection, lease: Lease) -> None:
-        released = {"of_table": lease.table, "of_token": lease.token, "expires_at": lease_rules.RELEASED}
-        connection.execute(_RELEASE, released)
 
     # Approvals
 
@@ -244,10 +209,6 @@ class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
 
     async def aclose(self) -> None:
         await self.database.aclose()
-
-
-_NO_LEASE = Lease(table="", owner="", token=0, expires_at=lease_rules.RELEASED)
-"""A placeholder for a lease that was never granted: older than the first one, and expired."""
 
 
 def _among(column: sa.Column[str], values: Collection[str]) -> sa.ColumnElement[bool]:
@@ -305,11 +266,7 @@ _OPEN_RUNS = (
     .where(runs.c.table == sa.bindparam("of_table"), runs.c.outcome.is_(None))
     .order_by(runs.c.started_at.desc(), runs.c.id.desc())
 )
-_RELEASE = sa.update(leases).where(
-    leases.c.table == sa.bindparam("of_table"), leases.c.token == sa.bindparam("of_token")
-)
 _TABLE_OF_RUN = sa.select(runs.c.table).where(runs.c.id == sa.bindparam("of_run"))
-_LOCKED_LEASE = sa.select(leases).where(leases.c.table == sa.bindparam("of_table")).with_for_update()
 _THIS_BATCH = sa.and_(batches.c.run_id == sa.bindparam("of_run"), batches.c.number == sa.bindparam("of_number"))
 _LOCKED_BATCH = sa.select(batches).where(_THIS_BATCH).with_for_update()
 _CLOSE_BATCH = sa.update(batches).where(_THIS_BATCH)
@@ -325,12 +282,6 @@ def _table_of_run(connection: sa.Connection, run_id: str) -> str:
 def _plan(connection: sa.Connection, run_id: str) -> PlanHeader | None:
     row = connection.execute(sa.select(plans).where(plans.c.run_id == run_id)).mappings().one_or_none()
     return PlanHeader(**row) if row else None
-
-
-def _locked_lease(connection: sa.Connection, table: str) -> Lease | None:
-    """The newest lease of a table, locked until this transaction ends."""
-    row = connection.execute(_LOCKED_LEASE, {"of_table": table}).mappings().one_or_none()
-    return Lease(**row) if row else None
 
 
 def _batch(row: sa.RowMapping) -> BatchRecord:

@@ -21,19 +21,11 @@ from lakesweep.ports.mover import Marker, Move, Mover
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.retry import Backoff
+from lakesweep.storage import wrappers
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.kinds import KINDS
 from lakesweep.storage.read_cache import CachedReads, ReadCache
 from lakesweep.storage.spec import StorageSpec
-from lakesweep.storage.wrappers import (
-    ConfinedStorage,
-    ConfinedWriter,
-    DeadlineStorage,
-    LimitedStorage,
-    RetryingStorage,
-    RetryingWriter,
-    WrappedStorage,
-)
 from lakesweep.telemetry import activity
 
 
@@ -59,9 +51,9 @@ def _backend(place: Location) -> Backend:
 
 def open_storage(spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
     router = _RoutedStorage(spec, lambda store, spec: store.storage(spec))
-    timed = DeadlineStorage(router, spec.call_timeout_seconds)
-    retrying = RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
-    return ConfinedStorage(CachedReads(retrying, cache), spec.confine, spec.max_bytes)
+    timed = wrappers.DeadlineStorage(router, spec.call_timeout_seconds)
+    retrying = wrappers.RetryingStorage(wrappers.LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
+    return wrappers.ConfinedStorage(CachedReads(retrying, cache), spec.confine, spec.max_bytes)
 
 
 def open_deleter(spec: StorageSpec, gate: Gate | None = None) -> Deleter:
@@ -76,8 +68,8 @@ def open_mover(spec: StorageSpec, gate: Gate | None = None) -> Mover:
 
 def open_writer(spec: StorageSpec) -> Writer:
     router = _RoutedWriter(spec, lambda store, spec: store.writer(spec))
-    writer = RetryingWriter(router, Backoff(spec.attempts))
-    return ConfinedWriter(writer, spec.confine) if spec.confine else writer
+    writer = wrappers.RetryingWriter(router, Backoff(spec.attempts))
+    return wrappers.ConfinedWriter(writer, spec.confine) if spec.confine else writer
 
 
 def open_rules(spec: StorageSpec) -> StoreRulesReader:
@@ -117,7 +109,7 @@ class _Open(Generic[Side]):
             self._opened = {}
 
 
-class _RoutedStorage(_Open[Storage], WrappedStorage):
+class _RoutedStorage(_Open[Storage], wrappers.WrappedStorage):
     async def now(self) -> datetime:
         """The earliest clock of the stores in use: an early clock judges files younger, which keeps them."""
         clocks = [await store.now() for store in self._opened.values()]
@@ -153,8 +145,8 @@ class _RoutedDeleter(_Open[Deleter]):
         answers: dict[int, Deleted] = {}
         for indexes in by_scheme.values():
             theirs = [paths[index] for index in indexes]
-            fates = await _answered(self._at(places[indexes[0]]).delete(theirs, conditions))
-            answers.update(zip(indexes, fates, strict=True))
+            results = await _answered(self._at(places[indexes[0]]).delete(theirs, conditions))
+            answers.update(zip(indexes, results, strict=True))
         return [answers[index] for index in range(len(paths))]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:

@@ -41,16 +41,11 @@ def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG, for_p
         structlog.processors.format_exc_info,
         _mask_secrets,
     ]
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
+    _log_by(
+        structlog.stdlib.filter_by_level,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        *shared,
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
     )
     handler = _StandardError()
     handler.addFilter(_is_news)
@@ -64,9 +59,18 @@ def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG, for_p
     root.handlers = [handler]
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("lakesweep").setLevel(level)
-    # A command that tells itself what happens has told this too, and better.
+    # A command whose own output says what happens has said this too.
     logging.getLogger(RUN_RESULTS).setLevel(logging.ERROR if at_least > logging.DEBUG else logging.NOTSET)
     logging.captureWarnings(capture=True)
+
+
+def _log_by(*processors: Processor) -> None:
+    structlog.configure(
+        processors=list(processors),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
 
 
 _libraries = threading.Lock()
@@ -82,17 +86,12 @@ def as_library() -> Iterator[None]:
     with _libraries:
         ours = _users > 0 or not structlog.is_configured()
         if ours and _users == 0:
-            structlog.configure(
-                processors=[
-                    structlog.contextvars.merge_contextvars,
-                    structlog.stdlib.filter_by_level,
-                    structlog.processors.format_exc_info,
-                    _mask_secrets,
-                    structlog.processors.KeyValueRenderer(key_order=["event"]),
-                ],
-                logger_factory=structlog.stdlib.LoggerFactory(),
-                wrapper_class=structlog.stdlib.BoundLogger,
-                cache_logger_on_first_use=False,
+            _log_by(
+                structlog.contextvars.merge_contextvars,
+                structlog.stdlib.filter_by_level,
+                structlog.processors.format_exc_info,
+                _mask_secrets,
+                structlog.processors.KeyValueRenderer(key_order=["event"]),
             )
         _users += ours
     try:

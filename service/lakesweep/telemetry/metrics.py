@@ -142,7 +142,9 @@ class Metrics:
             raise ValueError(f"run {run.id} has not finished")
         if run.id in self._counted:
             return
-        self._remember(run.id)
+        self._counted[run.id] = None
+        if len(self._counted) > _REMEMBERED_RUNS:
+            del self._counted[next(iter(self._counted))]
         labels = self._labels(run.table)
         self.cleanup_runs.labels(*labels, run.outcome.value).inc()
         if run.finished_at is not None:
@@ -195,8 +197,3 @@ class Metrics:
 
     def _labels(self, ref: TableRef) -> tuple[str, ...]:
         return (str(ref.tenant), ref.dataset, ref.name) if self._table_labels else (str(ref.tenant),)
-
-    def _remember(self, run_id: str) -> None:
-        self._counted[run_id] = None
-        if len(self._counted) > _REMEMBERED_RUNS:
-            del self._counted[next(iter(self._counted))]

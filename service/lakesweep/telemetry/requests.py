@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
@@ -49,14 +49,23 @@ _CURRENT: ContextVar[RequestCount | None] = ContextVar("requests", default=None)
 _SEEN: ContextVar[RequestCount | None] = ContextVar("reads", default=None)
 
 
-@contextmanager
-def counting(count: RequestCount) -> Iterator[RequestCount]:
+def counting(count: RequestCount) -> AbstractContextManager[RequestCount]:
     """Inside the block, requests of this task and of tasks that it starts count here."""
-    token = _CURRENT.set(count)
+    return _bound(_CURRENT, count)
+
+
+def watching() -> AbstractContextManager[RequestCount]:
+    """Inside the block, reads of this task are also counted here: an object may come from a cache."""
+    return _bound(_SEEN, RequestCount())
+
+
+@contextmanager
+def _bound(variable: ContextVar[RequestCount | None], count: RequestCount) -> Iterator[RequestCount]:
+    token = variable.set(count)
     try:
         yield count
     finally:
-        _CURRENT.reset(token)
+        variable.reset(token)
 
 
 def sent(kind: Kind, number: int = 1) -> None:
@@ -65,17 +74,6 @@ def sent(kind: Kind, number: int = 1) -> None:
         count.add(kind, number)
     if kind == "get" and (seen := _SEEN.get()):
         seen.add(kind, number)
-
-
-@contextmanager
-def watching() -> Iterator[RequestCount]:
-    """Inside the block, reads of this task are also counted here: an object may come from a cache."""
-    seen = RequestCount()
-    token = _SEEN.set(seen)
-    try:
-        yield seen
-    finally:
-        _SEEN.reset(token)
 
 
 def read_once(size_bytes: int) -> None:

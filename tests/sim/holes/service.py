@@ -53,7 +53,7 @@ HOLES = (
         edit(
             "lakesweep.state.store",
             "SqlStateStore.begin_batch",
-            "        lease_rules.require_valid(newest, table=table, token=record.fencing_token, now=now)\n",
+            "        self._require_lease(connection, table, record.fencing_token)\n",
             "",
         ),
         body(_WORKER, "HeldLease.check_time", "return None"),

@@ -8,8 +8,7 @@ from tests.servers import s3_stub
 from lakesweep.model.leftovers import LeftoverKind
 from lakesweep.model.location import Location
 from lakesweep.storage.s3.client import S3Connection
-from lakesweep.storage.s3.leftovers import S3Leftovers
-from lakesweep.storage.s3.rules import S3Rules
+from lakesweep.storage.s3.rules import S3Leftovers, S3Rules
 from lakesweep.storage.s3.settings import S3Options
 
 ROOT = Location("s3", "lake", "acme")

@@ -39,7 +39,7 @@ def page(*parts: str, encoding: str | None = "url", truncated: str = "false", to
 def test_an_encoded_page_gives_back_every_key(keys, encode):
     parsed = parse_page(page(*(entry(encode(key), size=at) for at, key in enumerate(keys))))
     assert parsed.keys.to_pylist() == keys
-    assert parsed.sizes.to_pylist() == list(range(len(keys)))
+    assert parsed.rows["size_bytes"].to_pylist() == list(range(len(keys)))
 
 
 @given(st.lists(XML_TEXT, max_size=20))
@@ -76,9 +76,9 @@ def test_every_column_and_the_token_are_read():
         )
     )
     assert parsed.keys.to_pylist() == ["p/a", "p/b"]
-    assert parsed.sizes.to_pylist() == [5, 0]
-    assert parsed.modified.to_pylist() == [datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)] * 2
-    assert parsed.etags.to_pylist() == ["abc-2", "def"]
+    assert parsed.rows["size_bytes"].to_pylist() == [5, 0]
+    assert parsed.rows["modified_at"].to_pylist() == [datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)] * 2
+    assert parsed.rows["etag"].to_pylist() == ["abc-2", "def"]
     assert parsed.prefixes == ("p/k=v w/",)
     assert parsed.next_token == "1/x&y=="
 
@@ -90,12 +90,13 @@ def test_columns_may_come_in_another_order_and_indented():
         b"</LastModified>\n    <Key>a</Key>\n  </Contents>\n</ListBucketResult>\n",
     )
     parsed = parse_page(body)
-    assert (parsed.keys.to_pylist(), parsed.sizes.to_pylist(), parsed.etags.to_pylist()) == (["a"], [7], [None])
+    (row,) = parsed.rows.to_pylist()
+    assert (row["path"], row["size_bytes"], row["etag"]) == ("a", 7, None)
 
 
 def test_fractions_finer_than_milliseconds_are_rounded_to_the_younger_side():
     parsed = parse_page(page(entry("a", time="2026-01-02T03:04:05.123456789Z")))
-    assert parsed.modified.to_pylist() == [datetime(2026, 1, 2, 3, 4, 5, 124000, UTC)]
+    assert parsed.rows["modified_at"].to_pylist() == [datetime(2026, 1, 2, 3, 4, 5, 124000, UTC)]
 
 
 def test_an_empty_page_is_empty():

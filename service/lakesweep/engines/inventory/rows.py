@@ -94,7 +94,8 @@ def _listed(source: FileList, batch: pa.RecordBatch, roots: Sequence[Location]) 
     batch = _where(batch, latest, wanted=True)
     batch = _where(batch, marker, wanted=False)
     paths = _paths(source, batch.column(address))
-    batch, paths = _among(batch, paths, _below(paths, roots))
+    inside = _below(paths, roots)
+    batch, paths = batch.filter(inside), paths.filter(inside)
     times = _times(batch.column(modified))
     etags = batch.column(etag) if etag in batch.schema.names else pa.nulls(len(paths), pa.string())
     listed = pa.RecordBatch.from_arrays(
@@ -110,10 +111,6 @@ def _where(batch: pa.RecordBatch, name: str, *, wanted: bool) -> pa.RecordBatch:
         return batch
     flag = batch.column(name).cast(pa.bool_())
     return batch.filter(pc.fill_null(flag if wanted else pc.invert(flag), True))
-
-
-def _among(batch: pa.RecordBatch, paths: pa.Array, chosen: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-    return batch.filter(chosen), paths.filter(chosen)
 
 
 def _paths(source: FileList, texts: pa.Array) -> pa.Array:

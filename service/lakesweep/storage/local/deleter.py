@@ -64,7 +64,9 @@ class LocalDeleter:
         """Remove directories that are empty and strictly below `root`, deepest first. `rmdir` refuses all others."""
         below = [place for place in map(Location.parse, directories) if root.contains(place)]
         deepest_first = sorted({place.path.rstrip("/") for place in below}, key=lambda path: -path.count("/"))
-        return await asyncio.to_thread(_remove_directories, deepest_first)
+        # Not empty, in use, not ours or gone already: an empty directory left behind costs nothing.
+        codes = await asyncio.to_thread(remove, list(_plain_only(deepest_first)), directories=True)
+        return sum(code == 0 for code, _ in codes)
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -154,11 +156,6 @@ def failure_kind(code: int) -> FailureKind:
     if code in _DENIED:
         return FailureKind.DENIED
     return FailureKind.UNAVAILABLE if code in _UNAVAILABLE else FailureKind.OTHER
-
-
-def _remove_directories(paths: Sequence[str]) -> int:
-    # Not empty, in use, not ours or gone already: an empty directory left behind costs nothing.
-    return sum(code == 0 for code, _ in remove(list(_plain_only(paths)), directories=True))
 
 
 def _plain_only(paths: Sequence[str]) -> Iterator[bytes]:

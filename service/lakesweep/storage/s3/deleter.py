@@ -136,10 +136,8 @@ class S3Deleter:
         }
         results = [final[bucket][key] for bucket, key in places]
         return [
-            Deleted(
-                path=path, fate=fate.status, why=fate.why, kind=fate.kind, went=fate.went, delete_marker=fate.marker
-            )
-            for path, fate in zip(paths, results, strict=True)
+            Deleted(path=path, fate=one.status, why=one.why, kind=one.kind, went=one.went, delete_marker=one.marker)
+            for path, one in zip(paths, results, strict=True)
         ]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
@@ -167,12 +165,12 @@ class S3Deleter:
                 page = [waiting.popleft() for _ in range(min(self.pace.page_size, len(waiting)))]
                 answer = await self._delete_keys(bucket, page)
             final.update(answer.final)
-            for key, given_up in answer.again.items():
+            for key, failed in answer.again.items():
                 tries[key] += 1
                 if tries[key] < self._backoff.attempts:
                     waiting.append(key)
                 else:
-                    final[key] = given_up
+                    final[key] = failed
             if not answer.again:
                 failures = 0
                 self._gate.calm(began)
@@ -218,7 +216,7 @@ class S3Deleter:
 
     def _note_markers(self, bucket: str, read: Answer) -> None:
         """Does this bucket keep versions? A page without a deleted key does not show it."""
-        went = {fate.went for fate in read.final.values() if fate.status is DeleteStatus.DELETED}
+        went = {one.went for one in read.final.values() if one.status is DeleteStatus.DELETED}
         if Went.VERSIONS in went:
             self._frees.discard(bucket)
         elif went:

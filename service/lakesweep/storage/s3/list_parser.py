@@ -38,35 +38,24 @@ class ErrorPage(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a listing. The four columns have the same length."""
+    """One page of a listing."""
 
-    keys: pa.StringArray
-    sizes: pa.Int64Array
-    modified: pa.TimestampArray
-    etags: pa.StringArray
-    prefixes: tuple[str, ...]
+    rows: pa.RecordBatch
+    """As LISTING_SCHEMA, but with keys instead of addresses."""
+    prefixes: tuple[str, ...] = ()
     """Common prefixes, if the request had a delimiter."""
-    next_token: str | None
+    next_token: str | None = None
     """None on the last page."""
 
+    @property
+    def keys(self) -> pa.StringArray:
+        return self.rows.column(0)
+
     def head(self, rows: int) -> Page:
-        return Page(
-            keys=self.keys.slice(0, rows),
-            sizes=self.sizes.slice(0, rows),
-            modified=self.modified.slice(0, rows),
-            etags=self.etags.slice(0, rows),
-            prefixes=(),
-            next_token=None,
-        )
+        return Page(rows=self.rows.slice(0, rows))
 
     def tail(self, start: int) -> Page:
-        return replace(
-            self,
-            keys=self.keys.slice(start),
-            sizes=self.sizes.slice(start),
-            modified=self.modified.slice(start),
-            etags=self.etags.slice(start),
-        )
+        return replace(self, rows=self.rows.slice(start))
 
     def is_ascending(self) -> bool:
         """Are the keys in order and unique?"""
@@ -95,11 +84,14 @@ def _parse(body: bytes) -> Page:
     keys = _without_entities(columns["Key"])
     if pc.any(pc.equal(keys, "")).as_py():
         raise DamagedPage("an entry without a key")
+    rows = [
+        decoded_keys(keys) if url_encoded else keys,
+        columns["Size"].cast(pa.int64()),
+        _times(columns["LastModified"]),
+        pc.ascii_trim(_without_entities(columns["ETag"]), characters='"'),
+    ]
     return Page(
-        keys=decoded_keys(keys) if url_encoded else keys,
-        sizes=columns["Size"].cast(pa.int64()),
-        modified=_times(columns["LastModified"]),
-        etags=pc.ascii_trim(_without_entities(columns["ETag"]), characters='"'),
+        rows=pa.RecordBatch.from_arrays(rows, schema=LISTING_SCHEMA),
         prefixes=_common_prefixes(body, url_encoded=url_encoded),
         next_token=_next_token(body),
     )

@@ -3,8 +3,8 @@
 How the work is divided:
 - One plain request first; most tables end there.
 - A prefix with more than a page is fanned out by its `/` children, as long as there are few of them.
-- A long flat prefix is split while it is being listed: whenever a request could run beside it, it asks for the
-  keys after a point ahead of itself (StartAfter). If there are any, a new shard carries on from that page, and
+- A long flat prefix is split while it is being listed: whenever a request could run beside it, it requests the
+  keys after a point ahead of itself (StartAfter). If there are any, a new shard continues from that page, and
   the old shard ends where it meets that page.
 
 Meeting the page, rather than comparing keys, is what keeps a split exact: it holds for every store whose
@@ -82,7 +82,8 @@ async def named_directories(fetch: FetchPage, prefix: str, names: Sequence[str],
         found |= {name for name in waiting if f"{prefix}{name}/" in page.prefixes}
         if page.next_token is None:
             return found
-        left = [name for name in waiting if f"{prefix}{name}/" > _last(page)]
+        last = max([*page.keys[-1:].to_pylist(), *page.prefixes[-1:]], default="")
+        left = [name for name in waiting if f"{prefix}{name}/" > last]
         if left == waiting:
             break
         waiting = left
@@ -98,10 +99,6 @@ def _is_in_order(page: Page, after: str) -> bool:
     first = [*page.keys[:1].to_pylist(), *page.prefixes[:1]]
     ordered = all(one < other for one, other in zip(page.prefixes, page.prefixes[1:], strict=False))
     return ordered and page.is_ascending() and all(one > after for one in first)
-
-
-def _last(page: Page) -> str:
-    return max([*page.keys[-1:].to_pylist(), *page.prefixes[-1:]], default="")
 
 
 class _Shard:

@@ -116,19 +116,12 @@ class S3Mover:
         async def copied(move: Move) -> Deleted | Stored:
             return await self._copied(move, conditions, finish=finish)
 
-        answers: Mapping[str, Deleted | Stored] = dict(
-            zip(
-                (move.source for move in going),
-                await aio.gather_bounded(going, copied, limit=self._at_once),
-                strict=True,
-            )
-        )
-        whole = {path: one for path, one in answers.items() if isinstance(one, Stored)}
-        etags = {path: one.etag for path, one in whole.items()}
-        gone = await self._deleter.delete(list(whole), _Compared(conditions, etags)) if whole else []
-        fates = {path: one for path, one in answers.items() if isinstance(one, Deleted)}
-        fates |= {one.path: _moved(one) for one in gone}
-        return [kept.get(move.source) or fates[move.source] for move in moves]
+        results = await aio.gather_bounded(going, copied, limit=self._at_once)
+        etags = {move.source: one.etag for move, one in zip(going, results, strict=True) if isinstance(one, Stored)}
+        gone = await self._deleter.delete(list(etags), _Compared(conditions, etags)) if etags else []
+        answers = kept | {one.path: one for one in results if isinstance(one, Deleted)}
+        answers |= {one.path: _moved(one) for one in gone}
+        return [answers[move.source] for move in moves]
 
     async def _copied(self, move: Move, conditions: Conditions | None, *, finish: bool) -> Deleted | Stored:
         """The object at the source once it is at the target too; otherwise the result to report."""

@@ -244,18 +244,14 @@ def _batch(bucket: str, page: Page) -> pa.RecordBatch:
     names a file so, and what is not listed is never deleted.
     """
     paths = pc.binary_join_element_wise(pa.scalar(f"s3://{bucket}/"), page.keys, pa.scalar(""))
-    batch = pa.record_batch([paths, page.sizes, page.modified, page.etags], schema=LISTING_SCHEMA)
+    batch = page.rows.set_column(0, LISTING_SCHEMA.field(0), paths)
     markers = pc.ends_with(page.keys, "/")
     return batch.filter(pc.invert(markers)) if pc.any(markers).as_py() else batch
 
 
 def _stored(location: Location, page: Page, at: int) -> StoredObject:
-    return StoredObject(
-        location=location,
-        size_bytes=page.sizes[at].as_py(),
-        modified_at=page.modified[at].as_py(),
-        etag=page.etags[at].as_py(),
-    )
+    _, size_bytes, modified_at, etag = (column[at].as_py() for column in page.rows.columns)
+    return StoredObject(location=location, size_bytes=size_bytes, modified_at=modified_at, etag=etag)
 
 
 def _unquoted(etag: str | None) -> str | None:
