@@ -379,7 +379,7 @@ async def test_what_a_table_uses_is_read_anew_for_other_places(lake: LocalLake):
     aged(lake.directory("acme/d/clone") / LOG / f"{1:020}.json", json.dumps({"add": add}).encode() + b"\n")
     async with opened(lake) as app:
         (work,) = await app.resolve("acme/d/clone")
-        borrowed = SharedFileIndex(app.tenant_storage("acme"))
+        borrowed = SharedFileIndex(app.adapters.storage("acme"))
         for begins in (["elsewhere"], [str(lake.root).split("/")[1]]):
             used = await borrowed.of([work.table], pa.array(begins, pa.string()))
     assert any("part-00001-live" in key for uses in used.values() for key in uses.keys.to_pylist())

@@ -53,7 +53,7 @@ def pause(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import hold_commands  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
         from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
         from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
@@ -65,7 +65,7 @@ def pause(
         now = app.clock.now()
         ends_at = spans.end(now, until=until, lasts=lasts)
         hold = Hold(scope=scope, since=now, by=this_user().who, reason=reason, ends_at=ends_at)
-        stands = await hold_commands.pause(app, hold)
+        stands = await holds.pause(app, hold)
         end = f" until {screen.moment(stands.ends_at)}" if stands.ends_at else ""
         screen.output().print(screen.text(f"{scope}: held{end}"))
         return ExitCode.DONE
@@ -95,7 +95,7 @@ def stop(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import hold_commands, holds  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
         from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
         from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
@@ -104,7 +104,7 @@ def stop(
         app = opened.app
         wanted = scope or holds.EVERYTHING
         hold = Hold(scope=wanted, since=app.clock.now(), by=this_user().who, reason=reason)
-        reached = await hold_commands.stop(app, hold)
+        reached = await holds.stop(app, hold)
         under_way = f"; under way: {', '.join(reached)}" if reached else "; nothing is under way"
         screen.output().print(screen.text(f"{wanted}: stopped and held{under_way}"))
         await _check(opened, wanted, "the hold is still in place")  # after the stop, which must not wait for it
@@ -137,10 +137,10 @@ def holds(as_json: options.Json = False, config: options.Config = None, debug: o
 
 
 async def _check(opened: Session, scope: str, hint: str) -> None:
-    from lakesweep.daemon import hold_commands  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
 
     try:
-        await hold_commands.check_names_a_table(opened.app, scope)
+        await holds.check_names_a_table(opened.app, scope)
     except UnknownTable as exc:
         raise UnknownTable(f"{exc}; {hint}") from exc
 
@@ -155,7 +155,7 @@ def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug 
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import clock, hold_commands  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import clock, holds  # noqa: PLC0415 - heavy
         from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
         state = opened.app.state
@@ -163,7 +163,7 @@ def resume(scope: Scope, *, config: options.Config = None, debug: options.Debug 
             await clock.believe(state)
             screen.output().print(screen.text("the current clock is accepted as correct"))
             return ExitCode.DONE
-        lifted = await hold_commands.resume(opened.app, scope, by=this_user().who, admin=True)
+        lifted = await holds.resume(opened.app, scope, by=this_user().who, admin=True)
         if lifted is None:
             held = ", ".join(repr(hold.scope) for hold in await state.holds())
             raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))

@@ -32,10 +32,12 @@ def lake_map(
     """
 
     async def body(opened: Session) -> ExitCode:
+        from lakesweep.daemon.lake_map import draw  # noqa: PLC0415 - heavy
+
         drawn: list[TenantMap] = []
 
         async def look(name: str) -> None:
-            drawn.append(await opened.app.map(name))
+            drawn.append(await draw(opened.app, name))
 
         codes = await session.each_tenant(opened, tenant, look)
         if as_json:

@@ -25,11 +25,11 @@ from lakesweep.aio import finish_shielded, working_for
 from lakesweep.cleanup import plan_groups, report, trash_report
 from lakesweep.cleanup.explain import Explanation
 from lakesweep.cleanup.restore_finder import refuse_nothing
-from lakesweep.daemon import hold_commands, next_looks, table_detail
+from lakesweep.daemon import holds, next_looks, table_detail
 from lakesweep.daemon import lake_report as gather_report
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.health import Checkup
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model import lake_report, run_document, trash_document
@@ -251,10 +251,10 @@ class Control:
     ) -> None:
         """For all replicas."""
         if not force:
-            await hold_commands.check_names_a_table(self._app, scope, self._scheduler.known_tables.entries)
+            await holds.check_names_a_table(self._app, scope, self._scheduler.known_tables.entries)
         now = self._app.clock.now()
         hold = Hold(scope=scope, since=now, by=who, reason=reason, by_admin=admin, ends_at=ends_at)
-        await hold_commands.pause(self._app, hold)
+        await holds.pause(self._app, hold)
         log.info("paused", scope=scope, by=who, reason=reason, ends_at=ends_at)
         self.forget_report()
         self._scheduler.invalidate()
@@ -262,7 +262,7 @@ class Control:
     async def stop(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
         """For all replicas. Those of this one end at once; others check before each request."""
         hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason, by_admin=admin)
-        reached = await hold_commands.stop(self._app, hold)
+        reached = await holds.stop(self._app, hold)
         self._scheduler.end_covered(hold)
         log.warning("stopped", scope=scope, by=who, reason=reason, runs=reached)
         self.forget_report()
@@ -270,7 +270,7 @@ class Control:
 
     async def resume(self, scope: str, *, who: str, admin: bool) -> None:
         """For all replicas."""
-        if await hold_commands.resume(self._app, scope, by=who, admin=admin):
+        if await holds.resume(self._app, scope, by=who, admin=admin):
             log.info("resumed", scope=scope, by=who)
         self.forget_report()
         self._scheduler.invalidate()

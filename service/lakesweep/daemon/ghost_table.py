@@ -8,7 +8,7 @@ read; what is gone was deleted by the sweep itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,14 +20,15 @@ from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import Indeterminate, Refused
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import Outcome
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName, TableRef
-from lakesweep.ports.clock import Clock
 from lakesweep.ports.references import References
 from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import ExpiringFiles, ReadSources, Shortlist, TableView
 
+RUNS_LOOKED_AT = 50
 LISTED_WHOLE = 100_000
 """Files of a ghost up to which all of it is listed before each batch. Of a larger one only its metadata is."""
 
@@ -37,7 +38,6 @@ class GhostView(TableView):
     """A ghost as it was found. It has no snapshots and nothing refers to its files."""
 
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """Nothing expires."""
         del policy, now
         return ExpiryPlan(head=self.head)
 
@@ -47,7 +47,6 @@ class GhostView(TableView):
         return References(retained=(), expired=(), sources=())
 
     async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:
-        """None."""
         del expiring, found, read
         return ExpiringFiles(shortlist=Shortlist(roots=(), objects=()))
 
@@ -57,12 +56,10 @@ class GhostView(TableView):
         return ()
 
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
-        """Likewise."""
         del unreferenced
         return None
 
     async def explain(self, source: Location) -> tuple[str, ...]:
-        """Nothing leads to it."""
         del source
         return ()
 
@@ -77,11 +74,7 @@ class GhostTable:
     format: FormatName | None
     """None where only data files are left."""
     hunt: GhostHunt
-    storage: Storage
-    clock: Clock
     grace: timedelta
-    was_begun: Callable[[], Awaitable[bool]]
-    """Has an earlier run of ours begun to delete it? Then its metadata need not be whole."""
     executable: bool = True
     _seen: frozenset[int] | None = None
     """All objects as they were when it was first looked at."""
@@ -92,7 +85,6 @@ class GhostTable:
     """What its own metadata contains, if it can be read."""
 
     def place(self) -> Location | None:
-        """Where it is."""
         return self.location
 
     async def head(self) -> str:
@@ -127,19 +119,16 @@ class GhostTable:
         )
 
     async def load_at(self, head: str, now_view: TableView) -> TableView | None:
-        """It has no history."""
         del head, now_view
         return None
 
     async def commit_expiry(
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
     ) -> tuple[TableView, ExpiryPlan]:
-        """Nothing is ever committed to a ghost."""
         del policy, now, fence
         raise Indeterminate(f"{view.ref} is a ghost: nothing expires there")
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
-        """Nothing is left to tidy."""
         del view, expiring
 
     @property
@@ -161,7 +150,7 @@ class GhostTable:
                 raise self._claimed(
                     "its metadata is that of a known table, of a known table's former location, or of a view"
                 )
-            if metadata.problem and not await self.was_begun():
+            if metadata.problem and not await self._was_begun():
                 raise Indeterminate(
                     f"the metadata of {self.location} cannot be read, so it is unknown whose it was: {metadata.problem}"
                 )
@@ -172,8 +161,17 @@ class GhostTable:
             raise self._claimed("a table has its uuid now")
         await claims_reader.refuse_used(self.location, claims, elsewhere=self._elsewhere)
 
+    async def _was_begun(self) -> bool:
+        """Has an earlier run of ours begun to delete it? Then its metadata need not be whole."""
+        state = self.hunt.app.state
+        for run in await state.list_runs(table=self.ref.label, limit=RUNS_LOOKED_AT):
+            if await state.journal(run["run_id"]):
+                # After one that took all of it, or brought it back, what is there is somebody's again.
+                return run["outcome"] is not Outcome.DONE and run["restored"] is None
+        return False
+
     async def _refuse_links(self) -> None:
-        found = await self.storage.irregular(self.location)
+        found = await self.hunt.storage.irregular(self.location)
         if found:
             raise Refused(
                 "foreign_table",
@@ -183,12 +181,12 @@ class GhostTable:
 
     async def _look(self) -> frozenset[int]:
         """Everything that is there, all of it old and of one table."""
-        oldest = min(self.clock.now(), await self.storage.now()) - self.grace
+        oldest = min(self.hunt.app.clock.now(), await self.hunt.storage.now()) - self.grace
         await self.hunt.refuse_lately_known(self.location, oldest)
         seen: set[int] = set()
         layout, used = self._layout, self.hunt.claims_reader.used_names()
         directories: dict[str, str] = {}
-        async for path, size, modified, etag in _objects(self.storage, self.location):
+        async for path, size, modified, etag in _objects(self.hunt.storage, self.location):
             if modified is None or modified >= oldest:
                 raise Refused(
                     "ghost_young",
@@ -213,8 +211,8 @@ class GhostTable:
     async def _refuse_foreign(self, directories: dict[str, str]) -> None:
         """If an earlier run of ours began to delete it, it was checked when it was complete, and its metadata says less
         by now."""
-        found = await ghost_files.foreign(self.storage, self._view, self._layout, directories)
-        if found and not await self.was_begun():
+        found = await ghost_files.foreign(self.hunt.storage, self._view, self._layout, directories)
+        if found and not await self._was_begun():
             raise Refused(
                 "foreign_table",
                 f"{found} is in a directory that the metadata of {self.location} does not know, so it may be somebody "
@@ -227,7 +225,7 @@ class GhostTable:
             top = [*markers.SIGNS.directories, *markers.PAIMON_DIRECTORIES]
             places = [self.location.join(name).as_directory() for name in dict.fromkeys(top)]
         for place in places:
-            async for row in _objects(self.storage, place):
+            async for row in _objects(self.hunt.storage, place):
                 if hash(row) not in seen:
                     raise self._changed(row[0])
 

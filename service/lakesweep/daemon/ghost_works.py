@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from lakesweep.cleanup.approve import standing
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.ghost_table import GhostTable
+from lakesweep.daemon.ghost_table import RUNS_LOOKED_AT, GhostTable
 from lakesweep.daemon.ghosts import GhostHunt, place_key, recognised
 from lakesweep.daemon.targets import Work, without_slash
 from lakesweep.formats.ghost_layout import GhostLayout
@@ -18,12 +17,10 @@ from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 from lakesweep.model.run_document import Run
 from lakesweep.model.table import GHOSTS, FormatName, TableRef, TenantId, is_ghost
-from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
 from lakesweep.settings.cascade import ghost_grace
 
-_RUNS_LOOKED_AT = 50
 _ROWS_AT_ONCE = 10_000
 
 
@@ -32,8 +29,6 @@ class GhostWorks:
     """Of one tenant."""
 
     hunt: GhostHunt
-    adapters: Adapters
-    clock: Clock
 
     def work(self, ghost: Ghost) -> Work:
         """A ghost that was found."""
@@ -44,7 +39,7 @@ class GhostWorks:
         """Those whose plan may go now, whatever has become of them since."""
         hunt, found = self.hunt, []
         former = await hunt.former_names()
-        planned = await hunt.state.last_planned([hunt.tenant.id])
+        planned = await hunt.app.state.last_planned([hunt.tenant.id])
         for label, run in sorted(planned.items()):
             if is_ghost(label) and run["location"] and await self._may_go(label, run):
                 place = Location.parse(run["location"]).as_directory()
@@ -55,39 +50,24 @@ class GhostWorks:
 
     async def _may_go(self, label: str, last: Run) -> bool:
         """Is there a valid approval that no run has carried out since?"""
-        return bool(await standing(self.hunt.state, label, self.clock.now())) and last["outcome"] is not Outcome.DONE
+        return (
+            bool(await standing(self.hunt.app.state, label, self.hunt.app.clock.now()))
+            and last["outcome"] is not Outcome.DONE
+        )
 
     async def _format(self, place: Location, run: Run) -> FormatName | None:
-        storage = self.adapters.storage(self.hunt.tenant.id)
+        storage = self.hunt.storage
         seen = await recognised(storage, place, await storage.directories(place))
         return seen.format if seen else run["format"]
 
     def _work(self, place: Location, format: FormatName | None, former: str | None) -> Work:
         hunt = self.hunt
-        root = Location.parse(hunt.tenant.root)
-        name = without_slash(place).path.removeprefix(root.as_directory().path)
+        name = without_slash(place).path.removeprefix(hunt.root.as_directory().path)
         # A ghost of which only data files are left is taken for an Iceberg table: its files lie in data/.
         ref = TableRef(tenant=TenantId(hunt.tenant.id), dataset=GHOSTS, name=name, format=format or FormatName.ICEBERG)
-
-        async def was_begun() -> bool:
-            state = hunt.state
-            for run in await state.list_runs(table=ref.label, limit=_RUNS_LOOKED_AT):
-                if await state.journal(run["run_id"]):
-                    # After one that took all of it, or brought it back, what is there is somebody's again.
-                    return run["outcome"] is not Outcome.DONE and run["restored"] is None
-            return False
-
-        table = GhostTable(
-            ref=ref,
-            location=place.as_directory(),
-            format=format,
-            hunt=hunt,
-            storage=self.adapters.storage(hunt.tenant.id),
-            clock=self.clock,
-            grace=ghost_grace(hunt.settings, hunt.tenant.id),
-            was_begun=was_begun,
-        )
-        return Work(ref=ref, tenant_root=root, table=table, former=former)
+        grace = ghost_grace(hunt.app.settings, hunt.tenant.id)
+        table = GhostTable(ref=ref, location=place.as_directory(), format=format, hunt=hunt, grace=grace)
+        return Work(ref=ref, tenant_root=hunt.root, table=table, former=former)
 
 
 async def refuse_taken_place(storage: Storage, artifacts: Artifacts, state: StateStore, ghost: Run) -> None:
@@ -111,7 +91,7 @@ async def _own_sizes(artifacts: Artifacts, state: StateStore, ghost: Run) -> dic
     """By path: what all plans that were begun named. One that was cut off has left the rest to the next."""
     sizes: dict[str, int] = {}
     seen: set[str] = set()
-    for run in await state.list_runs(table=ghost["table"], limit=_RUNS_LOOKED_AT):
+    for run in await state.list_runs(table=ghost["table"], limit=RUNS_LOOKED_AT):
         plan = await state.get_plan(run["run_id"])
         if plan is None or plan.digest in seen or not await state.journal(run["run_id"]):
             continue

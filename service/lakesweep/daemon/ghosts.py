@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from lakesweep.aio import gather_bounded
 from lakesweep.daemon import targets
-from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.ghost_claims import Claims, ClaimsReader
 from lakesweep.formats import ghost_metadata, markers
 from lakesweep.formats.ghost_layout import GhostLayout
@@ -27,11 +26,12 @@ from lakesweep.model.location import Location
 from lakesweep.model.refusal import RefusalCode
 from lakesweep.model.run_document import Run
 from lakesweep.model.table import FormatName, is_ghost
-from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import TableView
-from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import TenantSettings
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
 
 DEEPEST = 8
 """Levels below the root that are looked at. Tables lie two or three deep."""
@@ -51,10 +51,7 @@ class _Candidate:
 class GhostHunt:
     """One look at one tenant."""
 
-    settings: Settings
-    adapters: Adapters
-    discovery: Discovery
-    state: StateStore
+    app: App
     tenant: TenantSettings
 
     async def find(self) -> list[Ghost]:
@@ -62,19 +59,18 @@ class GhostHunt:
         claims_reader = self.claims_reader
         claims = await claims_reader.read()
         former = await self.former_names()
-        storage = self.adapters.storage(self.tenant.id)
-        candidates = await self._walk(storage, claims)
+        candidates = await self._walk(claims)
         seen = [one.location for one in candidates]
         candidates += [
             _Candidate(place, run["format"], f"Lakesweep has planned {run['table']} here")
             for place, run in ((Location.parse(run["location"] or "").as_directory(), run) for run in former.values())
             if claims.touches(targets.real(place)) is None
             and not any(one.overlaps(place) for one in seen)
-            and self._root.contains(place)
+            and self.root.contains(place)
         ]
         ghosts = []
         for candidate in candidates:
-            ghost = await self._ghost(storage, candidate, claims, former)
+            ghost = await self._ghost(candidate, claims, former)
             if ghost is not None and ghost.files:
                 ghosts.append(ghost)
         if candidates:
@@ -83,17 +79,20 @@ class GhostHunt:
 
     @property
     def claims_reader(self) -> ClaimsReader:
-        """Reads who claims a place."""
-        return ClaimsReader(settings=self.settings, discovery=self.discovery, state=self.state, tenant=self.tenant)
+        return ClaimsReader(app=self.app, tenant=self.tenant)
 
     @property
-    def _root(self) -> Location:
+    def storage(self) -> Storage:
+        return self.app.adapters.storage(self.tenant.id)
+
+    @property
+    def root(self) -> Location:
         return Location.parse(self.tenant.root)
 
     async def former_names(self) -> dict[str, Run]:
         """By `place_key`: the run that was last planned there; of a table, if there was one, rather than of its
         ghost."""
-        planned = await self.state.last_planned([self.tenant.id])
+        planned = await self.app.state.last_planned([self.tenant.id])
         found: dict[str, Run] = {}
         for run in sorted(planned.values(), key=lambda run: (not is_ghost(run["table"]), run["started_at"])):
             if run["location"]:
@@ -103,13 +102,13 @@ class GhostHunt:
     async def refuse_lately_known(self, place: Location, since: datetime) -> None:
         """Refused if Lakesweep has worked there since then on a table, of whatever tenant: it was claimed then."""
         here = targets.real(place)
-        planned = await self.state.last_planned()
+        planned = await self.app.state.last_planned()
         near = [
             label
             for label, run in planned.items()
             if run["location"] and not is_ghost(label) and targets.real(Location.parse(run["location"])).overlaps(here)
         ]
-        for label, run in (await self.state.last_runs(near)).items():
+        for label, run in (await self.app.state.last_runs(near)).items():
             if datetime.fromisoformat(run["finished_at"] or run["started_at"]) >= since:
                 raise Refused(
                     "ghost_young",
@@ -117,11 +116,11 @@ class GhostHunt:
                     f"ghost_grace_hours: {place} belonged to somebody until recently, so it stays",
                 )
 
-    async def _walk(self, storage: Storage, claims: Claims) -> list[_Candidate]:
+    async def _walk(self, claims: Claims) -> list[_Candidate]:
         """Level by level. Claimed directories are not searched; those that contain a claimed one are, but are not
         ghosts themselves."""
         found: list[_Candidate] = []
-        root = self._root
+        root, storage = self.root, self.storage
         level, looked = ([] if claims.holds(targets.real(root)) else [root.as_directory()]), 0
         for _ in range(DEEPEST):
             looked += len(level)
@@ -140,9 +139,7 @@ class GhostHunt:
             level = deeper
         return found
 
-    async def _ghost(
-        self, storage: Storage, candidate: _Candidate, claims: Claims, former: dict[str, Run]
-    ) -> Ghost | None:
+    async def _ghost(self, candidate: _Candidate, claims: Claims, former: dict[str, Run]) -> Ghost | None:
         """None if somebody uses it after all."""
         place = candidate.location
         try:
@@ -174,20 +171,19 @@ class GhostHunt:
             name=run["table"] if run and not is_ghost(run["table"]) else None,
             uuid=uuid,
         )
-        return await _counted(storage, ghost, place)
+        return await _counted(self.storage, ghost, place)
 
     async def read(self, place: Location, format: FormatName, claims: Claims) -> Read:
         """What its metadata contains: its identity, and whether that makes it a known table's, its earlier place for
         one, or a view's, which catalogs do not list for us."""
-        root = Location.parse(self.tenant.root)
         try:
-            beside = await ghost_metadata.read(self.adapters.storage(self.tenant.id), place)
+            beside = await ghost_metadata.read(self.storage, place)
             if beside.view is not None or beside.uuids & claims.uuids:
                 return Read(owned=True)
         except Unreadable as exc:
             return Read(problem=str(exc), evidence=(f"its metadata cannot be read: {exc}",))
         try:
-            table = await self.adapters.bare_table(place, format, root, self.tenant.id)
+            table = await self.app.adapters.bare_table(place, format, self.root, self.tenant.id)
             state = await table.load()
         except LakesweepError as exc:
             return Read(problem=str(exc), evidence=(f"its metadata cannot be read: {exc}",))

@@ -16,7 +16,7 @@ from lakesweep.cleanup.lake_leftovers import TenantLeftovers
 from lakesweep.cleanup.lake_report import KnownTable, Price
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon import holds, targets
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.model import ghost
 from lakesweep.model import lake_report as documents
 from lakesweep.model.files import Tally as Counted

@@ -15,7 +15,7 @@ from lakesweep.aio import working_for
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon import lake_report, targets, trash_keeper
 from lakesweep.daemon.app import App
-from lakesweep.daemon.lake_map import Nearest
+from lakesweep.daemon.lake_map import Nearest, prefix
 from lakesweep.daemon.table_locations import PlacesByTable, is_of_no_dataset
 from lakesweep.model import lake_report as documents
 from lakesweep.model.errors import LakesweepError
@@ -76,7 +76,7 @@ class _Counting:
             self._add(LeftoverKind.TRASH, self._tenant.id, others)
 
     async def store(self, app: App) -> None:
-        root, reader = targets.real(Location.parse(self._tenant.root)), app.store_rules(self._tenant.id)
+        root, reader = targets.real(Location.parse(self._tenant.root)), app.adapters.rules(self._tenant.id)
         self._rules = await reader.rules(root)
         async with aclosing(reader.leftovers(root)) as pages:
             async for page in pages:
@@ -141,16 +141,16 @@ class _Owners:
         for ref, where in places.items():
             name = f"{tenant.id}/{ref.dataset}" if is_of_no_dataset(ref) else ref.label
             for place in where:
-                tables[_prefix(place)].add(name)
+                tables[prefix(place)].add(name)
         for dataset in tenant.datasets:
             if address := dataset.location or dataset.warehouse:
-                datasets[_prefix(Location.parse(address))].add(f"{tenant.id}/{dataset.id}")
-        self._names = {prefix: self._one(names) for prefix, names in {**datasets, **tables}.items()}
+                datasets[prefix(Location.parse(address))].add(f"{tenant.id}/{dataset.id}")
+        self._names = {place: self._one(names) for place, names in {**datasets, **tables}.items()}
         self._nearest = Nearest(self._names)
 
     def of(self, path: str) -> str:
-        prefix = self._nearest.above(path)
-        return self._tenant if prefix is None else self._names[prefix]
+        place = self._nearest.above(path)
+        return self._tenant if place is None else self._names[place]
 
     def _one(self, names: set[str]) -> str:
         """What several share is that of none of them."""
@@ -158,7 +158,3 @@ class _Owners:
             return next(iter(names))
         datasets = {"/".join(name.split("/", 2)[:2]) for name in names}
         return next(iter(datasets)) if len(datasets) == 1 else self._tenant
-
-
-def _prefix(place: Location) -> str:
-    return targets.real(place).as_directory().raw

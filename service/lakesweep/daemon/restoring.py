@@ -21,10 +21,9 @@ from lakesweep.cleanup.restore import Restore
 from lakesweep.cleanup.restore_entries import ANOTHER_TABLE
 from lakesweep.cleanup.restore_finder import Finder, Taken, refuse_nothing
 from lakesweep.daemon import undone
-from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.events import hold_fields
 from lakesweep.daemon.ghost_works import refuse_taken_place
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.lease import HeldLease
 from lakesweep.daemon.undone import Undone
 from lakesweep.model import run_document
@@ -53,7 +52,6 @@ class Restoring:
     """One restore of one run."""
 
     app: App
-    adapters: Adapters
     run_id: str
     """Of the run that is taken back."""
     patterns: Sequence[str]
@@ -126,7 +124,7 @@ class Restoring:
         restore = Restore(
             run_id=new_id,
             finder=finder,
-            mover=self.adapters.mover(_owner(app, document)),
+            mover=self.app.adapters.mover(_owner(app, document)),
             journal=app.state,
             audit=audit,
             fence=held,
@@ -217,7 +215,7 @@ class Restoring:
         root = _root(app, document)
         header = await app.state.get_plan(self.run_id)
         if is_ghost(ref.label):
-            await refuse_taken_place(self.adapters.storage(tenant), app.artifacts, app.state, document)
+            await refuse_taken_place(self.app.adapters.storage(tenant), app.artifacts, app.state, document)
         taken = Taken(
             run_id=self.run_id,
             root=root,
@@ -231,7 +229,7 @@ class Restoring:
         return Finder(
             taken=taken,
             patterns=self.patterns,
-            storage=self.adapters.storage(tenant, bare, taken.trash.place if taken.trash else None),
+            storage=self.app.adapters.storage(tenant, bare, taken.trash.place if taken.trash else None),
             artifacts=app.artifacts,
             another_table=self._another_table(document, ref) if document["table_uuid"] else None,
         )

@@ -20,7 +20,7 @@ from lakesweep.daemon import due_times, request_budget, targets
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.due_times import Stopped
 from lakesweep.daemon.fair_queue import Due, FairQueue
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.known_tables import Entry, KnownTables
 from lakesweep.daemon.limits import share
 from lakesweep.daemon.table_run import ScheduledRun, overruled, tend
@@ -87,7 +87,7 @@ class Scheduler:
     async def close(self) -> None:
         """Close the adapters of all settings there were. The state store stays open."""
         for app in (*self._retiring, self.app):
-            await app.retire()
+            await app.adapters.aclose()
 
     def end_covered(self, hold: Hold) -> None:
         """End every run of this process that a hold covers."""
@@ -328,7 +328,7 @@ class Scheduler:
         for old in [app for app in self._retiring if not self._users[app]]:
             self._retiring.remove(old)
             del self._users[old]
-            await old.retire()
+            await old.adapters.aclose()
 
     async def _rest(self) -> None:
         """Until something happens, the next table is due, or it is time for the next step."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from lakesweep.admin.backend import SnapshotPage, TableDetail, TableSnapshot
 from lakesweep.cleanup import lake_report
-from lakesweep.daemon import next_looks, targets
+from lakesweep.daemon import cycle_setup, next_looks, targets
 from lakesweep.daemon.app import App
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.known_tables import Entry
@@ -57,7 +57,7 @@ async def snapshots(app: App, entry: Entry) -> SnapshotPage:
     """As its metadata has them now. No listing, no commit."""
     work = entry.work
     view = await work.opened().load()
-    expiry = view.plan_expiry(app.policy(work), app.clock.now())
+    expiry = view.plan_expiry(cycle_setup.policy(app, work, execute=False), app.clock.now())
     kept = {one.id: one.why for one in expiry.keep}
     newest = sorted(view.snapshots, key=lambda one: (one.committed_at, one.id), reverse=True)
     going = {one.id for one in expiry.expire}

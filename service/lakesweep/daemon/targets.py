@@ -14,6 +14,8 @@ from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef, is_ghost
 from lakesweep.ports.table import Table
+from lakesweep.settings.schema import Settings
+from lakesweep.settings.tenants import TenantSettings
 
 _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -141,6 +143,13 @@ def unknown_tenant(name: str | None, known: Iterable[str], remark: str = "") -> 
         return UnknownTable("no tenant is configured")
     hints = "; ".join(filter(None, (suggestion(name, known), remark)))
     return UnknownTable(f"no tenant is called {name!r}{hints and ': ' + hints}")
+
+
+def tenant(settings: Settings, name: str) -> TenantSettings:
+    found = settings.tenant(name)
+    if found is None:
+        raise unknown_tenant(name, [one.id for one in settings.tenants])
+    return found
 
 
 def may_match(target: str, tenant: str, dataset: str) -> bool:

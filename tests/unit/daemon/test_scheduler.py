@@ -73,7 +73,7 @@ async def standing(lake, **sections):
     clock = HandClock()
     settings = Settings.model_validate(lake.settings(state={"url": "memory://"}, **sections))
     async with App.open(settings, clock=clock) as app:
-        app._adapters.storage = _with_clock(app._adapters.storage, clock)
+        app.adapters.storage = _with_clock(app.adapters.storage, clock)
         yield Stand(app, clock)
 
 
@@ -258,7 +258,7 @@ async def test_a_reload_during_discovery_leaves_no_old_entries(lake, monkeypatch
     lake.add("acme", ["one", "two"])
     async with standing(lake) as stand:
         careful = stand.app.successor(Settings.model_validate(lake.settings(orphan_cleanup={"dry_run": True})))
-        careful._adapters.storage = _with_clock(careful._adapters.storage, stand.clock)
+        careful.adapters.storage = _with_clock(careful.adapters.storage, stand.clock)
         expect = stand.app.metrics.expect
 
         def expect_and_reload(ref):
@@ -351,7 +351,7 @@ async def test_a_run_that_takes_too_long_is_cut_off_and_its_table_is_free_again(
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         (work,) = await stand.app.resolve("acme/d/one")
-        storage = stand.app._adapters.storage("acme")
+        storage = stand.app.adapters.storage("acme")
 
         async def hang(*_):
             await asyncio.sleep(3600)
@@ -476,19 +476,19 @@ async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_close
         lake.add("globex", ["two"])
         changed = Settings.model_validate(lake.settings(state={"url": "memory://"}))
         new = old.successor(changed)
-        new._adapters.storage = _with_clock(new._adapters.storage, stand.clock)
+        new.adapters.storage = _with_clock(new.adapters.storage, stand.clock)
         stand.scheduler.adopt(new)
         await stand.round()
         assert await stand.outcomes() == [("acme/d/one", "done"), ("globex/d/two", "done")]
         assert closed == [True]
-        await new.retire()
+        await new.adapters.aclose()
 
 
 async def test_a_reload_before_a_look_has_begun_does_not_end_the_scheduler(lake):
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         new = stand.app.successor(Settings.model_validate(lake.settings()))
-        new._adapters.storage = _with_clock(new._adapters.storage, stand.clock)
+        new.adapters.storage = _with_clock(new.adapters.storage, stand.clock)
         async with asyncio.TaskGroup() as tasks:
             looking = asyncio.ensure_future(stand.scheduler.step(tasks))
             await asyncio.sleep(0)  # the look is a task that has not begun
@@ -496,7 +496,7 @@ async def test_a_reload_before_a_look_has_begun_does_not_end_the_scheduler(lake)
             await looking
         await stand.round()
         assert await stand.outcomes() == [("acme/d/one", "done")]
-        await new.retire()
+        await new.adapters.aclose()
 
 
 @pytest.mark.parametrize(
@@ -624,7 +624,7 @@ async def test_a_queued_request_runs_under_the_new_settings(lake):
         run_id = stand.scheduler.request("acme/d/one", execute=True, trigger=API)
         lake.tenants["acme"]["orphan_cleanup"] = {"dry_run": True}
         careful = stand.app.successor(Settings.model_validate(lake.settings()))
-        careful._adapters.storage = _with_clock(careful._adapters.storage, stand.clock)
+        careful.adapters.storage = _with_clock(careful.adapters.storage, stand.clock)
         stand.scheduler.adopt(careful)
         await stand.round(times=1)
         assert stand.scheduler.waiting_or_running(run_id)  # its dataset has not been looked at again
@@ -648,7 +648,7 @@ async def test_a_request_for_a_table_that_left_the_settings_deletes_nothing(lake
             case _:
                 lake.tenants["acme"]["orphan_cleanup"] = {"enabled": False}
         other = stand.app.successor(Settings.model_validate(lake.settings()))
-        other._adapters.storage = _with_clock(other._adapters.storage, stand.clock)
+        other.adapters.storage = _with_clock(other.adapters.storage, stand.clock)
         stand.scheduler.adopt(other)
         await stand.round(times=3)
         assert await stand.outcomes() == [("acme/d/one", "failed"), ("globex/d/two", "done")]
