@@ -16,8 +16,7 @@ from lakesweep.cleanup.explain import Explanation
 from lakesweep.cleanup.plan_groups import PlanGroups
 from lakesweep.model import lake_report, run_document, trash_document
 from lakesweep.model.files import Candidate
-from lakesweep.ports.state import Approval, BatchRecord, Hold, PlanHeader
-from lakesweep.settings.effective import Effective
+from lakesweep.ports.state import Approval, BatchRecord, PlanHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,42 +36,6 @@ class PlanPage:
     files: Sequence[Candidate]
     matching: int
     """Of all its rows, those that were requested."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDetail:
-    """One table beyond its row in the report."""
-
-    holds: Sequence[Hold]
-    """All that cover it."""
-    trend: list[lake_report.Day]
-    next_due: datetime | None
-    next_expiry: datetime | None
-    next_listing: datetime | None
-    next_because: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSnapshot:
-    """One snapshot or version of a table, and what becomes of it."""
-
-    id: str
-    committed_at: datetime
-    expires: bool
-    why: str
-    pins: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotPage:
-    """The newest snapshots of a table."""
-
-    head: str
-    total: int
-    expiring: int
-    skipped: str | None
-    """Why nothing expires although it could."""
-    snapshots: Sequence[TableSnapshot]
 
 
 class AdminBackend(Protocol):
@@ -125,15 +88,15 @@ class AdminBackend(Protocol):
         """Why one file of a known table stays or is deleted."""
         ...
 
-    async def table_detail(self, table: str) -> TableDetail:
-        """Its holds, its trend and its next cycle. UnknownTable if it is not known."""
+    async def table_detail(self, table: str) -> documents.TableDetail:
+        """All holds that cover it, its trend and its next cycle. UnknownTable if it is not known."""
         ...
 
-    async def snapshots(self, table: str) -> SnapshotPage:
+    async def snapshots(self, table: str) -> documents.Snapshots:
         """As the table's metadata has them now, and which the next run would expire."""
         ...
 
-    async def settings_of(self, table: str) -> list[Effective]:
+    async def settings_of(self, table: str) -> list[documents.Setting]:
         """The rules that apply to one table, and where each comes from."""
         ...
 
@@ -170,11 +133,11 @@ class AdminBackend(Protocol):
         """Lift the pause of the same scope. Refused if an administrator made it and the caller is not one."""
         ...
 
-    async def holds(self) -> list[Hold]:
+    async def holds(self) -> list[run_document.Hold]:
         """What is paused now."""
         ...
 
-    async def ended_holds(self) -> list[Hold]:
+    async def ended_holds(self) -> list[run_document.Hold]:
         """What was paused and has ended in the last days."""
         ...
 

@@ -36,10 +36,10 @@ def approve(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
         from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
-        run_id = await run_ids.whole(opened.app.state, run)
+        run_id = await targets.whole_run_id(opened.app.state, run)
         approval = await opened.app.approve(run_id, by=this_user().who, digest=digest)
         header = await opened.app.state.get_plan(run_id)
         files = header.candidates if header else 0

@@ -17,7 +17,7 @@ from lakesweep.model.run import Outcome, Restored
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
-    from lakesweep.daemon.undone import Undone
+    from lakesweep.daemon.taken_run import Undone
 
 _NAMED = 10
 """Files that cannot be restored and are named on the screen; --json has up to a thousand."""
@@ -51,11 +51,11 @@ def restore(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
         from lakesweep.daemon.app import new_run_id  # noqa: PLC0415 - heavy
         from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
-        run_id = await run_ids.whole(opened.app.state, run)
+        run_id = await targets.whole_run_id(opened.app.state, run)
         restoring, stop = opened.app.restoring(run_id, path or (), this_user()), StopRequest()
         try:
             if dry_run:

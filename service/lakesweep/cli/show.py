@@ -39,10 +39,10 @@ def show(
     """
 
     async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+        from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
 
         state, artifacts = opened.app.state, opened.app.artifacts
-        run_id = await run_ids.whole(state, run)
+        run_id = await targets.whole_run_id(state, run)
         recorded, header = await state.get_run(run_id), await state.get_plan(run_id)
         if recorded is None:
             raise UnknownRun(f"there is no run {run!r}: `lakesweep runs` shows them")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import uuid
 from dataclasses import dataclass, field
 
 from lakesweep import __version__
@@ -19,7 +18,6 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import StateStore
-from lakesweep.ports.storage import Storage
 from lakesweep.settings.effective import digest
 from lakesweep.settings.schema import Settings
 
@@ -78,19 +76,7 @@ class AuditFactory:
         anchor = self.settings.service.audit_anchor
         return Location.parse(anchor) if anchor else None
 
-    @property
-    def place(self) -> Location:
-        return self.settings.artifacts
-
-    @property
-    def own_storage(self) -> Storage:
-        return self.adapters.own_storage()
-
-    def new_id(self) -> str:
-        return uuid.uuid4().hex
-
     def chain(self, table: str, run_id: str) -> ChainWriter:
-        """The end of one chain, to write to."""
         return ChainWriter(
             artifacts=self.settings.artifacts,
             table=table,

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from lakesweep.cleanup.approve import standing
-from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.daemon.ghost_table import RUNS_LOOKED_AT, GhostTable
+from lakesweep.daemon.ghost_table import GhostTable
 from lakesweep.daemon.ghosts import GhostHunt, place_key, recognised
 from lakesweep.daemon.targets import Work, without_slash
-from lakesweep.formats.ghost_layout import GhostLayout
-from lakesweep.model.errors import Refused
 from lakesweep.model.ghost import UNKNOWN_FORMAT, Ghost
 from lakesweep.model.location import Location
 from lakesweep.model.run import Outcome
 from lakesweep.model.run_document import Run
 from lakesweep.model.table import GHOSTS, FormatName, TableRef, TenantId, is_ghost
-from lakesweep.ports.state import StateStore
-from lakesweep.ports.storage import Storage
 from lakesweep.settings.cascade import ghost_grace
 
 _ROWS_AT_ONCE = 10_000
@@ -68,36 +62,3 @@ class GhostWorks:
         grace = ghost_grace(hunt.app.settings, hunt.tenant.id)
         table = GhostTable(ref=ref, location=place.as_directory(), format=format, hunt=hunt, grace=grace)
         return Work(ref=ref, tenant_root=hunt.root, table=table, former=former)
-
-
-async def refuse_taken_place(storage: Storage, artifacts: Artifacts, state: StateStore, ghost: Run) -> None:
-    """Refused if anything lies where a ghost was that is not a file of its own: a table that was made there since would
-    find the ghost's metadata among its own. Names that no format writes were left there, and count for nothing."""
-    place = Location.parse(ghost["location"] or "")
-    sizes = await _own_sizes(artifacts, state, ghost)
-    layout = GhostLayout(root=place.as_directory().raw, format=ghost["format"])
-    async with aclosing(storage.list(place)) as pages:
-        async for page in pages:
-            for path, size in zip(page.column("path").to_pylist(), page.column("size_bytes").to_pylist(), strict=True):
-                is_left = layout.classify(path).foreign and not layout.stranger([path])
-                if sizes.get(path) != size and not is_left:
-                    raise Refused(
-                        "foreign_table",
-                        f"{place} is in use by something else ({path} was not the ghost's): nothing is restored there",
-                    )
-
-
-async def _own_sizes(artifacts: Artifacts, state: StateStore, ghost: Run) -> dict[str, int]:
-    """By path: what all plans that were begun named. One that was cut off has left the rest to the next."""
-    sizes: dict[str, int] = {}
-    seen: set[str] = set()
-    for run in await state.list_runs(table=ghost["table"], limit=RUNS_LOOKED_AT):
-        plan = await state.get_plan(run["run_id"])
-        if plan is None or plan.digest in seen or not await state.journal(run["run_id"]):
-            continue
-        seen.add(plan.digest)
-        at = 0
-        while rows := await artifacts.page(plan.rows_path, at, _ROWS_AT_ONCE):
-            sizes |= {row.path: row.size_bytes for row in rows}
-            at += len(rows)
-    return sizes

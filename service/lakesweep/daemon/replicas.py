@@ -7,7 +7,6 @@ are new to this replica are recorded in the audit trail.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ import structlog
 from lakesweep import __version__
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon.app import App
-from lakesweep.model.errors import StateError
 from lakesweep.settings.effective import digest
 
 log = structlog.get_logger()
@@ -38,14 +36,6 @@ class Replicas:
     """Who runs with other settings, if somebody does."""
 
     _recorded: str | None = field(init=False, default=None)
-
-    async def run(self) -> None:
-        while True:
-            try:
-                await self.compare()
-            except StateError as exc:
-                log.warning("replicas_not_compared", reason=str(exc))
-            await asyncio.sleep(EVERY_SECONDS)
 
     async def compare(self) -> None:
         app = self.current()

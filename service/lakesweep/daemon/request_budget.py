@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lakesweep.daemon import cadence
 from lakesweep.daemon.app import App
-from lakesweep.daemon.fair_queue import Due
+from lakesweep.daemon.limits import Due
 from lakesweep.model import run_document
 from lakesweep.model.run import CleanupRun
 from lakesweep.ports.state import StateStore
@@ -90,9 +91,7 @@ def _wishes(tables: Iterable[str], last: dict[str, run_document.Run]) -> Iterabl
         if run is None:
             yield Wish(table=table, requests=_UNKNOWN_COST, bytes=0)
             continue
-        sent = run["requests"]["sent"]
-        total = sent["list"] + sent["get"] + sent["head"] + sent["put"] + sent["delete"]
-        yield Wish(table=table, requests=total, bytes=run["orphans"]["bytes"])
+        yield Wish(table=table, requests=cadence.requests_of(run), bytes=run["orphans"]["bytes"])
 
 
 def _name(tenant: str, now: datetime) -> str:

@@ -1,7 +1,7 @@
 """Which table is worked on next, and when. Decides; `table_run.py` takes a table's turn, `app.py` runs its cycle.
 
 Due times are in the state store, so that a restarted service goes on where it was and replicas share the work. Turns
-are fair between tenants (`fair_queue.py`), times are jittered and back off after failures (`due_times.py`). Whatever
+are fair between tenants (`limits.py`), times are jittered and back off after failures (`due_times.py`). Whatever
 happens to one table stays with that table: its failure is an outcome, and even a bug met on it only delays it.
 """
 
@@ -19,10 +19,9 @@ import structlog
 from lakesweep.daemon import due_times, request_budget, targets
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.due_times import Stopped
-from lakesweep.daemon.fair_queue import Due, FairQueue
 from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.known_tables import Entry, KnownTables
-from lakesweep.daemon.limits import share
+from lakesweep.daemon.limits import Due, FairQueue, share
 from lakesweep.daemon.table_run import ScheduledRun, overruled, tend
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable

@@ -16,7 +16,7 @@ like a whole one is worse. The ports are open while they run. The state store ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -24,7 +24,7 @@ import structlog
 
 from lakesweep.admin.probes import metrics_app
 from lakesweep.admin.server import serving
-from lakesweep.daemon import housekeeping, notifier, trash_keeper
+from lakesweep.daemon import housekeeping, notifier, replicas, trash_keeper
 from lakesweep.daemon.admin_service import Control, open_admin
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
@@ -33,7 +33,7 @@ from lakesweep.daemon.replicas import Replicas
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.daemon.tenant_threads import TenantThreads
-from lakesweep.model.errors import StorageError
+from lakesweep.model.errors import StateError, StorageError
 from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.schema import Settings
 from lakesweep.telemetry import logs
@@ -102,13 +102,16 @@ class Service:
     async def _run_tasks(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             work = tasks.create_task(self.scheduler.run(), name="scheduler")
+            tidy = _every(housekeeping.EVERY_SECONDS, self._keep_house, "housekeeping_put_off")
+            notify = _every(notifier.EVERY_SECONDS, self._notify, "notices_put_off")
+            compare = _every(replicas.EVERY_SECONDS, self.replicas.compare, "replicas_not_compared")
             sides = [
                 tasks.create_task(self.reloader.run(), name="settings"),
                 tasks.create_task(self._measure_lag(), name="event loop lag"),
-                tasks.create_task(housekeeping.run(lambda: self.app), name="housekeeping"),
+                tasks.create_task(tidy, name="housekeeping"),
                 tasks.create_task(trash_keeper.run(lambda: self.app), name="trash"),
-                tasks.create_task(notifier.run(lambda: self.app.notifier), name="notices"),
-                tasks.create_task(self.replicas.run(), name="replicas"),
+                tasks.create_task(notify, name="notices"),
+                tasks.create_task(compare, name="replicas"),
                 tasks.create_task(self._end_in_time(work), name="shutdown"),
             ]
             await asyncio.wait([work])
@@ -124,6 +127,13 @@ class Service:
             log.warning("work_cut_off", tables=len(self.scheduler.running))
             work.cancel()
 
+    async def _keep_house(self) -> None:
+        await housekeeping.tidy(self.app)
+        await housekeeping.look_for_ghosts(self.app)
+
+    async def _notify(self) -> None:
+        await self.app.notifier.deliver()
+
     async def _measure_lag(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -135,6 +145,16 @@ class Service:
         logs.configure(settings.logging)
         self.scheduler.adopt(self.app.successor(settings))
         _warn_if_idle(settings)
+
+
+async def _every(seconds: float, work: Callable[[], Awaitable[object]], put_off: str) -> None:
+    """Again and again. While the state store is away it is put off, and that is logged."""
+    while True:
+        try:
+            await work()
+        except StateError as exc:
+            log.warning(put_off, reason=str(exc))
+        await asyncio.sleep(seconds)
 
 
 def _warn_if_idle(settings: Settings) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from lakesweep.admin.backend import SnapshotPage, TableDetail, TableSnapshot
+from lakesweep.admin import documents
 from lakesweep.cleanup import lake_report
-from lakesweep.daemon import cycle_setup, next_looks, targets
+from lakesweep.cleanup.report import hold_document, iso_utc
+from lakesweep.daemon import cadence, cycle_setup, targets
 from lakesweep.daemon.app import App
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.known_tables import Entry
@@ -16,25 +17,27 @@ SNAPSHOTS_SHOWN = 500
 """The newest ones; a table may have a hundred thousand."""
 
 
-async def of(app: App, entry: Entry, next_due: datetime | None) -> TableDetail:
+async def of(app: App, entry: Entry, next_due: datetime | None) -> documents.TableDetail:
     """`next_due` is what the scheduler knows."""
     state, label, now = app.state, entry.label, app.clock.now()
     held = [hold for hold in await state.holds() if targets.covers(hold.scope, label) or hold.scope == label]
     figures = await state.run_figures(now - timedelta(days=lake_report.TREND_DAYS), table=label)
-    chosen = await next_looks.recall(state, label) if entry.schedule.adaptive is not None else None
+    chosen = await cadence.recall(state, label) if entry.schedule.adaptive is not None else None
     due = await state.get_due(label)
-    return TableDetail(
-        holds=held,
-        trend=lake_report.trend(figures, now.date()),
-        next_due=next_due if entry.enabled else None,
-        next_expiry=chosen.next_look if chosen else None,
-        next_listing=chosen.next_listing if chosen else None,
-        next_because=why_then(entry.schedule, due, held, enabled=entry.enabled, cadence=chosen.why if chosen else None),
-    )
+    because = why_then(entry.schedule, due, held, enabled=entry.enabled, chosen=chosen.why if chosen else None)
+    return {
+        "table": label,
+        "next_due": iso_utc(next_due) if entry.enabled else None,
+        "next_expiry": iso_utc(chosen.next_look) if chosen else None,
+        "next_listing": iso_utc(chosen.next_listing) if chosen else None,
+        "next_because": because,
+        "holds": [hold_document(hold) for hold in held],
+        "trend": lake_report.trend(figures, now.date()),
+    }
 
 
 def why_then(
-    schedule: Schedule, due: DueTime | None, held: list[Hold], *, enabled: bool, cadence: str | None = None
+    schedule: Schedule, due: DueTime | None, held: list[Hold], *, enabled: bool, chosen: str | None = None
 ) -> str:
     """Why the next cycle comes when it comes, in one sentence. Pure."""
     if not enabled:
@@ -50,10 +53,10 @@ def why_then(
         return f"{runs} did not end well, so it is retried before its regular time"
     hours = schedule.interval / timedelta(hours=1)
     interval = f"cleanup_interval_hours = {hours:g}, counted from its last cycle"
-    return cadence or (f"by its cron expression, {schedule.cron}" if schedule.cron else interval)
+    return chosen or (f"by its cron expression, {schedule.cron}" if schedule.cron else interval)
 
 
-async def snapshots(app: App, entry: Entry) -> SnapshotPage:
+async def snapshots(app: App, entry: Entry) -> documents.Snapshots:
     """As its metadata has them now. No listing, no commit."""
     work = entry.work
     view = await work.opened().load()
@@ -61,19 +64,20 @@ async def snapshots(app: App, entry: Entry) -> SnapshotPage:
     kept = {one.id: one.why for one in expiry.keep}
     newest = sorted(view.snapshots, key=lambda one: (one.committed_at, one.id), reverse=True)
     going = {one.id for one in expiry.expire}
-    return SnapshotPage(
-        head=view.head,
-        total=len(newest),
-        expiring=len(going),
-        skipped=expiry.skipped,
-        snapshots=[
-            TableSnapshot(
-                id=one.id,
-                committed_at=one.committed_at,
-                expires=one.id in going,
-                why=kept.get(one.id, "no rule keeps it any longer" if one.id in going else "the format keeps it"),
-                pins=one.pins,
-            )
+    return {
+        "table": entry.label,
+        "head": view.head,
+        "total": len(newest),
+        "expiring": len(going),
+        "skipped": expiry.skipped,
+        "snapshots": [
+            {
+                "id": one.id,
+                "committed_at": iso_utc(one.committed_at),
+                "expires": one.id in going,
+                "why": kept.get(one.id, "no rule keeps it any longer" if one.id in going else "the format keeps it"),
+                "pins": list(one.pins),
+            }
             for one in newest[:SNAPSHOTS_SHOWN]
         ],
-    )
+    }

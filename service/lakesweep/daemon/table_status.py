@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakesweep.daemon import next_looks, run_results, targets
+from lakesweep.daemon import cadence, run_results, targets
 from lakesweep.daemon.cadence import Cadence
 from lakesweep.daemon.targets import Work
 from lakesweep.model import run_document
@@ -36,7 +36,7 @@ class TableStatus:
             "last_run": self.last_run,
             "estimate": run_document.next_cycle(self.last_run),
             "paused": self.paused,
-            **next_looks.document(self.cadence),
+            **cadence.document(self.cadence),
         }
 
 
@@ -51,7 +51,7 @@ async def of(work: Work, state: StateStore, holds: Sequence[Hold]) -> TableStatu
         problem=problem,
         last_run=runs[0] if runs else None,
         paused=paused,
-        cadence=await next_looks.recall(state, work.ref.label),
+        cadence=await cadence.recall(state, work.ref.label),
     )
 
 

@@ -1,4 +1,5 @@
-"""What a TARGET on the command line or in the API means: configured tables by glob, or one bare location."""
+"""What a TARGET on the command line or in the API means: configured tables by glob, or one bare location. And which run
+the beginning of an id means."""
 
 from __future__ import annotations
 
@@ -13,10 +14,14 @@ from pathlib import Path
 from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef, is_ghost
+from lakesweep.ports.state import StateStore
 from lakesweep.ports.table import Table
 from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import TenantSettings
 
+SHORTEST_ID = 4
+"""Fewer letters of a run's id name nothing: one run today may be a thousand tomorrow."""
+_WHOLE_ID = 32
 _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
@@ -157,3 +162,20 @@ def may_match(target: str, tenant: str, dataset: str) -> bool:
     wanted = target.split("/")
     parts = (tenant, dataset)[: len(wanted)]
     return all(fnmatchcase(part, pattern) for part, pattern in zip(parts, wanted, strict=False))
+
+
+async def whole_run_id(state: StateStore, text: str) -> str:
+    """The id of the one run that begins so. Never guesses: SettingsError if it is too short or if several runs begin
+    with it. A text that no run begins with is returned as it is: the caller knows best how to report that."""
+    if len(text) >= _WHOLE_ID or await state.get_run(text) is not None:
+        return text
+    if len(text) < SHORTEST_ID:
+        raise SettingsError(
+            f"{text!r} is too short for the beginning of a run's id: give {SHORTEST_ID} letters or more"
+        )
+    found = await state.runs_beginning(text, limit=6)
+    if len(found) > 1:
+        named = [f"  {run['run_id']}  {run['started_at'] or ''}  {run['table']}" for run in found[:5]]
+        more = ["  …"] if len(found) > 5 else []
+        raise SettingsError("\n".join([f"several runs begin with {text!r}; give more of the id:", *named, *more]))
+    return found[0]["run_id"] if found else text

@@ -9,11 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
-from lakesweep.daemon import known_tables, next_looks, request_budget
+from lakesweep.daemon import cadence, known_tables, request_budget
 from lakesweep.daemon import scheduler as scheduler_module
 from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App
-from lakesweep.daemon.fair_queue import Due
+from lakesweep.daemon.limits import Due
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.table_run import tend
 from lakesweep.model.access import Trigger, TriggeredBy
@@ -466,13 +466,13 @@ async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_close
         await stand.round()
         old = stand.app
         closed = []
-        retire = old.retire
+        close = old.adapters.aclose
 
         async def watched():
             closed.append(True)
-            await retire()
+            await close()
 
-        old.retire = watched
+        old.adapters.aclose = watched
         lake.add("globex", ["two"])
         changed = Settings.model_validate(lake.settings(state={"url": "memory://"}))
         new = old.successor(changed)
@@ -675,7 +675,7 @@ async def test_an_adaptive_cadence_lists_seldom_and_says_why(lake):
         assert due.next_due == NOON + DAY
         await stand.pass_time(hours=24)
         (due,) = await stand.app.state.due_times()
-        chosen = await next_looks.recall(stand.app.state, "acme/d/one")
+        chosen = await cadence.recall(stand.app.state, "acme/d/one")
         assert due.next_due == chosen.next_look == NOON + timedelta(hours=72)
         assert chosen.why == "nothing became deletable lately, so it waits for up to 48 h"
         await stand.pass_time(hours=47)

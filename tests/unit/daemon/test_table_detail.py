@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.builders.small_lake import LocalLake
 
+from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon import table_detail
 from lakesweep.daemon.app import App
 from lakesweep.daemon.due_times import Schedule
@@ -24,7 +25,7 @@ DUE = DueTime(table="acme/d/t", next_due=NOW, last_finished=NOW)
     [
         ({}, "cleanup_interval_hours = 24, counted from its last cycle"),
         ({"schedule": Schedule(interval=DAILY.interval, cron="0 3 * * *")}, "by its cron expression, 0 3 * * *"),
-        ({"cadence": "waste grows slowly"}, "waste grows slowly"),
+        ({"chosen": "waste grows slowly"}, "waste grows slowly"),
         ({"due": None}, "it has never run, so it runs at once"),
         (
             {"due": DueTime(table="t", next_due=NOW, last_finished=NOW, failures=3)},
@@ -38,7 +39,7 @@ DUE = DueTime(table="acme/d/t", next_due=NOW, last_finished=NOW)
     ],
 )
 def test_the_next_cycle_is_explained_in_one_sentence(given, told):
-    wanted = {"schedule": DAILY, "due": DUE, "held": [], "enabled": True, "cadence": None, **given}
+    wanted = {"schedule": DAILY, "due": DUE, "held": [], "enabled": True, "chosen": None, **given}
     schedule, due, held = wanted.pop("schedule"), wanted.pop("due"), wanted.pop("held")
     assert table_detail.why_then(schedule, due, held, **wanted) == told
 
@@ -52,9 +53,9 @@ async def test_every_snapshot_of_a_table_is_reported_with_what_becomes_of_it(tmp
         page = await table_detail.snapshots(app, entry)
         await app.state.set_hold(Hold(scope="acme/*", since=NOW, by="ann"))
         detail = await table_detail.of(app, entry, NOW)
-    assert page.total == len(page.snapshots) > 0
-    assert page.snapshots == sorted(page.snapshots, key=lambda one: one.committed_at, reverse=True)
-    assert page.expiring == sum(one.expires for one in page.snapshots)
-    assert all(one.why for one in page.snapshots)
-    assert [hold.scope for hold in detail.holds] == ["acme/*"]
-    assert detail.next_due == NOW
+    assert page["total"] == len(page["snapshots"]) > 0
+    assert page["snapshots"] == sorted(page["snapshots"], key=lambda one: one["committed_at"], reverse=True)
+    assert page["expiring"] == sum(one["expires"] for one in page["snapshots"])
+    assert all(one["why"] for one in page["snapshots"])
+    assert [hold["scope"] for hold in detail["holds"]] == ["acme/*"]
+    assert detail["next_due"] == iso_utc(NOW)
