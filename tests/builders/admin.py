@@ -28,7 +28,7 @@ from lakesweep.cleanup.trash_report import restore_document
 from lakesweep.daemon import lake_report, targets
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.lake_report import Named
-from lakesweep.daemon.table_detail import why_then
+from lakesweep.daemon.table_status import why_then
 from lakesweep.model.access import EVERY_TENANT, Role
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.files import Tally

@@ -68,7 +68,7 @@ def ghosts(
 
 async def _plans(app: App, tenant: str, found: Sequence[Ghost]) -> dict[str, CleanupRun]:
     """By location: the run that planned it. A tenant that makes thousands of them has them planned in several calls."""
-    works = app.ghost_works(tenant)
+    works = app.ghost_hunt(tenant)
     largest = sorted(found, key=lambda one: (-one.bytes, one.location))
     if len(largest) > MOST_PLANNED:
         screen.complain(f"{tenant}: only the {MOST_PLANNED} largest of {len(largest)} ghosts are planned at once")

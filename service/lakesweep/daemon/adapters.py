@@ -81,7 +81,6 @@ class Adapters:
         """Signs the engines' cache. None: no cache."""
 
     async def aclose(self) -> None:
-        """Close everything that was opened, newest first."""
         await self._closing.aclose()
 
     def format(self, tenant: TenantSettings, dataset: DatasetSettings) -> TableFormat:

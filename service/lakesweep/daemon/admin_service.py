@@ -8,24 +8,20 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from lakesweep.admin import documents
-from lakesweep.admin.app import make_app
-from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
-from lakesweep.admin.backend import PlanPage
-from lakesweep.admin.limits import Limits
-from lakesweep.admin.server import serving
+from lakesweep.admin.backend import Health, PlanPage
 from lakesweep.aio import finish_shielded, working_for
 from lakesweep.cleanup import plan_groups, report, trash_report
 from lakesweep.cleanup.explain import Explanation
 from lakesweep.cleanup.restore_finder import refuse_nothing
-from lakesweep.daemon import cadence, holds, table_detail
+from lakesweep.daemon import cadence, holds, table_status
 from lakesweep.daemon import lake_report as gather_report
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.health import Checkup
@@ -54,7 +50,7 @@ class Control:
 
     def __init__(self, scheduler: Scheduler, checkup: Checkup) -> None:
         self._scheduler = scheduler
-        self.alive, self.ready = checkup.alive, checkup.ready
+        self._checkup = checkup
         self._groups: dict[str, plan_groups.PlanGroups] = {}
         self._reports: dict[tuple[str, ...] | None, tuple[float, lake_report.Report]] = {}
         """By tenants: until when it is kept, and the report."""
@@ -177,13 +173,13 @@ class Control:
         return await self._app.explain(path, target=table)
 
     async def table_detail(self, table: str) -> documents.TableDetail:
-        return await table_detail.of(self._app, self._entry(table), self._scheduler.due_at(table))
+        return await table_status.detail(self._app, self._entry(table), self._scheduler.due_at(table))
 
     async def snapshots(self, table: str) -> documents.Snapshots:
         """One tenant's requests are counted as its own."""
         entry = self._entry(table)
         with working_for(entry.work.tenant):
-            return await table_detail.snapshots(entry.app, entry)
+            return await table_status.snapshots(entry.app, entry)
 
     def _entry(self, table: str) -> Entry:
         entry = self._scheduler.known_tables.entries.get(table)
@@ -262,6 +258,12 @@ class Control:
     async def ended_holds(self) -> list[run_document.Hold]:
         return [report.hold_document(hold) for hold in await self._app.state.ended_holds()]
 
+    async def alive(self) -> Health:
+        return await self._checkup.alive()
+
+    async def ready(self) -> Health:
+        return await self._checkup.ready()
+
     def metrics(self) -> bytes:
         return self._app.metrics.exposition()
 
@@ -317,16 +319,3 @@ def _rows_may_be_gone(run_id: str) -> Iterator[None]:
 
 def _dataset(label: str) -> str:
     return "/".join(label.split("/")[:2])
-
-
-@asynccontextmanager
-async def open_admin(scheduler: Scheduler, service: Control) -> AsyncIterator[str]:
-    """Serve the API; gives its address. SettingsError if it would be open to other machines without any token."""
-    app = scheduler.app
-    listen = app.settings.admin.listen
-    await check_listen(listen, app.state)
-    gatekeeper = Gatekeeper(app.state, app.clock, loopback=is_loopback(listen))
-    per_second = app.settings.admin.requests_per_second
-    limits = Limits(per_second=per_second, burst=per_second * 5)
-    async with serving(make_app(service, gatekeeper, limits), listen) as address:
-        yield address

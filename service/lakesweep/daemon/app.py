@@ -30,10 +30,9 @@ from lakesweep.daemon.clock import SystemClock
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.events import ServiceEvents
 from lakesweep.daemon.file_users import OtherTenants
-from lakesweep.daemon.ghost_works import GhostWorks
 from lakesweep.daemon.ghosts import GhostHunt
 from lakesweep.daemon.lease import HeldLease, lease
-from lakesweep.daemon.limits import Limits
+from lakesweep.daemon.limits import Limits, Slots
 from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.notifier import Notifier
 from lakesweep.daemon.restoring import Restoring
@@ -63,7 +62,6 @@ T = TypeVar("T")
 
 
 def new_run_id() -> str:
-    """Unique for ever."""
     return uuid.uuid4().hex
 
 
@@ -89,7 +87,8 @@ class App:
         self.clock = clock
         self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self.limits = Limits.of(settings.daemon)
+        slots = settings.daemon
+        self.limits = Limits(listings=Slots(slots.max_listings), deletions=Slots(slots.max_deletions))
         self.memory = MemoryWatch(settings)
         self.adapters = Adapters(settings, clock)
         self.artifacts = self.adapters.artifacts()
@@ -149,20 +148,15 @@ class App:
     async def ghosts(self, tenant: str) -> list[Ghost]:
         """Directories below a tenant's root that nobody claims. What was found is remembered for the reports."""
         with working_for(tenant):
-            found = await self._hunt(tenant).find()
+            found = await self.ghost_hunt(tenant).find()
         await lake_report.remember_ghosts(self.state, tenant, found, self.clock.now())
         self.metrics.count_ghosts(tenant, Tally(files=len(found), bytes=sum(one.bytes for one in found)))
         return found
 
-    def ghost_works(self, tenant: str) -> GhostWorks:
-        """A tenant's ghosts as work for cycles."""
-        return GhostWorks(hunt=self._hunt(tenant))
-
-    def _hunt(self, tenant: str) -> GhostHunt:
+    def ghost_hunt(self, tenant: str) -> GhostHunt:
         return GhostHunt(app=self, tenant=targets.tenant(self.settings, tenant))
 
     async def plan(self, work: Work) -> CleanupRun:
-        """What a run would do; changes nothing."""
         return await self.run(work, execute=False)
 
     async def run(
@@ -262,14 +256,12 @@ class App:
             return await table.compact_manifests(self.clock.now(), held) is not None
 
     def candidates(self, run: CleanupRun) -> AsyncIterator[list[Candidate]]:
-        """The rows of a run's plan, in bounded lists."""
         return _read_in_threads(plan_file.read_batches(run.plan.rows_path) if run.plan else iter(()))
 
     def plan_rows(self, run: CleanupRun) -> AsyncIterator[pa.RecordBatch]:
         return _read_in_threads(plan_file.read_rows(run.plan.rows_path) if run.plan else iter(()))
 
     def restoring(self, run_id: str, patterns: Sequence[str], trigger: Trigger, *, admin: bool = True) -> Restoring:
-        """Restore a run, or see what that would restore."""
         return Restoring(app=self, run_id=run_id, patterns=patterns, trigger=trigger, admin=admin)
 
     async def explain(
@@ -283,7 +275,6 @@ class App:
 
     @property
     def notifier(self) -> Notifier:
-        """Notifies the operator's webhook of how runs ended."""
         return Notifier(self.settings.notify, self.state, self.clock)
 
     def _open_trails(self) -> None:

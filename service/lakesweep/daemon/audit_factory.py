@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from lakesweep import __version__
 from lakesweep.audit.chain_writer import ChainWriter
@@ -22,13 +23,11 @@ from lakesweep.settings.effective import digest
 from lakesweep.settings.schema import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AuditFactory:
     """Opens the trails of all tables for one set of settings."""
 
     settings: Settings
-    settings_digest: str = field(init=False)
-    """Worked out once: settings never change, and all of them are looked at for it."""
     adapters: Adapters
     state: StateStore
     clock: Clock
@@ -37,8 +36,10 @@ class AuditFactory:
     worker: str
     """Who writes: host, process and a random part."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "settings_digest", digest(self.settings))
+    @cached_property
+    def settings_digest(self) -> str:
+        """Worked out once: settings never change, and all of them are looked at for it."""
+        return digest(self.settings)
 
     def open(self, run_id: str, table: TableRef, fencing_token: int, trigger: Trigger | None) -> Trail:
         """One run's part of its table's trail. Without a trigger it is this user's command."""

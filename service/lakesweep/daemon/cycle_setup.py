@@ -74,7 +74,6 @@ async def prepare(
 
 
 def policy(app: App, work: Work, *, execute: bool | None) -> CleanupPolicy:
-    """The rules that a run of the table follows."""
     rules = policy_for(app.settings, work.tenant, *work.rules_of, execute=execute, override=app.override)
     place = work.table.place() if work.table and is_ghost(work.ref.label) else None
     known = work.former is not None

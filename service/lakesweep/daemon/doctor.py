@@ -65,16 +65,13 @@ def installed() -> Iterator[Finding]:
 async def answers(settings: Settings) -> AsyncIterator[Finding]:
     """What the configured stores and catalogs answer, with this process's credentials."""
     yield _state(settings)
-    adapters = Adapters(settings, SystemClock())
-    try:
+    async with aclosing(Adapters(settings, SystemClock())) as adapters:
         for tenant in settings.tenants:
             if (found := await _limited(f"credentials {tenant.id}", _credentials(adapters, tenant))).detail:
                 yield found
             yield await _limited(f"storage {tenant.id}", _store(adapters, tenant))
             for dataset in tenant.datasets:
                 yield await _limited(f"dataset {tenant.id}/{dataset.id}", _dataset(adapters, tenant, dataset))
-    finally:
-        await adapters.aclose()
 
 
 async def _limited(name: str, checks: AsyncIterator[str]) -> Finding:
@@ -111,7 +108,6 @@ async def _dataset(adapters: Adapters, tenant: TenantSettings, dataset: DatasetS
 
 
 def _part(name: str) -> Finding:
-    """A compiled part, or why plain Python does its work."""
     short = f"compiled {name.rpartition('.')[2]}"
     if compiled.is_there(name):
         module = importlib.import_module(name)

@@ -54,7 +54,6 @@ class ServiceEvents:
             log.warning("event_not_recorded", what=event, by=by, reason=str(exc))
 
     async def approved(self, approval: Approval) -> None:
-        """A plan above its ceilings is about to be allowed."""
         fields = {"run_id": approval.run_id, "table": approval.table, "digest": approval.digest}
         await self._record("approved", approval.approved_by, {**fields, "expires_at": iso_utc(approval.expires_at)})
 

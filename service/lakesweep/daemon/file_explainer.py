@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 async def explain(
     app: App, path: str, *, target: str | None, format: FormatName | None, root: str | None
 ) -> Explanation:
-    """By the rules that cycles follow."""
     location = targets.file_location(path)
     if location is None:
         raise SettingsError(f"{path!r} is not the full address of a file (expected s3://…, file://… or /path)")

@@ -66,7 +66,6 @@ class Claims:
         return next((one for one in odd if one.overlaps(place) and not place.contains(one)), None)
 
     def _above(self, key: str) -> Location | None:
-        """The claimed place that this is, or that is around it."""
         ends = (at for at, sign in enumerate(key, 1) if sign == "/")
         return next((self._by_key[key[:end]] for end in ends if key[:end] in self._by_key), None)
 

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from lakesweep.daemon import ghost_files, targets
-from lakesweep.daemon.ghosts import GhostHunt
 from lakesweep.formats import markers
 from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import Indeterminate, Refused
@@ -27,6 +27,9 @@ from lakesweep.ports.references import References
 from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import ExpiringFiles, ReadSources, Shortlist, TableView
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.ghosts import GhostHunt
 
 RUNS_LOOKED_AT = 50
 LISTED_WHOLE = 100_000
@@ -97,7 +100,6 @@ class GhostTable:
         return self._identity
 
     async def load(self) -> TableView:
-        """Read it again. Raises Refused if it is not a ghost, or not one that may be deleted."""
         await self._refuse_claimed(read=True)
         await self._refuse_links()
         seen = await self._look()

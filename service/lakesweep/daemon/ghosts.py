@@ -1,4 +1,5 @@
-"""Look for ghosts: directories below a tenant's root that look like tables and that nobody claims. Reads only.
+"""Ghosts: directories below a tenant's root that look like tables and that nobody claims. Found here, and made work for
+cycles. Reads only.
 
 Never inside or around a place that a known table has, never where any known table uses a file, never where a catalog or
 a table of the tenant cannot be read: it may claim anything. Directory by directory, so that a lake costs as many
@@ -16,18 +17,23 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from lakesweep.aio import gather_bounded
+from lakesweep.cleanup.approve import standing
 from lakesweep.daemon import targets
 from lakesweep.daemon.ghost_claims import Claims, ClaimsReader
+from lakesweep.daemon.ghost_table import GhostTable
+from lakesweep.daemon.targets import Work
 from lakesweep.formats import ghost_metadata, markers
 from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import LakesweepError, Refused, Unreadable
 from lakesweep.model.ghost import UNKNOWN_FORMAT, Ghost
 from lakesweep.model.location import Location
 from lakesweep.model.refusal import RefusalCode
+from lakesweep.model.run import Outcome
 from lakesweep.model.run_document import Run
-from lakesweep.model.table import FormatName, is_ghost
+from lakesweep.model.table import GHOSTS, FormatName, TableRef, TenantId, is_ghost
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import TableView
+from lakesweep.settings.cascade import ghost_grace
 from lakesweep.settings.tenants import TenantSettings
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ class _Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class GhostHunt:
-    """One look at one tenant."""
+    """The ghosts of one tenant."""
 
     app: App
     tenant: TenantSettings
@@ -90,13 +96,13 @@ class GhostHunt:
         return Location.parse(self.tenant.root)
 
     async def former_names(self) -> dict[str, Run]:
-        """By `place_key`: the run that was last planned there; of a table, if there was one, rather than of its
+        """By `_place_key`: the run that was last planned there; of a table, if there was one, rather than of its
         ghost."""
         planned = await self.app.state.last_planned([self.tenant.id])
         found: dict[str, Run] = {}
         for run in sorted(planned.values(), key=lambda run: (not is_ghost(run["table"]), run["started_at"])):
             if run["location"]:
-                found[place_key(Location.parse(run["location"]))] = run
+                found[_place_key(Location.parse(run["location"]))] = run
         return found
 
     async def refuse_lately_known(self, place: Location, since: datetime) -> None:
@@ -130,7 +136,7 @@ class GhostHunt:
             children = await gather_bounded(level, storage.directories, limit=_AT_ONCE)
             for place, names in zip(level, children, strict=True):
                 free = claims.touches(targets.real(place)) is None
-                candidate = await recognised(storage, place, names) if free else None
+                candidate = await _recognised(storage, place, names) if free else None
                 if candidate is not None:
                     found.append(candidate)
                     continue
@@ -155,7 +161,7 @@ class GhostHunt:
                 return None
             uuid = read.uuid
             evidence += read.evidence
-        run = former.get(place_key(place))
+        run = former.get(_place_key(place))
         noted = run is not None and f"Lakesweep has planned {run['table']} here" in evidence
         if run is not None and not noted and not is_ghost(run["table"]):
             evidence.append(f"Lakesweep last planned it as {run['table']} at {run['started_at']}")
@@ -193,6 +199,39 @@ class GhostHunt:
             uuid=uuid, owned=owned, roots=state.roots, state=state, evidence=(f"its uuid is {uuid}",) if uuid else ()
         )
 
+    def work(self, ghost: Ghost) -> Work:
+        known = None if ghost.format == UNKNOWN_FORMAT else FormatName(ghost.format)
+        return self._work(Location.parse(ghost.location), known, ghost.name)
+
+    async def approved(self) -> list[Work]:
+        """Those whose plan may go now, whatever has become of them since."""
+        found = []
+        former = await self.former_names()
+        planned = await self.app.state.last_planned([self.tenant.id])
+        for label, run in sorted(planned.items()):
+            if is_ghost(label) and run["location"] and await self._may_go(label, run):
+                place = Location.parse(run["location"]).as_directory()
+                was = former.get(_place_key(place))
+                name = was["table"] if was and not is_ghost(was["table"]) else None
+                found.append(self._work(place, await self._format(place, run), name))
+        return found
+
+    async def _may_go(self, label: str, last: Run) -> bool:
+        """Is there a valid approval that no run has carried out since?"""
+        return bool(await standing(self.app.state, label, self.app.clock.now())) and last["outcome"] is not Outcome.DONE
+
+    async def _format(self, place: Location, run: Run) -> FormatName | None:
+        seen = await _recognised(self.storage, place, await self.storage.directories(place))
+        return seen.format if seen else run["format"]
+
+    def _work(self, place: Location, format: FormatName | None, former: str | None) -> Work:
+        name = targets.without_slash(place).path.removeprefix(self.root.as_directory().path)
+        # A ghost of which only data files are left is taken for an Iceberg table: its files lie in data/.
+        ref = TableRef(tenant=TenantId(self.tenant.id), dataset=GHOSTS, name=name, format=format or FormatName.ICEBERG)
+        grace = ghost_grace(self.app.settings, self.tenant.id)
+        table = GhostTable(ref=ref, location=place.as_directory(), format=format, hunt=self, grace=grace)
+        return Work(ref=ref, tenant_root=self.root, table=table, former=former)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
@@ -208,13 +247,12 @@ class Read:
     evidence: tuple[str, ...] = ()
 
 
-def place_key(place: Location) -> str:
+def _place_key(place: Location) -> str:
     """The same for one directory however it is spelled."""
     return targets.real(place).as_directory().match_key
 
 
-async def recognised(storage: Storage, place: Location, names: Sequence[str]) -> _Candidate | None:
-    """A table's directory by the names in it."""
+async def _recognised(storage: Storage, place: Location, names: Sequence[str]) -> _Candidate | None:
     here = set(names)
     for marker in markers.MARKERS:
         if not here.issuperset(marker.directories):
@@ -233,7 +271,6 @@ async def recognised(storage: Storage, place: Location, names: Sequence[str]) ->
 
 
 async def _some(storage: Storage, directory: Location) -> list[str]:
-    """The first page of what is there."""
     async with aclosing(storage.list(directory.as_directory())) as pages:
         page = await anext(pages, None)
     paths: list[str] = [] if page is None else page.column("path").to_pylist()
@@ -241,7 +278,6 @@ async def _some(storage: Storage, directory: Location) -> list[str]:
 
 
 def _first(paths: Sequence[str], suffixes: tuple[str, ...]) -> str | None:
-    """The name of the first that ends so."""
     return next((path.rpartition("/")[2] for path in paths if path.endswith(suffixes)), None)
 
 

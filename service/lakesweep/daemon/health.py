@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from lakesweep.admin.backend import Health
-from lakesweep.daemon.reload import Reloader
-from lakesweep.daemon.replicas import Replicas
+from lakesweep.daemon.reload import Reloader, Replicas
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.model.errors import StateError

@@ -187,7 +187,6 @@ async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> N
 
 
 async def hold_if_lasting(state: StateStore, run: CleanupRun, now: datetime) -> None:
-    """Keep a refusal that must not be forgotten."""
     if run.refusal is not None and refusal.consequences(run.refusal.code).holds_table:
         scope = glob.escape(run.table.label)
         await state.set_hold(Hold(scope=scope, since=now, by=OURSELVES, reason=run.refusal.reason))

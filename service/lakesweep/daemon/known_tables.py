@@ -91,23 +91,16 @@ class KnownTables:
                 known.looking = True
                 yield tenant, dataset
 
-    def not_looked_yet(self, ref: TableRef) -> bool:
-        """May the table's dataset still turn out to have it, under the present settings?"""
-        return self._not_looked_yet(ref.tenant, ref.dataset)
-
     def may_appear(self, label: str) -> bool:
         """May this name still turn out to be a table: has its dataset not been looked at, or did that fail?"""
         tenant, dataset, name = (*label.split("/", 2), "", "")[:3]
-        return bool(name) and (self._not_looked_yet(tenant, dataset) or f"{tenant}/{dataset}" in self.problems)
+        return bool(name) and (self.not_looked_yet(tenant, dataset) or f"{tenant}/{dataset}" in self.problems)
 
-    def _not_looked_yet(self, tenant: str, dataset: str) -> bool:
+    def not_looked_yet(self, tenant: str, dataset: str) -> bool:
+        """May the dataset still turn out to have a table, under the present settings?"""
         settings = self.app.settings.tenant(tenant)
         known = self._datasets.get((tenant, dataset))
         return settings is not None and settings.dataset(dataset) is not None and not (known and known.looked)
-
-    def next_look(self) -> datetime | None:
-        """When a dataset is next due to be looked at."""
-        return min((known.next_look for known in self._datasets.values() if not known.looking), default=None)
 
     async def look(self, tenant: TenantSettings, dataset: DatasetSettings) -> None:
         app, key = self.app, (tenant.id, dataset.id)

@@ -161,7 +161,6 @@ class Nearest:
         self._known: dict[str, str | None] = {}
 
     def above(self, path: str) -> str | None:
-        """The prefix, or None where nobody claims the file."""
         directory = path[: path.rfind("/") + 1]
         if directory not in self._known:
             if len(self._known) >= _DIRECTORIES_KEPT:

@@ -10,8 +10,6 @@ from datetime import datetime
 from itertools import count
 from types import TracebackType
 
-from lakesweep.settings.schema import DaemonSettings
-
 
 def share(places: int) -> int:
     """How many slots one tenant may have: about three quarters, and never the last one if there are several.
@@ -73,10 +71,6 @@ class Limits:
 
     listings: Slots
     deletions: Slots
-
-    @classmethod
-    def of(cls, settings: DaemonSettings) -> Limits:
-        return cls(listings=Slots(settings.max_listings), deletions=Slots(settings.max_deletions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

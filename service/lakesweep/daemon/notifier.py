@@ -38,7 +38,6 @@ class Notifier:
         self._clock = clock
 
     async def note(self, run: CleanupRun) -> None:
-        """Store the notice of a finished run, if there is one to send."""
         if self._settings.url is None:
             return
         document = report.run_document(run)

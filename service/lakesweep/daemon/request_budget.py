@@ -78,7 +78,6 @@ async def spent(state: StateStore, tenant: str, now: datetime) -> int:
 
 
 async def count(state: StateStore, run: CleanupRun, now: datetime) -> None:
-    """A run has ended."""
     requests = run.sent.requests
     total = requests.list + requests.get + requests.head + requests.put + requests.delete
     tenant = str(run.table.tenant)

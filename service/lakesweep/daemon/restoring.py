@@ -137,7 +137,6 @@ class Restoring:
         return run
 
     async def _ended(self, restore: Restore, held: HeldLease) -> dict[str, Any]:
-        """How it ended, as fields of the run."""
         so_far: dict[str, Any] = {}
         try:
             async with held.guarding():

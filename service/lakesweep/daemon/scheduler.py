@@ -89,7 +89,6 @@ class Scheduler:
             await app.adapters.aclose()
 
     def end_covered(self, hold: Hold) -> None:
-        """End every run of this process that a hold covers."""
         for label, turn in self.running.items():
             if targets.covers(hold.scope, label):
                 turn.end(Stopped.SHUTDOWN)
@@ -119,24 +118,29 @@ class Scheduler:
         tenant = entry.work.ref.tenant
         if sum(waiting.entry.work.ref.tenant == tenant for waiting in self._requests) >= MAX_REQUESTS:
             raise Refused("too_many_requests", f"{MAX_REQUESTS} runs of {tenant} are already queued; try again later")
-        turn = self._turn(entry, requested=True, execute=execute, trigger=trigger)
+        turn = ScheduledRun(
+            entry=entry,
+            run_id=new_run_id(),
+            since=self.app.clock.now(),
+            requested=True,
+            execute=execute,
+            trigger=trigger,
+        )
         self._requests.append(turn)
         self._wake.set()
         return turn.run_id
 
     def cancel(self, run_id: str) -> bool:
         """End a run of this process. False if it has none of that id."""
-        found = [turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id]
-        for turn in found:
+        turn = self.waiting_or_running(run_id)
+        if turn is not None:
             turn.end(Stopped.CANCELLED)
-        return bool(found)
+        return turn is not None
 
     def waiting_or_running(self, run_id: str) -> ScheduledRun | None:
-        """A run of this process that has not ended."""
         return next((turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id), None)
 
     def due_at(self, table: str) -> datetime | None:
-        """When a table is next due, as far as this process knows."""
         return self._moments.get(table)
 
     def paused(self, table: str) -> bool:
@@ -148,7 +152,6 @@ class Scheduler:
         self._wake.set()
 
     async def step(self, tasks: asyncio.TaskGroup) -> None:
-        """One step: learn what is new, start what can be started."""
         now = self.app.clock.now()
         self.last_beat = asyncio.get_running_loop().time()
         self.app.metrics.scheduler_step.set(now.timestamp())
@@ -233,7 +236,8 @@ class Scheduler:
                 self._requests.remove(requested[one.table])
                 self._begin(tasks, requested[one.table])
             else:
-                self._begin(tasks, self._turn(self.known_tables.entries[one.table]))
+                entry, now = self.known_tables.entries[one.table], self.app.clock.now()
+                self._begin(tasks, ScheduledRun(entry=entry, run_id=new_run_id(), since=now))
 
     def _is_current(self, turn: ScheduledRun) -> bool:
         """Can it begin under the newest settings? They may have changed while it waited."""
@@ -241,7 +245,8 @@ class Scheduler:
         if turn.entry.app is self.app or entry is not None:
             turn.entry = entry or turn.entry
             return True
-        if self.known_tables.not_looked_yet(turn.entry.work.ref):
+        ref = turn.entry.work.ref
+        if self.known_tables.not_looked_yet(ref.tenant, ref.dataset):
             return False
         gone = UnknownTable(
             f"{turn.entry.label} is not known under the current settings, which changed after it was requested"
@@ -281,15 +286,6 @@ class Scheduler:
             self._reported_paused.add(entry.label)
             self.app.metrics.count_skip(entry.work.ref, "paused")
         return True
-
-    def _turn(
-        self, entry: Entry, *, requested: bool = False, execute: bool | None = None, trigger: Trigger | None = None
-    ) -> ScheduledRun:
-        turn = ScheduledRun(
-            entry=entry, run_id=new_run_id(), since=self.app.clock.now(), requested=requested, execute=execute
-        )
-        turn.trigger = trigger or turn.trigger
-        return turn
 
     def _begin(self, tasks: asyncio.TaskGroup, turn: ScheduledRun) -> None:
         self.running[turn.entry.label] = turn

@@ -17,19 +17,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import structlog
 
+from lakesweep.admin.app import make_app
+from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
+from lakesweep.admin.limits import Limits
 from lakesweep.admin.probes import metrics_app
 from lakesweep.admin.server import serving
-from lakesweep.daemon import housekeeping, notifier, replicas, trash_keeper
-from lakesweep.daemon.admin_service import Control, open_admin
+from lakesweep.daemon import housekeeping, notifier, trash_keeper
+from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
-from lakesweep.daemon.reload import Reloader
-from lakesweep.daemon.replicas import Replicas
+from lakesweep.daemon.reload import COMPARE_SECONDS, Reloader, Replicas
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.daemon.tenant_threads import TenantThreads
@@ -95,16 +97,24 @@ class Service:
         metrics = await ports.enter_async_context(
             serving(metrics_app(probed), self.app.settings.metrics.listen, setting="metrics.listen")
         )
-        admin = await ports.enter_async_context(open_admin(self.scheduler, probed))
+        admin = await ports.enter_async_context(await self._api(probed))
         log.info("service_started", metrics=metrics, admin=admin, dashboard=f"http://{admin}/")
         self._announce(f"http://{admin}/")
+
+    async def _api(self, backend: Control) -> AbstractAsyncContextManager[str]:
+        """SettingsError if it would be open to other machines without any token."""
+        app, own = self.app, self.app.settings.admin
+        await check_listen(own.listen, app.state)
+        gatekeeper = Gatekeeper(app.state, app.clock, loopback=is_loopback(own.listen))
+        limits = Limits(per_second=own.requests_per_second, burst=own.requests_per_second * 5)
+        return serving(make_app(backend, gatekeeper, limits), own.listen)
 
     async def _run_tasks(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             work = tasks.create_task(self.scheduler.run(), name="scheduler")
             tidy = _every(housekeeping.EVERY_SECONDS, self._keep_house, "housekeeping_put_off")
             notify = _every(notifier.EVERY_SECONDS, self._notify, "notices_put_off")
-            compare = _every(replicas.EVERY_SECONDS, self.replicas.compare, "replicas_not_compared")
+            compare = _every(COMPARE_SECONDS, self.replicas.compare, "replicas_not_compared")
             sides = [
                 tasks.create_task(self.reloader.run(), name="settings"),
                 tasks.create_task(self._measure_lag(), name="event loop lag"),

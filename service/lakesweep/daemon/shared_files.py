@@ -190,7 +190,6 @@ def _together(parts: Sequence[Uses]) -> Uses:
 
 
 def _spelled(paths: Iterable[str]) -> Uses:
-    """Files elsewhere as the metadata spells them."""
     places = filter(None, map(Location.parse_or_none, paths))
     return Uses(pa.array([place.raw for place in places], pa.string()), _NONE)
 

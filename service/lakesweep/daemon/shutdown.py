@@ -31,7 +31,6 @@ class Shutdown:
 
     @contextmanager
     def listening(self, grace_seconds: float) -> Iterator[None]:
-        """Listen for SIGTERM and SIGINT while the block runs."""
         self._grace_seconds = grace_seconds
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

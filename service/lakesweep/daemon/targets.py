@@ -71,7 +71,6 @@ class Work:
 
     @property
     def rules_of(self) -> tuple[str, str]:
-        """The dataset and table by whose settings it is worked on."""
         if self.former:
             _, dataset, name = self.former.split("/", 2)
             return dataset, name

@@ -75,7 +75,6 @@ def contents(app: App, tenant: TenantSettings) -> list[TrashContent]:
 
 
 async def shown(app: App, tenant: TenantSettings) -> list[trash_document.TrashPlace]:
-    """What lies in a tenant's trash, by place and run, and until when."""
     places: list[trash_document.TrashPlace] = []
     for content in contents(app, tenant):
         runs: list[trash_document.TrashRun] = []

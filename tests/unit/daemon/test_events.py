@@ -12,10 +12,10 @@ from tests.builders.small_lake import LocalLake
 from lakesweep.admin.auth import mint
 from lakesweep.audit import chain
 from lakesweep.audit.chain import Segment
-from lakesweep.daemon import holds, replicas
+from lakesweep.daemon import holds, reload
 from lakesweep.daemon.app import App
 from lakesweep.daemon.events import CHAIN
-from lakesweep.daemon.replicas import Replicas
+from lakesweep.daemon.reload import Replicas
 from lakesweep.model.access import Role
 from lakesweep.model.errors import AuditFailed, Refused
 from lakesweep.ports.state import Hold
@@ -140,7 +140,7 @@ async def test_a_planted_event_lifts_no_hold(lake, tmp_path, key):
         planted = Segment(
             table=CHAIN, number=head.last + 1, previous=head.digest, run_id="r9", at=NOW, records=(record,)
         )
-        place = chain.segment_place(app.trails.place, CHAIN, head.last + 1)
+        place = chain.segment_place(app.trails.settings.artifacts, CHAIN, head.last + 1)
         Path(place.path).write_bytes(planted.encode(key))
         assert await app.events.catch_up() == 0
         assert [one.scope for one in await app.state.holds()] == ["acme"]
@@ -202,7 +202,7 @@ async def test_replicas_with_the_same_settings_say_nothing(lake, tmp_path):
 
 def test_a_note_that_is_old_or_damaged_says_nothing():
     fresh = '{"replica": "b", "settings": "d", "at": "2026-05-01T12:00:00Z"}'
-    assert replicas._other(fresh, "a", NOW) == ("b", "d")
-    assert replicas._other(fresh, "b", NOW) is None
-    assert replicas._other(fresh, "a", NOW + timedelta(hours=1)) is None
-    assert all(replicas._other(note, "a", NOW) is None for note in (None, "", "{", "[]", '{"at": 1}'))
+    assert reload._other(fresh, "a", NOW) == ("b", "d")
+    assert reload._other(fresh, "b", NOW) is None
+    assert reload._other(fresh, "a", NOW + timedelta(hours=1)) is None
+    assert all(reload._other(note, "a", NOW) is None for note in (None, "", "{", "[]", '{"at": 1}'))

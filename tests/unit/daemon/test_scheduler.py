@@ -755,7 +755,7 @@ async def test_a_report_is_made_once_for_many_askers_and_anew_after_a_change(lak
         await control.pause("acme/d/one", who="a test", reason="why", admin=True)
         paused = {row["table"]: row["why"] for row in (await control.report(None))["tables"]}
         assert paused["acme/d/one"]["scope"] == "acme/d/one"
-        held = {one.name: one.value for one in await control.settings_of("acme/d/two")}
+        held = {one["name"]: one["value"] for one in await control.settings_of("acme/d/two")}
         assert held["orphan_cleanup.enabled"] is True
         with pytest.raises(UnknownTable):
             await control.settings_of("acme/d/none")

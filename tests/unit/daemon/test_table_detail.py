@@ -8,7 +8,7 @@ import pytest
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup.report import iso_utc
-from lakesweep.daemon import table_detail
+from lakesweep.daemon import table_status
 from lakesweep.daemon.app import App
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.known_tables import Entry
@@ -41,7 +41,7 @@ DUE = DueTime(table="acme/d/t", next_due=NOW, last_finished=NOW)
 def test_the_next_cycle_is_explained_in_one_sentence(given, told):
     wanted = {"schedule": DAILY, "due": DUE, "held": [], "enabled": True, "chosen": None, **given}
     schedule, due, held = wanted.pop("schedule"), wanted.pop("due"), wanted.pop("held")
-    assert table_detail.why_then(schedule, due, held, **wanted) == told
+    assert table_status.why_then(schedule, due, held, **wanted) == told
 
 
 async def test_every_snapshot_of_a_table_is_reported_with_what_becomes_of_it(tmp_path):
@@ -50,9 +50,9 @@ async def test_every_snapshot_of_a_table_is_reported_with_what_becomes_of_it(tmp
     async with App.open(Settings.model_validate(lake.settings(state={"url": "memory://"}))) as app:
         (work,) = await app.resolve("acme/d/t")
         entry = Entry(work=work, app=app, schedule=DAILY, enabled=True)
-        page = await table_detail.snapshots(app, entry)
+        page = await table_status.snapshots(app, entry)
         await app.state.set_hold(Hold(scope="acme/*", since=NOW, by="ann"))
-        detail = await table_detail.of(app, entry, NOW)
+        detail = await table_status.detail(app, entry, NOW)
     assert page["total"] == len(page["snapshots"]) > 0
     assert page["snapshots"] == sorted(page["snapshots"], key=lambda one: one["committed_at"], reverse=True)
     assert page["expiring"] == sum(one["expires"] for one in page["snapshots"])
