@@ -203,9 +203,9 @@ class Adapters:
             self._closing.push_async_callback(opened[key].aclose)
         return opened[key]
 
-    def _tidy(self, tenant: str, tenant_root: Location) -> GatedTidy:
+    def _tidy(self, tenant: str, root: Location, table_roots: Sequence[Location] = ()) -> GatedTidy:
         spec = self._storage_spec(tenant)
-        return GatedTidy(lambda: storages.open_deleter(spec), tenant_root, age_by=spec.options(LocalOptions).age_by)
+        return GatedTidy(lambda: storages.open_deleter(spec), root, table_roots, spec.options(LocalOptions).age_by)
 
     def deleter(
         self,
@@ -235,8 +235,7 @@ class Adapters:
 
     async def remove_empty(self, tenant: str, place: Location, directory: Location) -> None:
         """Remove a directory of the trash and those in it, as far as they are empty."""
-        spec = self._storage_spec(tenant)
-        tidy = GatedTidy(lambda: storages.open_deleter(spec), place, (place,), spec.options(LocalOptions).age_by)
+        tidy = self._tidy(tenant, place, (place,))
         inside = await tidy.empty_directories(directory, datetime.max.replace(tzinfo=UTC))
         await tidy.remove_empty_directories(place, [*inside, directory.raw])
 
@@ -319,15 +318,13 @@ class Adapters:
 
     async def remove_own(self, paths: Sequence[str]) -> None:
         """Remove files of the service's own. Never raises."""
-        await self._discard(self._settings.artifacts, paths)
+        place = self._settings.artifacts
+        await self._tidy("", place, (place,)).discard(paths)
 
     async def _discard_scratch(self, paths: Sequence[str]) -> None:
-        """Remove what a plan on Spark left in a store of ours. Never raises."""
-        await self._discard(Location.parse(self._spark_config.scratch or ""), paths)
-
-    async def _discard(self, place: Location, paths: Sequence[str]) -> None:
-        """Reaches no other place."""
-        await GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard(paths)
+        """Remove what a plan on Spark left in a store of ours. Never raises, and reaches no other place."""
+        place = Location.parse(self._spark_config.scratch or "")
+        await self._tidy("", place, (place,)).discard(paths)
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         return await formats.open_location(

@@ -88,13 +88,12 @@ class Control:
             return kept[1]
 
     def _named(self, tenants: Collection[str] | None) -> list[gather_report.Named]:
-        problems = self._scheduler.known_tables.problems
-        entries = self._scheduler.known_tables.entries.items()
-        known = {label: (entry.work.ref.format, _dataset(label)) for label, entry in entries}
-        unseen = {label: (table["format"], _dataset(label)) for label, table in self._unseen().items()}
+        known = self._scheduler.known_tables
+        formats = {label: table["format"] for label, table in self._unseen().items()}
+        formats |= {label: entry.work.ref.format for label, entry in known.entries.items()}
         return [
-            gather_report.Named(label=label, format=format_, problem=problems.get(dataset))
-            for label, (format_, dataset) in sorted((unseen | known).items())
+            gather_report.Named(label=label, format=format_, problem=known.problems.get(_dataset(label)))
+            for label, format_ in sorted(formats.items())
             if tenants is None or label.partition("/")[0] in tenants
         ]
 

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -124,9 +123,7 @@ class App:
         after._open_trails()
         return after
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._closing.aclose()
 
     async def resolve(

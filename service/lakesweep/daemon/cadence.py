@@ -136,14 +136,14 @@ def _waits(
     rates: tuple[float, float], costs: tuple[float, float], budget: float, rules: Rules
 ) -> tuple[timedelta, timedelta]:
     total = sum(sqrt(cost * rate) for cost, rate in zip(costs, rates, strict=True))
-    waits = []
-    for cost, rate in zip(costs, rates, strict=True):
+
+    def wait(cost: float, rate: float) -> timedelta:
         if not rate:
-            waits.append(rules.longest)
-            continue
+            return rules.longest
         days = min(budget * sqrt(cost / rate) / total, rules.longest / _DAY)
-        waits.append(max(rules.shortest, timedelta(days=days)))
-    return waits[0], waits[1]
+        return max(rules.shortest, timedelta(days=days))
+
+    return wait(costs[0], rates[0]), wait(costs[1], rates[1])
 
 
 def _why(expiring: float, dead: float, live: int, waits: tuple[timedelta, timedelta], rules: Rules) -> str:

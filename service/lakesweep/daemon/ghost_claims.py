@@ -110,18 +110,18 @@ class ClaimsReader:
         claims = Claims(targets.real(one) for one in await self._places())
         for place in places:
             if claim := claims.touches(targets.real(place)):
-                raise _claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
+                raise claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
 
     async def refuse_used(self, place: Location, claims: Claims, *, elsewhere: Sequence[Location] = ()) -> None:
         """Refused if somebody claims the place, or any known table uses a file in it. `elsewhere` are further places
         that its own metadata names."""
         for one in (place, *elsewhere):
             if claim := claims.touches(targets.real(one)):
-                raise _claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
+                raise claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
         if (mine := (await identify([place])).get(place)) is not None:
             for claim, theirs in claims.identities.items():
                 if mine.overlaps(theirs):
-                    raise _claimed(place, f"it is {claim} under another name (a link or a mount)")
+                    raise claimed(place, f"it is {claim} under another name (a link or a mount)")
         shared: dict[TableRef, list[str]] = {}
         spelled = list(dict.fromkeys([targets.real(place), place]))
         for tenant in self.app.settings.tenants:
@@ -129,7 +129,7 @@ class ClaimsReader:
         self.refuse_unknown()  # the last catalog may have been the first not to answer
         shared |= await asyncio.to_thread(really_below, self.app.neighbours.uses(), targets.real(place))
         for other, paths in shared.items():
-            raise _claimed(place, f"{other} uses {len(paths)} files in it, first {paths[0]}")
+            raise claimed(place, f"{other} uses {len(paths)} files in it, first {paths[0]}")
 
     def used_names(self) -> dict[str, TableRef]:
         """The names of all files that tables use outside their places, as `refuse_used` last asked."""
@@ -201,7 +201,7 @@ class ClaimsReader:
         return own
 
 
-def _claimed(place: Location, why: str) -> Refused:
+def claimed(place: Location, why: str) -> Refused:
     return Refused("ghost_claimed", f"{place} is not a ghost: {why}")
 
 

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakesweep.daemon import ghost_files, targets
+from lakesweep.daemon.ghost_claims import claimed
 from lakesweep.formats import markers
 from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import Indeterminate, Refused
@@ -149,8 +150,9 @@ class GhostTable:
         if read and self.format is not None:
             metadata = await self.hunt.read(self.location, self.format, claims)
             if metadata.owned:
-                raise self._claimed(
-                    "its metadata is that of a known table, of a known table's former location, or of a view"
+                raise claimed(
+                    self.location,
+                    "its metadata is that of a known table, of a known table's former location, or of a view",
                 )
             if metadata.problem and not await self._was_begun():
                 raise Indeterminate(
@@ -160,7 +162,7 @@ class GhostTable:
             self._elsewhere = metadata.roots or self._elsewhere
             self._uuid = metadata.uuid or self._uuid
         if self._uuid in claims.uuids:
-            raise self._claimed("a table has its uuid now")
+            raise claimed(self.location, "a table has its uuid now")
         await claims_reader.refuse_used(self.location, claims, elsewhere=self._elsewhere)
 
     async def _was_begun(self) -> bool:
@@ -203,7 +205,9 @@ class GhostTable:
                 )
             above, _, name = path[len(layout.root) :].rpartition("/")
             if name in used:
-                raise self._claimed(f"{path} has the name of a file that {used[name]} uses, perhaps by another address")
+                raise claimed(
+                    self.location, f"{path} has the name of a file that {used[name]} uses, perhaps by another address"
+                )
             if layout.classify(path).kind == "data":
                 directories.setdefault(above, path)
             seen.add(hash((path, size, modified, etag)))
@@ -230,9 +234,6 @@ class GhostTable:
             async for row in _objects(self.hunt.storage, place):
                 if hash(row) not in seen:
                     raise self._changed(row[0])
-
-    def _claimed(self, why: str) -> Refused:
-        return Refused("ghost_claimed", f"{self.location} is not a ghost: {why}")
 
     def _changed(self, what: str | None = None) -> Refused:
         first = f" (first {what})" if what else ""

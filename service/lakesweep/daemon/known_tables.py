@@ -17,15 +17,16 @@ import structlog
 from lakesweep.aio import working_for
 from lakesweep.daemon.app import App
 from lakesweep.daemon.cadence import Rules
+from lakesweep.daemon.discovery import whole_dataset
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import CatalogUnavailable
 from lakesweep.model.policy import CadenceKind
-from lakesweep.model.table import TableRef, TenantId
 from lakesweep.retry import doubled
 from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.cleanup import OrphanCleanupSettings
+from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
@@ -130,9 +131,8 @@ class KnownTables:
             log.warning("discovery_failed", tenant=tenant.id, dataset=dataset.id, reason=str(problem))
 
     async def _works(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> list[Work]:
-        if not _any_enabled(app, tenant, dataset):
-            whole = TableRef(tenant=TenantId(tenant.id), dataset=dataset.id, name="*", format=dataset.format)
-            app.metrics.count_skip(whole, "disabled")
+        if not any_enabled(app.settings, tenant, dataset):
+            app.metrics.count_skip(whole_dataset(tenant, dataset), "disabled")
             return []
         async with self._places.of(tenant.id):
             try:
@@ -156,20 +156,17 @@ class KnownTables:
             self.entries.pop(gone, None)
         self.entries |= found
         self._datasets[key].labels = set(found)
-        self._count(app)
+        counts = Counter(str(entry.work.ref.tenant) for entry in self.entries.values())
+        for tenant in app.settings.tenants:
+            app.metrics.tables_known.labels(tenant.id).set(counts[tenant.id])
 
     def _log_if_empty(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
         """Once: it may be new. It may also be a typo in an address, which nothing else would show."""
         known = self._datasets[tenant.id, dataset.id]
-        empty = not known.labels and _any_enabled(app, tenant, dataset)
+        empty = not known.labels and any_enabled(app.settings, tenant, dataset)
         if empty and not known.empty:
             log.warning("no_tables_found", tenant=tenant.id, dataset=dataset.id)
         known.empty = empty
-
-    def _count(self, app: App) -> None:
-        counts = Counter(str(entry.work.ref.tenant) for entry in self.entries.values())
-        for tenant in app.settings.tenants:
-            app.metrics.tables_known.labels(tenant.id).set(counts[tenant.id])
 
     @property
     def _interval(self) -> timedelta:
@@ -193,9 +190,9 @@ async def _entries(app: App, dataset: DatasetSettings, key: DatasetKey, works: l
     return found
 
 
-def _any_enabled(app: App, tenant: TenantSettings, dataset: DatasetSettings) -> bool:
+def any_enabled(settings: Settings, tenant: TenantSettings, dataset: DatasetSettings) -> bool:
     levels = [None, *(table.name for table in dataset.tables)]
-    return any(cleanup_for(app.settings, tenant.id, dataset.id, table).enabled for table in levels)
+    return any(cleanup_for(settings, tenant.id, dataset.id, table).enabled for table in levels)
 
 
 def _schedule(cleanup: OrphanCleanupSettings) -> Schedule:

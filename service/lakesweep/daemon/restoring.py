@@ -106,11 +106,12 @@ class Restoring:
             restored=Restored(of=self.run_id),
         )
         await app.state.start_run(begun)
-        so_far = [begun]
+        run = begun
 
         async def note(result: Restored) -> None:
-            so_far.append(replace(so_far.pop(), restored=result))
-            await app.state.update_run(so_far[-1])
+            nonlocal run
+            run = replace(run, restored=result)
+            await app.state.update_run(run)
 
         audit = app.trails.open(new_id, ref, held.token, self.trigger)
         await audit.begin(begun)
@@ -131,7 +132,7 @@ class Restoring:
         missing = remark(document, head_stands=await look_for_head(document, finder))
         if missing and ended["outcome"] is Outcome.DONE:
             ended["reason"] = f"{ended['reason']}; {missing}"
-        run = replace(so_far[-1], **ended, phase=Phase.FINISHED, finished_at=app.clock.now())
+        run = replace(run, **ended, phase=Phase.FINISHED, finished_at=app.clock.now())
         await audit.end(run)
         await app.state.update_run(run)
         return run

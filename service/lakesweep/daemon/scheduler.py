@@ -143,9 +143,6 @@ class Scheduler:
     def due_at(self, table: str) -> datetime | None:
         return self._moments.get(table)
 
-    def paused(self, table: str) -> bool:
-        return self._holds.covering(table) is not None
-
     def invalidate(self) -> None:
         """Somebody changed due times or holds: look at once."""
         self._refreshed = None
@@ -279,7 +276,7 @@ class Scheduler:
         return [one for one in due if one.table not in held_up]
 
     def _skips_paused(self, entry: Entry) -> bool:
-        if not self._holds or not self.paused(entry.label):
+        if not self._holds or self._holds.covering(entry.label) is None:
             self._reported_paused.discard(entry.label)
             return False
         if entry.label not in self._reported_paused:

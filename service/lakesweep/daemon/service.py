@@ -31,12 +31,12 @@ from lakesweep.daemon import housekeeping, notifier, trash_keeper
 from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App
 from lakesweep.daemon.health import Checkup
+from lakesweep.daemon.known_tables import any_enabled
 from lakesweep.daemon.reload import COMPARE_SECONDS, Reloader, Replicas
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.shutdown import Shutdown
 from lakesweep.daemon.tenant_threads import TenantThreads
 from lakesweep.model.errors import StateError, StorageError
-from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.schema import Settings
 from lakesweep.telemetry import logs
 
@@ -169,13 +169,8 @@ async def _every(seconds: float, work: Callable[[], Awaitable[object]], put_off:
 
 def _warn_if_idle(settings: Settings) -> None:
     """A service that does nothing on purpose looks the same as a broken one."""
-    levels = [
-        (tenant.id, dataset.id, table)
-        for tenant in settings.tenants
-        for dataset in tenant.datasets
-        for table in (None, *(special.name for special in dataset.tables))
-    ]
-    if not levels:
+    datasets = [(tenant, dataset) for tenant in settings.tenants for dataset in tenant.datasets]
+    if not datasets:
         log.warning("nothing_configured", hint="name a file with tenants and datasets, by --config or LAKESWEEP_CONFIG")
-    elif not any(cleanup_for(settings, *level).enabled for level in levels):
+    elif not any(any_enabled(settings, *names) for names in datasets):
         log.warning("nothing_enabled", hint="set orphan_cleanup.enabled = true here, or for a tenant, dataset or table")

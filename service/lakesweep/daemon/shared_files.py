@@ -176,7 +176,11 @@ class SharedFileIndex:
             data = await self._storage.read(source.location)
             decoded = await asyncio.to_thread(formats.decoder(source.format), source, data)
             batch = common.naming(source, decoded)
-            flags = batch.column("tolerated") if "tolerated" in batch.schema.names else _no(batch.num_rows)
+            flags = (
+                batch.column("tolerated")
+                if "tolerated" in batch.schema.names
+                else pa.repeat(pa.scalar(value=False), batch.num_rows)
+            )
             found = _outside(batch.column("path"), flags, state, begins)
             if batch.num_rows < decoded.num_rows:
                 away = decoded.column("path").filter(decoded.column(ELSEWHERE.name))
@@ -249,10 +253,6 @@ def _outside(paths: pa.Array, tolerated: pa.Array, state: TableState, begins: pa
         first = pc.list_element(pc.split_pattern(maybe, "/", max_splits=1), 0) if len(maybe) else maybe
         keys = maybe.filter(pc.is_in(first, begins))
     return Uses(away, keys)
-
-
-def _no(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value=False), count)
 
 
 def _may_pass(exc: LakesweepError) -> bool:

@@ -310,7 +310,7 @@ async def test_a_hold_stops_new_work_until_it_is_cleared(lake):
         await stand.round(times=4)
         assert await stand.outcomes() == [("globex/d/two", "done")]
         assert stand.skipped("acme", "paused") == 1
-        assert stand.scheduler.paused("acme/d/one")
+        assert stand.scheduler._holds.covering("acme/d/one")
         await stand.app.state.clear_hold("acme")
         await stand.pass_time(seconds=11)
         assert ("acme/d/one", "done") in await stand.outcomes()
