@@ -97,9 +97,7 @@ class MemoryWatch:
     @asynccontextmanager
     async def watching(self, label: str, run_id: str, stop: asyncio.Event) -> AsyncIterator[None]:
         """Watch what a run takes while it is inside; `stop` is set when that is too much."""
-        self._share_out()
-        run = _Run(label=label, run_id=run_id, stop=stop)
-        self._runs.append(run)
+        run = self._begin(label, run_id, stop)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_on(), name="memory", context=Context())
         try:
@@ -116,6 +114,12 @@ class MemoryWatch:
         while True:
             self.look(asyncio.get_running_loop().time())
             await asyncio.sleep(_EVERY_SECONDS)
+
+    def _begin(self, label: str, run_id: str, stop: asyncio.Event) -> _Run:
+        self._share_out()
+        run = _Run(label=label, run_id=run_id, stop=stop)
+        self._runs.append(run)
+        return run
 
     def look(self, now: float) -> str | None:
         """End the run that has taken most, if that is too much. Returns its label. One at a time: what it held is free

@@ -26,14 +26,7 @@ from lakesweep.cleanup import addresses
 from lakesweep.daemon.other_names import behind_access_points
 from lakesweep.engines import common
 from lakesweep.formats import registry as formats
-from lakesweep.model.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    Denied,
-    LakesweepError,
-    NotFound,
-    StorageError,
-)
+from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FACTS, TableRef

@@ -12,10 +12,10 @@ from tests.builders.small_lake import LocalLake, small_table, write_local
 from lakesweep.daemon import cadence, known_tables, request_budget
 from lakesweep.daemon import scheduler as scheduler_module
 from lakesweep.daemon.admin_service import Control
-from lakesweep.daemon.app import App
+from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.limits import Due
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.daemon.table_run import tend
+from lakesweep.daemon.table_run import ScheduledRun, tend
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
 from lakesweep.ports.state import DueTime, Hold
@@ -554,7 +554,8 @@ async def die(stand, label, monkeypatch):
         raise Dead
 
     monkeypatch.setattr(stand.app.state, "start_run", started_then_killed)
-    turn = stand.scheduler._turn(stand.scheduler.known_tables.entries[label])
+    entry = stand.scheduler.known_tables.entries[label]
+    turn = ScheduledRun(entry=entry, run_id=new_run_id(), since=stand.clock.now())
     turn.requested = True  # whatever waits for it
     with pytest.raises(Dead):
         await tend(turn, lambda: 0.0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pydantic import TypeAdapter
 from tests.builders.small_lake import LocalLake
 
+from lakesweep.admin import documents
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon import table_status
 from lakesweep.daemon.app import App
@@ -53,6 +55,8 @@ async def test_every_snapshot_of_a_table_is_reported_with_what_becomes_of_it(tmp
         page = await table_status.snapshots(app, entry)
         await app.state.set_hold(Hold(scope="acme/*", since=NOW, by="ann"))
         detail = await table_status.detail(app, entry, NOW)
+    TypeAdapter(documents.Snapshots).validate_python(page, strict=True)
+    TypeAdapter(documents.TableDetail).validate_python(detail, strict=True)
     assert page["total"] == len(page["snapshots"]) > 0
     assert page["snapshots"] == sorted(page["snapshots"], key=lambda one: one["committed_at"], reverse=True)
     assert page["expiring"] == sum(one["expires"] for one in page["snapshots"])
