@@ -349,7 +349,7 @@ async def test_a_stop_while_planning_ends_at_once_and_changes_nothing(stand):
 
 async def test_an_unresponsive_table_takes_no_planning_slot(stand):
     await stand.start()
-    listings = stand.app.limits.listings.of("acme")
+    listings = stand.app.listings.of("acme")
     while not listings.locked():
         await listings.acquire()
     (one,), (two,) = [await stand.app.resolve(label) for label in (TABLE, "acme/d/two")]

@@ -113,7 +113,7 @@ async def test_an_inventory_made_while_waiting_is_not_from_the_future(stand):
     async with stand.app(clock=clock) as app:
         app.adapters.storage("acme").now = now
         (work,) = await app.resolve(TABLE)
-        listings = app.limits.listings.of("acme")
+        listings = app.listings.of("acme")
         while not listings.locked():
             await listings.acquire()
         planning = asyncio.create_task(app.plan(work))

@@ -31,7 +31,7 @@ from lakesweep.daemon.events import ServiceEvents
 from lakesweep.daemon.file_users import OtherTenants
 from lakesweep.daemon.ghosts import GhostHunt
 from lakesweep.daemon.lease import HeldLease, lease
-from lakesweep.daemon.limits import Limits, Slots
+from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.notifier import Notifier
 from lakesweep.daemon.restoring import Restoring
@@ -86,8 +86,9 @@ class App:
         self.clock = clock
         self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        slots = settings.daemon
-        self.limits = Limits(listings=Slots(slots.max_listings), deletions=Slots(slots.max_deletions))
+        self.listings = Slots(settings.daemon.max_listings)
+        self.deletions = Slots(settings.daemon.max_deletions)
+        """Over all tables; planning takes the former, deletion batches the latter. Reading for a sweep never waits."""
         self.memory = MemoryWatch(settings)
         self.adapters = Adapters(settings, clock)
         self.artifacts = self.adapters.artifacts()

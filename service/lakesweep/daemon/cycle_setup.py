@@ -65,8 +65,8 @@ async def prepare(
         fencing_token=held.token,
         rows_path=str(app.artifacts.file("plans", f"{run_id}.parquet")),
         inventory=_inventory_of(app, work),
-        listing_slots=app.limits.listings.of(work.tenant),
-        deletion_slots=app.limits.deletions.of(work.tenant),
+        listing_slots=app.listings.of(work.tenant),
+        deletion_slots=app.deletions.of(work.tenant),
         trash=trash,
         prices=app.settings.prices.of_requests(local=work.tenant_root.is_local),
     )

@@ -35,11 +35,8 @@ class Checkup:
     async def ready(self) -> Health:
         stopping = "it is shutting down" if self.service.shutdown.requested.is_set() else OK
         needed = {"state": await self._state(), "scheduler": self._scheduler(), "stopping": stopping}
-        settings = (
-            OK
-            if self.service.reloader.problem is None
-            else "the new settings are invalid; still using the previous ones"
-        )
+        invalid = self.service.reloader.problem is not None
+        settings = "the new settings are invalid; still using the previous ones" if invalid else OK
         differs = self.service.replicas.differs
         others = f"{differs} runs with other settings" if differs else OK
         return _health(needed, {"settings": settings, "replicas": others, "last_cycle": self._last_cycle()})

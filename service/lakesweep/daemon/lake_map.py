@@ -8,7 +8,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from typing_extensions import TypedDict
 
 from lakesweep.aio import working_for
@@ -90,23 +89,18 @@ async def _without_ghosts(app: App, tenant: TenantSettings) -> TenantMap:
     root = Location.parse(tenant.root)
     trashes = sorted({prefix(one) for one in trash_places(app.settings, tenant)})
     nearest = Nearest([*(owner.prefix for owner in owned), *trashes])
-    files: Counter[str | None] = Counter()
-    sizes: Counter[str | None] = Counter()
-    loose_files: Counter[str] = Counter()
-    loose_sizes: Counter[str] = Counter()
+    files, sizes, loose = Counter[str](), Counter[str](), set[str]()
     base = prefix(root)
     async with aclosing(app.adapters.storage(tenant.id).list(targets.real(root))) as pages:
         async for page in pages:
-            for path, size in _rows(page):
-                owner = nearest.above(path)
-                if owner is not None:
-                    files[owner] += 1
-                    sizes[owner] += size
-                else:
-                    directory = base + path.removeprefix(base).rpartition("/")[0].partition("/")[0]
-                    loose_files[directory] += 1
-                    loose_sizes[directory] += size
-    largest = sorted(loose_files, key=lambda name: (-loose_sizes[name], name))
+            for path, size in zip(*(page.column(name).to_pylist() for name in ("path", "size_bytes")), strict=True):
+                place = nearest.above(path)
+                if place is None:
+                    place = base + path.removeprefix(base).rpartition("/")[0].partition("/")[0]
+                    loose.add(place)
+                files[place] += 1
+                sizes[place] += size
+    largest = sorted(loose, key=lambda name: (-sizes[name], name))
     return {
         "tenant": tenant.id,
         "root": root.raw,
@@ -119,11 +113,10 @@ async def _without_ghosts(app: App, tenant: TenantSettings) -> TenantMap:
         "trash": [{"location": one, "files": files[one], "bytes": sizes[one]} for one in trashes if files[one]],
         "ghosts": [],
         "unclaimed": [
-            {"location": name, "files": loose_files[name], "bytes": loose_sizes[name]}
-            for name in largest[:DIRECTORIES_SHOWN]
+            {"location": name, "files": files[name], "bytes": sizes[name]} for name in largest[:DIRECTORIES_SHOWN]
         ],
-        "unclaimed_files": loose_files.total(),
-        "unclaimed_bytes": loose_sizes.total(),
+        "unclaimed_files": sum(files[name] for name in loose),
+        "unclaimed_bytes": sum(sizes[name] for name in loose),
     }
 
 
@@ -174,7 +167,3 @@ class Nearest:
                 return directory
             directory = directory[: directory.rstrip("/").rfind("/") + 1]
         return None
-
-
-def _rows(page: pa.RecordBatch) -> zip[tuple[str, int]]:
-    return zip(page.column("path").to_pylist(), page.column("size_bytes").to_pylist(), strict=True)

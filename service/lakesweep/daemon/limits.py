@@ -62,14 +62,6 @@ class TenantPlaces:
         self.release()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Slots for planning and for deletion batches, over all tables. Reading for a sweep never waits."""
-
-    listings: Slots
-    deletions: Slots
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """One table that could be started now."""

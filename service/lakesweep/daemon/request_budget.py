@@ -78,9 +78,7 @@ async def spent(state: StateStore, tenant: str, now: datetime) -> int:
 
 
 async def count(state: StateStore, run: CleanupRun, now: datetime) -> None:
-    requests = run.sent.requests
-    total = requests.list + requests.get + requests.head + requests.put + requests.delete
-    tenant = str(run.table.tenant)
+    total, tenant = run.sent.requests.total, str(run.table.tenant)
     await state.remember(_name(tenant, now), str(await spent(state, tenant, now) + total))
 
 

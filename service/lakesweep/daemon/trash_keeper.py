@@ -57,7 +57,6 @@ async def run(current: Callable[[], App]) -> None:
 
 
 def contents(app: App, tenant: TenantSettings) -> list[TrashContent]:
-
     def hours(document: run_document.Run) -> timedelta:
         return timedelta(hours=cleanup_for(app.settings, *document["table"].split("/", 2)).trash_hours)
 
