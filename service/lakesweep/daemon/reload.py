@@ -10,7 +10,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -72,11 +72,9 @@ class Reloader:
 
     async def run(self) -> None:
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._requested.wait()
-            except TimeoutError:
-                pass
             await self.check()
 
     async def check(self) -> None:

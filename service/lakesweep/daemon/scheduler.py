@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -328,9 +329,7 @@ class Scheduler:
         soon = [moment for moment in self._moments.values() if moment > now]
         next_due = min(soon, default=None)
         seconds = STEP_SECONDS if next_due is None else min(STEP_SECONDS, (next_due - now).total_seconds())
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
         self._wake.clear()
