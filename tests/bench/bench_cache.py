@@ -30,7 +30,7 @@ from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName
 from lakesweep.ports.engine import Marked, OrphanJob
 from lakesweep.storage.registry import open_storage
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 OLDER = "metadata/00000-older.metadata.json"
 CUTOFF = datetime.now(UTC)

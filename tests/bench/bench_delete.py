@@ -25,7 +25,7 @@ from tests.servers import s3_stub, seaweedfs
 from lakesweep.ports.deleter import DeleteStatus
 from lakesweep.storage.adaptive_limiter import PAGE_KEYS
 from lakesweep.storage.s3.deleter import S3Deleter
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 BUCKET = "bench"
 CONCURRENCY = 10

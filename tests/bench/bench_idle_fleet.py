@@ -26,7 +26,7 @@ from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.table_run import ScheduledRun, tend
 from lakesweep.daemon.tenant_threads import TenantThreads
 from lakesweep.ports.state import DueTime
-from lakesweep.settings.schema import LoggingSettings
+from lakesweep.settings.observability import LoggingSettings
 from lakesweep.telemetry import logs
 
 ROUNDS = 5

@@ -24,7 +24,7 @@ from tests.bench.listing_server import Shape
 from tests.servers.seaweedfs import ENVIRONMENT
 
 from lakesweep.model.location import Location
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 from lakesweep.storage.s3.store import S3Storage
 
 List = Callable[[str], Awaitable[int]]

@@ -19,7 +19,7 @@ from lakesweep.formats.spec import LeaveAll
 from lakesweep.model.errors import CommitConflict, CommitUnknown
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_storage, open_writer
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 
 async def race(address: str, rounds: int, name: str, endpoint: str | None) -> list[int]:

@@ -10,9 +10,9 @@ from functools import partial
 
 from lakesweep.daemon.unpublished_files import GatedTidy as _GatedTidy
 from lakesweep.model.files import AgeBy
-from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.local.settings import LocalOptions
 from lakesweep.storage.local.store import LocalStorage as _LocalStorage
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 from lakesweep.storage.spec import StorageSpec as _StorageSpec
 
 AGED_BY_MTIME = {"LAKESWEEP_STORAGE__LOCAL__AGE_BY": "modification"}

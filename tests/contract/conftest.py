@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.servers.postgres import PostgresServer, running_postgres
 from tests.sim.ports import Process, SimState
+from tests.sim.state import DictStateStore
 from tests.sim.world import World
 
 from lakesweep.ports.state import StateStore
@@ -77,11 +78,17 @@ class PostgresBackend(StateBackend):
         await self.server.execute(statement, database=self.database)
 
 
-class SimulatedBackend(MemoryBackend):
-    """The memory store as the simulator's processes reach it, with nobody who interrupts."""
+class SimulatedBackend(StateBackend):
+    """The simulator's own store as its processes reach it, with nobody who interrupts."""
+
+    durable = False
+
+    def __init__(self) -> None:
+        super().__init__("simulated://")
+        self._store = DictStateStore(self.clock)
 
     async def open(self) -> StateStore:
-        return SimState(await super().open(), Process(World()))
+        return SimState(self._store, Process(World()))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from lakesweep.storage.local.mover import LocalMover
 from lakesweep.storage.registry import open_mover, open_storage, open_writer
 from lakesweep.storage.s3.copying import Copier
 from lakesweep.storage.s3.mover import S3Mover
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 
 @dataclass(kw_only=True)

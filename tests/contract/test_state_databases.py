@@ -96,8 +96,8 @@ async def test_sqlite_keeps_a_write_ahead_log_and_checks_foreign_keys(sqlite_bac
 
 
 async def pragma(store, name):
-    async def ask(connection):
-        return (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+    def ask(connection):
+        return connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
 
     return await store.database.run(ask)
 
@@ -184,7 +184,7 @@ async def test_the_migrations_lead_to_exactly_the_schema_of_the_code(durable_bac
         return compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
 
     try:
-        assert await store.database.run(lambda connection: connection.run_sync(differences)) == []
+        assert await store.database.run(differences) == []
     finally:
         await store.aclose()
 

@@ -94,8 +94,8 @@ async def test_options_of_the_address_reach_the_server(postgres_backend):
     url = f"{postgres_backend.url}?sslmode=disable&application_name=sweeper"
     store = await open_state(url, postgres_backend.clock)
 
-    async def ask(connection):
-        return (await connection.exec_driver_sql("SHOW application_name")).scalar_one()
+    def ask(connection):
+        return connection.exec_driver_sql("SHOW application_name").scalar_one()
 
     try:
         assert await store.database.run(ask) == "sweeper"

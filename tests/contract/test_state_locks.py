@@ -90,11 +90,11 @@ async def test_a_replica_that_stands_still_in_a_transaction_keeps_no_table(postg
     locked, wakes_up = asyncio.Event(), asyncio.Event()
     await frozen.acquire_lease(TABLE.label, "frozen", MINUTE / 600)
 
-    async def stand_still(connection):
-        await connection.execute(sa.text("SELECT * FROM lakesweep_leases FOR UPDATE"))
+    def stand_still(connection):
+        connection.execute(sa.text("SELECT * FROM lakesweep_leases FOR UPDATE"))
         locked.set()
-        await wakes_up.wait()
-        await connection.execute(sa.text("SELECT 1"))
+        sa.util.await_only(wakes_up.wait())
+        connection.execute(sa.text("SELECT 1"))
 
     standing = asyncio.create_task(frozen.database.run(stand_still))
     await locked.wait()

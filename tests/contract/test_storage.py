@@ -26,7 +26,7 @@ from lakesweep.ports.deleter import Deleter, DeleteStatus
 from lakesweep.ports.storage import LISTING_SCHEMA, Storage, Writer
 from lakesweep.storage import memory
 from lakesweep.storage.registry import open_deleter, open_storage, open_writer
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ from lakesweep.model.store_rules import BucketRules, LifecycleRule, Versioning
 from lakesweep.ports.deleter import DeleteStatus
 from lakesweep.storage import memory
 from lakesweep.storage.registry import open_deleter, open_rules, open_writer
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 SEVEN_DAYS = {
     "ID": "old",

@@ -11,6 +11,7 @@ from deltalake import write_deltalake
 from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import later
 
+from lakesweep.daemon import holds
 from lakesweep.formats.delta.table import DeltaTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -42,7 +43,7 @@ async def test_a_checkpoint_above_the_newest_commit_stops_the_table(tmp_path, go
     assert files <= set(root.glob("*.parquet"))
 
 
-async def test_a_log_that_ends_before_what_an_earlier_run_saw_stops_the_table_once(tmp_path):
+async def test_a_log_that_ends_before_what_an_earlier_run_saw_stops_the_table_until_it_is_held(tmp_path):
     root = tmp_path / "lake" / "t"
     for number in range(6):
         write_deltalake(str(root), pa.table({"id": [number]}), mode="append")
@@ -57,9 +58,12 @@ async def test_a_log_that_ends_before_what_an_earlier_run_saw_stops_the_table_on
     for path in (root / "_delta_log").glob("0*"):
         if int(path.name[:20]) > 2:
             path.unlink()
-    refused = await run()
-    assert (refused.outcome, refused.refusal.code) == (Outcome.REFUSED, "log_set_back")
-    assert files == set(root.glob("*.parquet"))
+    for _ in range(2):  # as if the first process had ended before it could hold the table
+        refused = await run()
+        assert (refused.outcome, refused.refusal.code) == (Outcome.REFUSED, "log_set_back")
+        assert files == set(root.glob("*.parquet"))
+    await holds.hold_if_lasting(bench.store, refused, bench.clock.now())
+    assert [hold.scope for hold in await bench.store.holds()] == ["acme/prod/t"]
     assert (await run()).outcome is Outcome.DONE  # a person has lifted the hold
 
 

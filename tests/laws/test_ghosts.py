@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 from tests.builders.faults import Faults, Killed
@@ -27,6 +28,7 @@ from lakesweep.model.errors import LakesweepError
 from lakesweep.model.run import Outcome
 from lakesweep.settings.schema import Settings
 from lakesweep.state.memory import MemoryStateStore
+from lakesweep.state.schema import leases
 from lakesweep.storage import registry as storages
 
 LAWS = settings(
@@ -108,7 +110,7 @@ async def process(lake: LocalLake, story: Story, store: list[MemoryStateStore], 
     ):
         async with App.open(Settings.model_validate(values)) as app:
             store[:] = store or [app.state]
-            store[0]._leases.clear()
+            await store[0].database.run(lambda connection: connection.execute(sa.delete(leases)))
             app.state = faults.state(store[0])
             app._open_trails()
             yield app

@@ -18,8 +18,8 @@ from lakesweep.model.errors import LakesweepError
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.storage import memory
-from lakesweep.storage.listed_contents import ListedContents
 from lakesweep.storage.memory import MemoryStorage
+from lakesweep.storage.read_cache import ListedContents
 from lakesweep.telemetry.requests import RequestCount, counting
 
 REF = TableRef(tenant=TenantId("acme"), dataset="bronze", name="t", format=FormatName.DELTA)

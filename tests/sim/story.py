@@ -32,12 +32,12 @@ from tests.sim.operator import Operator
 from tests.sim.oracle import Oracle
 from tests.sim.ports import Process
 from tests.sim.product import Runner
+from tests.sim.state import DictStateStore
 from tests.sim.taking_back import files_of, take_back
 from tests.sim.world import Adversary, Call, Event, Fault, Killed, Lost, Rules, World
 
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.run import CleanupRun, ListingMode
-from lakesweep.state.memory import MemoryStateStore
 
 T = TypeVar("T")
 pa.set_cpu_count(1)  # small files are read sooner without handing them to threads
@@ -123,7 +123,7 @@ class Story(Adversary):
             self.model.client = ways.client
         self.oracle = Oracle(self.world, self.model)
         self.process = Process(self.world)
-        self.store = MemoryStateStore(self.process)
+        self.store = DictStateStore(self.process)
         self.runner = Runner(self.model, self.process, self.store, ways=ways)
         self.operator = Operator(ways, self.world, self.runner)
         self.confirmed = Confirmed(self.world, self.model)

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from tests.sim.formats import Model
 from tests.sim.replicas import OWN, Replica, SimWorld
 from tests.sim.world import Call, Lost, Stored
 
 from lakesweep.cleanup import plan_file
+from lakesweep.state.schema import leases
 
 APPROVED_FOR = timedelta(hours=24)
 
@@ -54,6 +56,8 @@ class Watch:
         self.approvals: list[_Approved] = []
         self.runs: dict[str, str] = {}
         """The run that each process journals for."""
+        self.tables: dict[str, str] = {}
+        """The table of each run."""
         self.went: dict[str, list[str]] = defaultdict(list)
         """What really went, by run."""
         self.own: dict[str, str] = {}
@@ -210,7 +214,7 @@ class Watch:
         if run_id is None:
             raise Lost(f"{process} deleted {address} before any batch was in the journal")
         self.went[run_id].append(address)
-        holder = self.holder.get(self.world.state._runs[run_id].table.label)
+        holder = self.holder.get(self.tables[run_id])
         if holder != process:
             raise Lost(f"{process} deleted {address} while {holder} works on the table")
         if asyncio.current_task() not in self.excused:
@@ -233,11 +237,17 @@ class Watch:
     def _wrap_state(self) -> None:
         """Leases and batches, as the state store grants and takes them."""
         state: Any = self.world.state
-        acquire, begin, finish, close = state.acquire_lease, state.begin_batch, state.finish_batch, state.close_run
+        start, acquire, begin = state.start_run, state.acquire_lease, state.begin_batch
+        finish, close = state.finish_batch, state.close_run
         watch, world = self, self.world
 
+        async def start_run(run: Any) -> None:
+            watch.tables[run.id] = run.table.label
+            await start(run)
+
         async def acquire_lease(table: str, owner: str, ttl: timedelta) -> Any:
-            held = state._leases.get(table)
+            query = sa.select(leases).where(leases.c.table == table)
+            held = await state.database.run(lambda connection: connection.execute(query).one_or_none())
             granted = await acquire(table, owner, ttl)
             if granted is not None and held is not None and held.owner != owner and world.now < held.expires_at:
                 world.failure = world.failure or Lost(f"{owner} was given {table} while {held.owner} held it")
@@ -264,5 +274,5 @@ class Watch:
             world.seen["a run that was interrupted was closed by another"] += closed
             return closed
 
-        state.acquire_lease, state.begin_batch = acquire_lease, begin_batch
+        state.start_run, state.acquire_lease, state.begin_batch = start_run, acquire_lease, begin_batch
         state.finish_batch, state.close_run = finish_batch, close_run

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.cleanup import plan_file, plan_match
+from lakesweep.cleanup import plan_file
 
 # By their bytes they sort otherwise than in UTF-16: the last two change places.
 PATHS = ("s3://b/t/a", "s3://b/t/a/b", "s3://b/t/ä", "s3://b/t/\uffee", "s3://b/t/😀")
@@ -58,7 +58,7 @@ def test_law_the_same_object_is_found_and_never_another(drawn, cuts):
     new, old = sides(drawn)
     rows, known = rows_of(new), rows_of(old)
     numbers = {row["path"]: row["number"] for row in known}
-    looked_up = plan_match.look_up(
+    looked_up = plan_file.look_up(
         batches(rows, cuts[0], plan_file.PLAN_SCHEMA), batches(known, cuts[1], KNOWN_SCHEMA), "number"
     )
     found = [number for _, values in looked_up for number in values.to_pylist()]

@@ -13,7 +13,7 @@ import pytest
 from tests.builders.admin import ORDERS, SetClock
 from tests.builders.audits import a_run
 
-from lakesweep.cleanup import artifacts, plan_file, ranged_file
+from lakesweep.cleanup import artifacts, plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.daemon.admin_service import Control
 from lakesweep.model.errors import NotFound, Unreadable
@@ -53,7 +53,7 @@ async def plan(tmp_path, monkeypatch):
             rows = [row(number) for number in range(start, start + GROUP)]
             writer.write(pa.RecordBatch.from_pylist(rows, schema=plan_file.PLAN_SCHEMA))
     address = await kept.publish(local)
-    assert int(Path(address).name) > 2 * ranged_file.KEPT_PARTS
+    assert int(Path(address).name) > 2 * artifacts.KEPT_PARTS
     return kept, address, store
 
 
@@ -110,7 +110,7 @@ async def test_what_is_kept_of_plans_is_bounded_and_has_no_name(plan):
     kept, address, _ = plan
     for offset in range(0, ROWS, 500):
         await kept.page(address, offset, 500)
-    assert len(kept._parted._kept) <= ranged_file.KEPT_PARTS
+    assert len(kept._parted._kept) <= artifacts.KEPT_PARTS
     assert list(kept.file("fetched", "").glob("*")) == []
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.cleanup import grace, guards
+from lakesweep.cleanup import guards
 from lakesweep.formats import streams
 from lakesweep.formats.paimon.layout import make_layout
 from lakesweep.model.location import Location
@@ -86,18 +86,18 @@ def test_a_pending_manifest_is_known_by_its_name(name: str, job: str | None):
 
 def test_files_of_a_table_with_a_stream_wait_for_its_state():
     policy = CleanupPolicy()
-    assert grace.span(policy, state()) == timedelta(hours=24)
-    assert grace.span(policy, state(stream="Flink job 1")) == timedelta(hours=168)
-    assert "Flink job 1" in (grace.sentence(policy, state(stream="Flink job 1")) or "")
-    assert grace.sentence(policy, state()) is None
+    assert guards.grace(policy, state()) == timedelta(hours=24)
+    assert guards.grace(policy, state(stream="Flink job 1")) == timedelta(hours=168)
+    assert "Flink job 1" in (guards.grace_sentence(policy, state(stream="Flink job 1")) or "")
+    assert guards.grace_sentence(policy, state()) is None
 
 
 def test_the_longest_of_all_waits_counts():
     short = CleanupPolicy(stream_state=timedelta(0))
-    assert grace.span(short, state(stream="Flink job 1")) == timedelta(hours=24)
+    assert guards.grace(short, state(stream="Flink job 1")) == timedelta(hours=24)
     longer = state(stream="Flink job 1", minimum_age=timedelta(days=30))
-    assert grace.span(CleanupPolicy(), longer) == timedelta(days=30)
-    assert grace.sentence(CleanupPolicy(), longer) is None
+    assert guards.grace(CleanupPolicy(), longer) == timedelta(days=30)
+    assert guards.grace_sentence(CleanupPolicy(), longer) is None
 
 
 def test_a_table_that_becomes_a_streams_while_it_is_listed_is_refused():

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.builders.sweeps import NOW, RecordingDeleter, make_sweep, paths
 
-from lakesweep.cleanup.verify_unchanged import VerifyUnchanged, unchanged
+from lakesweep.cleanup.delete_conditions import VerifyUnchanged, unchanged
 from lakesweep.model.errors import Denied
 from lakesweep.model.files import Candidate, Reason, StoredObject
 from lakesweep.model.location import Location

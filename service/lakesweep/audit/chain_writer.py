@@ -79,8 +79,7 @@ class ChainWriter:
         )
 
     async def witness(self) -> None:
-        """Write the newest digest to the anchor, where nobody can change it, if there is one. AuditFailed if that
-        fails."""
+        """Write the newest digest to the anchor, if there is one, where nobody can change it. Raises AuditFailed."""
         if self.anchor is None or self.end is None:
             return
         name = f"{self.end.number:010}-{self.end.digest}"

@@ -34,18 +34,15 @@ _NAME = re.compile(r"packed-(\d{10})-(\d{10})\.parquet")
 
 
 def pack_name(first: int, last: int) -> str:
-    """Name of the pack with the segments from first to last."""
     return f"packed-{first:010}-{last:010}.parquet"
 
 
 def pack_range(name: str) -> range | None:
-    """The first and last number of a pack's segments, if this is the name of a pack."""
     found = _NAME.fullmatch(name)
     return range(int(found[1]), int(found[2]) + 1) if found else None
 
 
 def pack(some: dict[int, bytes]) -> bytes:
-    """Segments by number, as one Parquet file."""
     lines = {number: data.splitlines(keepends=True) for number, data in some.items()}
     table = pa.table(
         [

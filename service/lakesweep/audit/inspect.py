@@ -65,13 +65,8 @@ class Inspector:
             yield await self._verify(name, stored.get(name, []), head)
 
     async def unpacked(self, table: str) -> list[int]:
-        """Numbers of a table's segments that are not packed."""
-        found: list[int] = []
-        async with aclosing(self.storage.list(chain.directory(self.artifacts, table))) as batches:
-            async for batch in batches:
-                numbers = (chain.segment_number(path.rpartition("/")[2]) for path in batch.column("path").to_pylist())
-                found += (number for number in numbers if number is not None)
-        return sorted(found)
+        names = [name async for _, name in self._names(chain.directory(self.artifacts, table))]
+        return sorted(number for number in map(chain.segment_number, names) if number is not None)
 
     async def records(self, run_id: str, table: str | None = None) -> AsyncGenerator[tuple[Segment, Record], None]:
         """The records of one run in order. With `table` they are found without the state store."""
@@ -108,13 +103,19 @@ class Inspector:
         if self.anchor is None:
             return {}
         found: dict[int, set[str]] = {}
-        async with aclosing(self.storage.list(chain.directory(self.anchor, table))) as batches:
+        async for _, name in self._names(chain.directory(self.anchor, table)):
+            number, _, digest = name.partition("-")
+            if number.isdecimal() and digest:
+                found.setdefault(int(number), set()).add(digest)
+        return found
+
+    async def _names(self, place: Location) -> AsyncGenerator[tuple[str, str], None]:
+        """Directory and name of every object below a place."""
+        async with aclosing(self.storage.list(place)) as batches:
             async for batch in batches:
                 for path in batch.column("path").to_pylist():
-                    number, _, digest = path.rpartition("/")[2].partition("-")
-                    if number.isdecimal() and digest:
-                        found.setdefault(int(number), set()).add(digest)
-        return found
+                    directory, _, name = path.rpartition("/")
+                    yield directory, name
 
     def _decoded(self, table: str, number: int, data: bytes | None) -> Segment:
         place = chain.segment_place(self.artifacts, table, number).raw
@@ -129,16 +130,13 @@ class Inspector:
         """Numbers of the existing segments, ascending, by table."""
         place = chain.directory(self.artifacts, table) if table else self.artifacts.join("audit")
         found: dict[str, set[int]] = {}
-        async with aclosing(self.storage.list(place)) as batches:
-            async for batch in batches:
-                for path in batch.column("path").to_pylist():
-                    directory, _, name = path.rpartition("/")
-                    number = chain.segment_number(name)
-                    if number is not None:
-                        found.setdefault(directory, set()).add(number)
-                    elif (packed := pack_range(name)) is not None:
-                        found.setdefault(directory, set()).update(packed)
-                        self._packs.setdefault(directory, {}).update(dict.fromkeys(packed, name))
+        async for directory, name in self._names(place):
+            number = chain.segment_number(name)
+            if number is not None:
+                found.setdefault(directory, set()).add(number)
+            elif (packed := pack_range(name)) is not None:
+                found.setdefault(directory, set()).update(packed)
+                self._packs.setdefault(directory, {}).update(dict.fromkeys(packed, name))
         return {table or await self._table_in(place): sorted(numbers) for place, numbers in found.items()}
 
     async def _table_in(self, place: str) -> str:
@@ -155,14 +153,12 @@ class Inspector:
 
     async def _read(self, table: str, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, bytes | None], None]:
         """Segments in order, with some read ahead; None for a missing one."""
+        directory = chain.directory(self.artifacts, table)
         for start in range(0, len(numbers), _READ_AHEAD):
             some = numbers[start : start + _READ_AHEAD]
-            read = await aio.together(self._segment(table, number) for number in some)
+            read = await aio.together(self._segment_in(directory, number) for number in some)
             for number, data in zip(some, read, strict=True):
                 yield number, data
-
-    async def _segment(self, table: str, number: int) -> bytes | None:
-        return await self._segment_in(chain.directory(self.artifacts, table), number)
 
     async def _segment_in(self, directory: Location, number: int) -> bytes | None:
         try:
@@ -171,8 +167,7 @@ class Inspector:
             return await self._packed(directory, number)
 
     async def _packed(self, directory: Location, number: int) -> bytes | None:
-        """A segment from its pack, if it is in one. The pack is read once, even if several segments are requested at
-        once."""
+        """A segment from its pack, if it is in one. The pack is read once for concurrent requests."""
         async with self._lock:
             if directory.raw not in self._packs:
                 self._packs[directory.raw] = await self._packs_in(directory)
@@ -188,11 +183,8 @@ class Inspector:
 
     async def _packs_in(self, directory: Location) -> dict[int, str]:
         found: dict[int, str] = {}
-        async with aclosing(self.storage.list(directory)) as batches:
-            async for batch in batches:
-                for path in batch.column("path").to_pylist():
-                    name = path.rpartition("/")[2]
-                    found.update(dict.fromkeys(pack_range(name) or (), name))
+        async for _, name in self._names(directory):
+            found.update(dict.fromkeys(pack_range(name) or (), name))
         return found
 
 
@@ -202,8 +194,6 @@ _FOREIGN = frozenset({_OTHER_KEY, _UNSIGNED})
 
 
 class _Chain:
-    """Follows one table's chain, segment by segment."""
-
     def __init__(self, findings: Findings, key: bytes) -> None:
         self._findings = findings
         self._key = key
@@ -252,8 +242,6 @@ class _Chain:
 
 
 class _Run:
-    """What one run's records leave open."""
-
     def __init__(self) -> None:
         self._ended = False
         self._open: dict[int, None] = {}

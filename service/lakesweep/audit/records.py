@@ -36,7 +36,6 @@ class Circumstances:
 
 
 def begin_record(run: CleanupRun, about: Circumstances, approvals: Iterable[Approval] = ()) -> Record:
-    """Who started the run, under which settings, with which plan, and who approved it."""
     plan = run.plan
     return {
         "record": "begin",
@@ -81,38 +80,26 @@ def expiry_record(record: str, plan: ExpiryPlan) -> Record:
 
 
 def deleting_lines(batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> bytes:
-    """The decision on every file of a batch, one line each."""
     return _decisions("delete", batch, going) + _decisions("spare", batch, spared)
 
 
 def deleted_lines(batch: BatchRecord, fates: pa.RecordBatch) -> bytes:
-    """The result for every file of a batch, one line each."""
-    why, went, marker = (fates.column(name) for name in ("why", "went", "delete_marker"))
+    went, marker = fates.column("went"), fates.column("delete_marker")
     kept = pc.fill_null(pc.not_equal(went, Went.FREED.value), False)
-    return _lines(
-        _text('{"record":'),
-        arrow_json.json_repeated(fates.column("fate")),
-        _text(f',"batch":{batch.number},"path":'),
-        arrow_json.json_strings(fates.column("path")),
-        _text(',"size_bytes":'),
-        fates.column("size_bytes").cast(pa.string()),
-        _unless_empty("why", why),
-        _unless_empty("went", pc.if_else(kept, went, pa.scalar(None, pa.string()))),
-        _unless_empty("delete_marker", marker),
-        _text("}\n"),
-    )
+    retained = _unless_empty("went", pc.if_else(kept, went, pa.scalar(None, pa.string())))
+    return _results(batch, fates, fates.column("fate"), retained, _unless_empty("delete_marker", marker))
 
 
 def restoring_lines(batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
-    """Every file that is about to be restored, one line each."""
-    return _restore_lines(batch, rows, pa.repeat(pa.scalar("restore"), rows.num_rows))
+    return _results(batch, rows, pa.repeat(pa.scalar("restore"), rows.num_rows))
 
 
 def restored_lines(batch: BatchRecord, rows: pa.RecordBatch) -> bytes:
-    return _restore_lines(batch, rows, rows.column("outcome"))
+    return _results(batch, rows, rows.column("outcome"))
 
 
-def _restore_lines(batch: BatchRecord, rows: pa.RecordBatch, record: pa.Array) -> bytes:
+def _results(batch: BatchRecord, rows: pa.RecordBatch, record: pa.Array, *more: pa.Array) -> bytes:
+    """A line for each file: the kind of record, the file, why, and `more` fields."""
     return _lines(
         _text('{"record":'),
         arrow_json.json_repeated(record),
@@ -121,6 +108,7 @@ def _restore_lines(batch: BatchRecord, rows: pa.RecordBatch, record: pa.Array) -
         _text(',"size_bytes":'),
         rows.column("size_bytes").cast(pa.string()),
         _unless_empty("why", rows.column("why")),
+        *more,
         _text("}\n"),
     )
 

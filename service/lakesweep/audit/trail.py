@@ -29,7 +29,6 @@ class Trail:
     """Written together with the first change, because nothing happens before it. None until the run begins."""
 
     async def begin(self, run: CleanupRun) -> None:
-        """Who, why and on which plan, with the current approvals."""
         now = self.chain.clock.now()
         approvals = [one for one in await self.chain.state.approvals(self.chain.table) if now < one.expires_at]
         self._beginning = chain.lines([records.begin_record(run, self.about, approvals)])
@@ -53,8 +52,7 @@ class Trail:
         await self._append(records.restored_lines(batch, rows))
 
     async def end(self, run: CleanupRun) -> None:
-        """The end of a run. For a refused run it is also the beginning. The newest digest is also logged, as evidence
-        in another place."""
+        """The end of a run, or all of a refused one. The newest digest is also logged, as evidence in another place."""
         if self._beginning is None:
             await self.begin(run)
         await self._append(chain.lines([records.end_record(run)]))

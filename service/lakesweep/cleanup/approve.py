@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import pyarrow.compute as pc
 import structlog
 
-from lakesweep.cleanup import plan_file, plan_match
+from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.model.errors import Refused, StorageError, UnknownRun, Unreadable
 from lakesweep.model.files import OrphanPlan, Tally
@@ -44,8 +44,7 @@ class Approvals:
     async def give(
         self, run_id: str, *, by: str, now: datetime, valid_for: timedelta, digest: str | None = None
     ) -> Approval:
-        """Approve the plan of a run that a ceiling stopped: the one with `digest`, if that is given. Its rows must be
-        unchanged."""
+        """Approve the plan of a run that a ceiling stopped, with this `digest` if given. Its rows must be unchanged."""
         run, header = await self.state.get_run(run_id), await self.state.get_plan(run_id)
         if run is None:
             raise UnknownRun(f"there is no run {run_id!r}: `lakesweep runs` shows them")
@@ -123,7 +122,7 @@ async def standing(state: StateStore, table: str, now: datetime) -> list[Approva
 def _covered(new_rows: str, approved_rows: str, digest: str) -> Tally:
     covered = Tally()
     approved = plan_file.read_checked(approved_rows, digest)
-    for rows, found in plan_match.look_up(plan_file.read_rows(new_rows), approved, "path"):
+    for rows, found in plan_file.look_up(plan_file.read_rows(new_rows), approved, "path"):
         sizes = rows.column("size_bytes").filter(pc.is_valid(found))
         covered += Tally(files=len(sizes), bytes=pc.sum(sizes).as_py() or 0)
     return covered

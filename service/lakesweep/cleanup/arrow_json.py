@@ -64,3 +64,22 @@ def check_times(moments: pa.Array) -> None:
     for moment in span.values():
         if moment is not None and not _FIRST_TIME <= moment <= _LAST_TIME:
             raise ValueError(f"a time of {moment} ms since 1970 is not a date")
+
+
+def plan_elements(rows: pa.RecordBatch) -> str:
+    """What `report.orphan_document` gives for each row, as `json.dumps` writes it, each behind `,` and a new line."""
+    texts = pc.binary_join_element_wise(
+        ',\n{"path": ',
+        json_strings(rows.column("path")),
+        ', "size_bytes": ',
+        rows.column("size_bytes").cast(pa.string()),
+        ', "modified_at": ',
+        json_times(rows.column("modified_at")),
+        ', "kind": ',
+        json_repeated(rows.column("kind")),
+        ', "reason": ',
+        json_repeated(rows.column("reason")),
+        "}",
+        "",
+    )
+    return str(joined(texts), "ascii")

@@ -11,13 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Generic, TypeVar
 
+from lakesweep import aio
 from lakesweep.aio import interruption
 from lakesweep.cleanup import addresses
 from lakesweep.model.errors import LakesweepError
+from lakesweep.model.files import Candidate, StoredObject
+from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleted, DeleteStatus, not_sent
 from lakesweep.ports.run import Fence
+from lakesweep.ports.storage import Storage, stat_or_none
 from lakesweep.ports.table import MatchBy
 
 T = TypeVar("T")
@@ -27,6 +32,10 @@ Revalidate = Callable[[], Awaitable[frozenset[str]]]
 is called so. Raises when the table must be left."""
 
 REFERENCED = "referenced again since the plan was made"
+_AT_ONCE = 32
+"""Requests in flight for one batch."""
+_PRECISION = timedelta(seconds=1)
+"""Stores and inventories round times to seconds. An object replaced within its own second is as old as it was."""
 
 
 async def never_held() -> None:
@@ -156,3 +165,41 @@ def still_referenced(paths: Sequence[str], referenced: frozenset[str], match_by:
     return frozenset(
         path for path, key, name in zip(paths, keys, names, strict=True) if key in referenced or name in referenced
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Candidates by what storage says of them now, each in the order requested."""
+
+    changed: tuple[Candidate, ...]
+    gone: tuple[Candidate, ...]
+
+
+class VerifyUnchanged:
+    """Callable: are candidates still the objects that were judged? Raises what storage raises: then nothing is known.
+
+    A plan made from an inventory judges objects by a list that is hours old. One that was rewritten since may belong to
+    a writer that has not committed yet, and nothing references it either. Only an object of the same size, the same
+    time and, where both are known, the same etag is the one that was judged.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def __call__(self, rows: Sequence[Candidate]) -> Standing:
+        async def look(row: Candidate) -> StoredObject | None:
+            return await stat_or_none(self._storage, Location.parse(row.path))
+
+        found = list(zip(rows, await aio.gather_bounded(rows, look, limit=_AT_ONCE), strict=True))
+        return Standing(
+            changed=tuple(row for row, stored in found if stored is not None and not unchanged(row, stored)),
+            gone=tuple(row for row, stored in found if stored is None),
+        )
+
+
+def unchanged(row: Candidate, stored: StoredObject) -> bool:
+    if row.modified_at is None or stored.modified_at is None:
+        return False
+    same_etag = row.etag is None or stored.etag is None or row.etag == stored.etag
+    same_time = abs(row.modified_at - stored.modified_at) < _PRECISION
+    return row.size_bytes == stored.size_bytes and same_etag and same_time

@@ -31,7 +31,6 @@ class GatedDeleter:
         self._plainly = _Plainly(tenant_root, self._table_roots)
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
-        """Check every path, then delete."""
         for path in self._plainly.not_inside(paths):
             self._check(path)
         if self._count is not None:
@@ -39,7 +38,6 @@ class GatedDeleter:
         return await self._inner.delete(paths, conditions)
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
-        """Check every directory, then remove the empty ones."""
         for directory in directories:
             self._check(directory)
         return await self._inner.remove_empty_directories(root, directories)

@@ -45,14 +45,6 @@ _TO_TRASH = Requests(head=2, put=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweeping:
-    """How a plan is cut into batches, and these into requests."""
-
-    batches: int
-    deletes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckCosts:
     """The cost of checks that a sweep repeats."""
 
@@ -75,7 +67,6 @@ class Estimate:
     load: Requests
 
     async def of_cycle(self) -> Expense:
-        """Everything that a cycle sends from its beginning to its end."""
         recorder = self.recorder
         planning, known = recorder.requests.so_far, recorder.requests.not_again
         changes = self.orphans.candidates.files or not self.expiry.empty
@@ -91,20 +82,20 @@ class Estimate:
 
     async def _of_execution(self) -> Requests:
         files = self.orphans.candidates.files
-        cut = await asyncio.to_thread(_cut, self.orphans.rows_path, self.context.policy.batch_size)
+        batches, deletes = await asyncio.to_thread(_cut, self.orphans.rows_path, self.context.policy.batch_size)
         costs = await self._check_costs()
-        ahead = costs.neighbours + Requests(delete=cut.deletes)
-        if cut.batches:
-            ahead += costs.look.times(cut.deletes + 1)
+        ahead = costs.neighbours + Requests(delete=deletes)
+        if batches:
+            ahead += costs.look.times(deletes + 1)
         if not self.expiry.empty:
             ahead += self.load.times(_READS_PER_EXPIRY)
             ahead += Requests() if isinstance(self.ports.table, DetectsOtherCommits) else costs.look
             ahead += _CLOSING if isinstance(self.ports.table, ClosesFirst) else Requests(put=1)
         if self.recorder.run.will_stay is Went.TRASH and not self.context.tenant_root.is_local:
             # The source is deleted under conditions of its own, and the bucket is asked for its versions first.
-            ahead += _TO_TRASH.times(files) + costs.look.times(cut.batches) + Requests(get=cut.batches)
+            ahead += _TO_TRASH.times(files) + costs.look.times(batches) + Requests(get=batches)
         if self.ports.artifacts.is_shared:
-            ahead += Requests(put=_RECORDS_PER_BATCH * cut.batches + 1 + (0 if self.expiry.empty else 2))
+            ahead += Requests(put=_RECORDS_PER_BATCH * batches + 1 + (0 if self.expiry.empty else 2))
         return ahead
 
     async def _check_costs(self) -> CheckCosts:
@@ -134,10 +125,10 @@ class Estimate:
         await self.ports.surroundings.shared_files(self.marked.state)
 
 
-def _cut(rows_path: str, batch_size: int) -> Sweeping:
-    """As the sweep cuts it: by size, and each of these at the border of every stage."""
+def _cut(rows_path: str, batch_size: int) -> tuple[int, int]:
+    """Into how many batches and requests to delete, as the sweep cuts: by size, and at the border of every stage."""
     sizes: list[int] = []
     stages = pa.chunked_array([rows.column("stage") for rows in plan_file.read_rows(rows_path)], pa.int32())
     for first in range(0, len(stages), batch_size):
         sizes += pc.value_counts(stages.slice(first, batch_size)).field("counts").to_pylist()
-    return Sweeping(batches=len(sizes), deletes=sum(-(-files // KEYS_PER_DELETE) for files in sizes))
+    return len(sizes), sum(-(-files // KEYS_PER_DELETE) for files in sizes)

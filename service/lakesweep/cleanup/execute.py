@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from lakesweep.aio import interruption
-from lakesweep.cleanup import last_listing, unchanged
+from lakesweep.cleanup import table_notes, unchanged
 from lakesweep.cleanup.check import check_again
-from lakesweep.cleanup.known_roots import KnownRoots
+from lakesweep.cleanup.delete_conditions import VerifyUnchanged
 from lakesweep.cleanup.plan import Planned
 from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
 from lakesweep.cleanup.sweep import Sweep
-from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
 from lakesweep.model.errors import Refused
 from lakesweep.model.run import Outcome, Phase
 from lakesweep.model.snapshot import ExpiryPlan
@@ -19,7 +18,6 @@ from lakesweep.ports.table import ClosesFirst, TableView
 
 
 async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, planned: Planned) -> None:
-    """Carry out the plan, if this run may."""
     if not context.execute:
         recorder.note(outcome=Outcome.DRY_RUN, reason="nothing was changed")
         return
@@ -37,7 +35,7 @@ async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, plan
         await ports.table.after_sweep(planned.marked.state, committed)
         await ports.state.set_pending_expiry(ports.table.ref.label, None, context.run_id)
         if planned.place_is_own:
-            await KnownRoots(store=ports.state).remember(planned.marked.state)
+            await table_notes.remember_roots(ports.state, planned.marked.state)
         recorder.note(outcome=Outcome.DONE)
         await _note_for_the_next_cycle(ports, context, recorder, planned, after)
 
@@ -48,8 +46,8 @@ async def _note_for_the_next_cycle(
     """Whether it needs no listing, or no work at all."""
     state = planned.marked.state
     if planned.orphans.listed:
-        await last_listing.remember_swept(ports.state, state, at=planned.at)
-    listed = await last_listing.recall(ports.state, state)
+        await table_notes.remember_swept(ports.state, state, at=planned.at)
+    listed = await table_notes.last_listing(ports.state, state)
     await unchanged.remember(ports, context, recorder, planned, after=after, listed=listed)
 
 

@@ -7,16 +7,19 @@ only.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
-from lakesweep.cleanup import addresses, classify, grace, guards, ledger
+from lakesweep.cleanup import addresses, classify, guards, ledger
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import run_document
-from lakesweep.model.errors import NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.errors import LakesweepError, Refused, StorageError, Unreadable
 from lakesweep.model.files import StoredObject, Verdict
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -26,11 +29,17 @@ from lakesweep.ports.clock import Clock
 from lakesweep.ports.engine import Engine
 from lakesweep.ports.references import References
 from lakesweep.ports.state import StateStore
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 from lakesweep.ports.table import MatchBy, Table, TableState, TableView
 
 _HOLDERS_SHOWN = 20
 """A file that a thousand snapshots keep does not need a thousand sentences."""
+_RUNS = 200
+"""Runs of the table looked back on."""
+
+
+Records = Callable[[str, str], Any]
+"""The audit records of a run of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +67,6 @@ class Explanation:
 
 @dataclass(kw_only=True)
 class _Holders:
-    """Sentences for what refers to a file."""
-
     held: list[str] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
     elsewhere: str | None = None
@@ -76,7 +83,6 @@ class Explainer:
     clock: Clock
 
     async def explain(self, location: Location) -> Explanation:
-        """Walk from the references to the file, then from the file to its age."""
         state = await self.table.load()
         if not any(root.contains(location) for root in state.roots):
             roots = ", ".join(root.raw for root in state.roots)
@@ -86,7 +92,7 @@ class Explainer:
         references = await state.references(expiry)
         found = await self._holders(location, state, references)
         holders = found.held[:_HOLDERS_SHOWN]
-        stored = await self._stat(location)
+        stored = await stat_or_none(self.storage, location)
         if stored is None:
             gone = "storage has no such object" + ("; it is live, so the table is damaged" if holders else "")
             return self._answer(location, None, (gone, *holders))
@@ -95,7 +101,7 @@ class Explainer:
         return await self._judge(stored, state, expiry, found)
 
     async def _judge(self, stored: StoredObject, state: TableState, expiry: ExpiryPlan, found: _Holders) -> Explanation:
-        wait = grace.span(self.policy, state)
+        wait = guards.grace(self.policy, state)
         cutoff = guards.cutoff(self.policy, wait, self.clock.now(), await self.storage.now())
         kind = state.layout.classify(stored.location.raw)
         judged = classify.judge(
@@ -117,7 +123,7 @@ class Explainer:
                 sentences.append(
                     _age(stored, f"inside the grace period of {_hours(wait)}: a writer may be about to commit it")
                 )
-                sentences.extend(filter(None, (grace.sentence(self.policy, state),)))
+                sentences.extend(filter(None, (guards.grace_sentence(self.policy, state),)))
             case Verdict.ORPHAN if found.expired:
                 going = ", ".join(snapshot.id for snapshot in expiry.expire[:_HOLDERS_SHOWN])
                 sentences.append(f"only snapshots that the next run expires refer to it ({going})")
@@ -148,12 +154,6 @@ class Explainer:
             elif source.retained and _guards_name(location, paths, state):
                 found.elsewhere = f"a file that {source.kind} {source.location} names"
         return found
-
-    async def _stat(self, location: Location) -> StoredObject | None:
-        try:
-            return await self.storage.stat(location)
-        except NotFound:
-            return None
 
     def _answer(
         self, location: Location, judged: Verdict | None, sentences: tuple[str, ...], until: datetime | None = None
@@ -216,3 +216,35 @@ class ConfirmationWait:
                 return await asyncio.to_thread(ledger.first_seen, rows, path)
         except (Unreadable, StorageError, OSError):
             return None  # a ledger that cannot be read counts as empty
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoredFiles:
+    """Looks for a file among those that restores of its table brought back."""
+
+    state: StateStore
+    records: Records
+
+    async def add(self, explanation: Explanation) -> Explanation:
+        """The same with a sentence for every restore that brought it back, the newest first."""
+        label = explanation.table.label
+        added = [
+            sentence
+            for run in await self.state.list_runs(table=label, limit=_RUNS)
+            if run["restored"] is not None
+            async for sentence in self._sentences(run["run_id"], run["restored"]["run_id"], explanation)
+        ]
+        return replace(explanation, sentences=(*explanation.sentences, *added)) if added else explanation
+
+    async def _sentences(self, run_id: str, of: str, explanation: Explanation) -> AsyncIterator[str]:
+        who = "somebody"
+        try:
+            async with aclosing(self.records(run_id, explanation.table.label)) as records:
+                async for segment, record in records:
+                    if record["record"] == "begin":
+                        who = record["trigger"]["who"]
+                    elif record["record"] == "restored" and record["path"] == explanation.path:
+                        when = f"{segment.at:%Y-%m-%d %H:%M} UTC"
+                        yield f"restored on {when} by {who}: run {of} had taken it, run {run_id} restored it"
+        except LakesweepError as exc:
+            yield f"run {run_id} restored files, but its audit trail cannot be read ({exc})"

@@ -105,8 +105,7 @@ def _are_one(one: Location, other: Location, identities: Identities) -> bool:
 
 
 def check_stayed(listed: TableState, marked: TableState) -> Refusal | None:
-    """The listing is judged by references that were read later: both must belong to the same table in the same
-    place."""
+    """The listing is judged by references that were read later: both must be of the same table in the same place."""
     if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:
         what = "moved or was replaced"
     elif listed.minimum_age < marked.minimum_age or (marked.stream and not listed.stream):
@@ -258,3 +257,18 @@ def _above(which: str, found: str, allowed: str) -> Refusal:
 def _span(span: timedelta) -> str:
     minutes = span.total_seconds() / 60
     return f"{minutes:.0f} min" if minutes >= 1 else f"{span.total_seconds():.0f} s"
+
+
+def grace(policy: CleanupPolicy, state: TableState) -> timedelta:
+    """The longest of the grace period, the format's own retention and, where a stream writes, what it may need."""
+    return max(policy.grace_period, state.minimum_age, policy.stream_state if state.stream else timedelta(0))
+
+
+def grace_sentence(policy: CleanupPolicy, state: TableState) -> str | None:
+    """For people, where files wait for a stream's sake longer than the table's other rules ask for; None elsewhere."""
+    if state.stream is None or policy.stream_state <= max(policy.grace_period, state.minimum_age):
+        return None
+    return (
+        f"{state.stream} writes to this table, so unreferenced files stay for "
+        f"{policy.stream_state / timedelta(hours=1):g} h (stream_state_hours): it may come back and commit them"
+    )

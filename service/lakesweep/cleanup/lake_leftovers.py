@@ -25,12 +25,10 @@ class TenantLeftovers:
 
     @property
     def counted(self) -> set[LeftoverKind]:
-        """The kinds of which something is known."""
         return {one["kind"] for one in self.counts if one["found"] is not None}
 
 
 def added(report: documents.Report, tenants: Mapping[str, TenantLeftovers], price: Price) -> documents.Report:
-    """The report with the leftovers of those tables, datasets and tenants that it contains."""
     shown = _shown(report, tenants)
     below: defaultdict[str, list[Found]] = defaultdict(list)
     for owner, found in shown.items():

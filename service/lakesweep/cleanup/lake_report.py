@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import cast
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import lake_report as documents
@@ -48,7 +49,6 @@ class Price:
     currency: str
 
     def of(self, size_bytes: int) -> float | None:
-        """In the currency, to the cent."""
         return round(size_bytes / GB * self.per_gb_month, 2) if self.per_gb_month else None
 
 
@@ -98,8 +98,7 @@ def report(
 
 
 def trend(runs: Iterable[RunFigures], today: date) -> list[documents.Day]:
-    """Day by day from the first plan on: what could be deleted at its end, by the newest plan of each table until
-    then, and what was deleted."""
+    """Day by day: what the newest plan of each table until then could delete, and what was deleted."""
     freed: Counter[date] = Counter()
     plans: dict[date, dict[str, int]] = defaultdict(dict)
     orphan: dict[str, int] = {}
@@ -267,18 +266,5 @@ def _part(
 def _sum(
     rows: Iterable[documents.ReportTable], pick: Callable[[documents.ReportTable], documents.Figures | None]
 ) -> documents.Figures:
-    total: Counter[str] = Counter()
-    for row in rows:
-        total.update(_as_numbers(pick(row)))
-    return {
-        "live": total["live"],
-        "young": total["young"],
-        "reserved": total["reserved"],
-        "orphan": total["orphan"],
-        "expired": total["expired"],
-        "foreign": total["foreign"],
-    }
-
-
-def _as_numbers(figures: documents.Figures | None) -> Mapping[str, int]:
-    return {name: number for name, number in figures.items() if isinstance(number, int)} if figures else {}
+    known = [figures for row in rows if (figures := pick(row))]
+    return cast("documents.Figures", {name: sum(one[name] for one in known) for name in documents.FIGURES})

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 
-from lakesweep.cleanup import plan_file, plan_match
+from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.model.errors import EngineFailed, StorageError, Unreadable
 from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
@@ -142,7 +142,7 @@ class Ledger:
             pq.ParquetWriter(observed, _OBSERVED_SCHEMA, compression="zstd") as all_rows,
             plan_file.PlanWriter(plan.rows_path) as writer,
         ):
-            for rows, seen in plan_match.look_up(plan_file.read_rows(plan.rows_path), ledger, "sighting"):
+            for rows, seen in plan_file.look_up(plan_file.read_rows(plan.rows_path), ledger, "sighting"):
                 first_seen, is_known = _sightings(rows, seen, seen_at)
                 ripe = pc.and_(is_known, pc.less_equal(first_seen, ripe_until))
                 all_rows.write_batch(_observed(rows, first_seen, is_known, ripe))

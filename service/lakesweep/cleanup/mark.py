@@ -51,12 +51,10 @@ class Marking:
     _result: tuple[Marked, ExpiryPlan] | None = None
 
     async def __call__(self) -> Marked:
-        """Load, decide what expires, and collect what names files."""
         return await unless_overtaken(self._mark)
 
     async def look_at(self, state: TableView) -> tuple[Marked, ExpiryPlan]:
-        """The same for a state that was loaded before, or for the newest if that one is gone: it says nothing about
-        later commits."""
+        """The same for a state loaded before, or the newest if that is gone. It says nothing about later commits."""
         try:
             await self._mark_at(state)
         except (CommitConflict, Unreadable):
@@ -92,7 +90,6 @@ class Marking:
         return self._result is not None and await self.table.head() != self._result[0].state.head
 
     def result(self) -> tuple[Marked, ExpiryPlan]:
-        """What was read, and the expiry that it was read for."""
         if self._result is None:
             raise Indeterminate("the engine finished without reading any reference")
         return self._result

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from lakesweep import aio
-from lakesweep.model.errors import LakesweepError, NotFound
+from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import MISSING_SHOWN, OrphanPlan
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 
 _ENDS = 8
 """Partition levels and a name: as many segments of an address are tried below a root."""
@@ -31,7 +31,7 @@ async def looked_up(
     async def look(path: str) -> bool | None:
         """Does it exist? None: unknown."""
         try:
-            if await _is_there(storage, Location.parse(path)):
+            if await stat_or_none(storage, Location.parse(path)):
                 return True
             # Writers join such names in their own way, or knew the table under another name.
             elsewhere = "//" in path.partition("://")[2] or await _is_below_a_root(storage, path, roots)
@@ -55,20 +55,11 @@ async def looked_up(
 
 
 async def _is_below_a_root(storage: Storage, path: str, roots: Sequence[Location]) -> bool:
-    """Does the end of this address lead to a file below a root? Then the address may name the root in another way, by a
-    link or a mount that is not here."""
+    """Is there a file below a root at the end of this address? Then a link or mount may give the root two names."""
     segments = path.partition("://")[2].split("/")[1:]
     ends = ["/".join(segments[start:]) for start in range(max(0, len(segments) - _ENDS), len(segments))]
     for root in roots:
         for end in ends:
-            if await _is_there(storage, root.join(end)):
+            if await stat_or_none(storage, root.join(end)):
                 return True
     return False
-
-
-async def _is_there(storage: Storage, place: Location) -> bool:
-    try:
-        await storage.stat(place)
-    except NotFound:
-        return False
-    return True

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lakesweep.cleanup import foreign_metadata, grace, guards, last_listing, outside_files, trash_place, without_listing
-from lakesweep.cleanup.check import check
+from lakesweep.cleanup import foreign_metadata, guards, outside_files, table_notes, without_listing
+from lakesweep.cleanup.check import check, check_trash
 from lakesweep.cleanup.estimate import Estimate
 from lakesweep.cleanup.mark import Marking
 from lakesweep.cleanup.run_context import Ports, RunContext
@@ -28,8 +28,7 @@ from lakesweep.ports.table import TableView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A checked plan: what is to be deleted, for which state of the table it was decided, and the refusal if there is
-    one."""
+    """A checked plan: what is to be deleted, the state of the table it is for, and the refusal if there is one."""
 
     engine: Engine
     marked: Marked
@@ -63,7 +62,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     asked_at, store_now = ports.clock.now(), await ports.storage.now()
     recorder.note(location=before_listing.location.raw, head=before_listing.head)
     engine, choice = await ports.engines.choose(before_listing)
-    recorder.note(engine=choice, stream=grace.sentence(policy, before_listing), phase=Phase.DETECTING)
+    recorder.note(engine=choice, stream=guards.grace_sentence(policy, before_listing), phase=Phase.DETECTING)
     marking = Marking(
         table=ports.table,
         state=ports.state,
@@ -80,7 +79,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         ref=ports.table.ref,
         roots=before_listing.roots,
         layout=before_listing.layout,
-        cutoff=guards.cutoff(policy, grace.span(policy, before_listing), now, store_now),
+        cutoff=guards.cutoff(policy, guards.grace(policy, before_listing), now, store_now),
         mark=names.after(marking) if names else marking,
         rows_path=context.rows_path,
         inventory=inventory,
@@ -112,12 +111,12 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         early_refusal=clock_refusal
         or guards.check_clock(policy, asked_at, store_now)
         or guards.check_tenant_root(marked.state, context.tenant_root)
-        or await trash_place.check(context.trash, marked.state, neighbours),
+        or await check_trash(context.trash, marked.state, neighbours),
         before_listing=before_listing,
         beside=beside,
     )
     if orphans.listed:
-        await last_listing.remember(ports.state, marked.state, at=now, passed=checked.refusal is None)
+        await table_notes.remember_listing(ports.state, marked.state, at=now, passed=checked.refusal is None)
     await _save(ports, context, orphans)
     estimate = Estimate(
         ports=ports,

@@ -161,8 +161,7 @@ def read_rows(rows_path: str) -> Iterator[pa.RecordBatch]:
 
 
 def read_checked(rows_path: str, digest: str) -> Iterator[pa.RecordBatch]:
-    """The same, only of the plan with this digest. The file is opened once: what was checked is what is read, even if
-    another file has its name by now."""
+    """The same, only of the plan with this digest. Opened once: what was checked is what is read."""
     with _opened(rows_path) as plan:
         if _digest(plan) != digest:
             raise Unreadable(rows_path, "its rows do not match the plan that was saved")
@@ -170,7 +169,6 @@ def read_checked(rows_path: str, digest: str) -> Iterator[pa.RecordBatch]:
 
 
 def digest(rows_path: str) -> str:
-    """The digest of a plan as it now stands on disk."""
     with _opened(rows_path) as plan:
         return _digest(plan)
 
@@ -250,3 +248,47 @@ def _measured(texts: pa.Array) -> pa.Array:
 
 def _number(values: pa.Array) -> pa.Array:
     return pc.coalesce(values.cast(pa.string()), pa.scalar("-"))
+
+
+def look_up(
+    rows: Iterator[pa.RecordBatch], known: Iterator[pa.RecordBatch], column: str
+) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    """Each batch of rows with the value of `column` that the known side has for the same object, else null.
+
+    Both sides come sorted by stage and path, as plans are; one batch of each is in memory. An object is the same only
+    if its path, size, time and etag are: one that was written anew under an old name is another object.
+    """
+    current = next(known, None)
+    kind = current.schema.field(column).type if current is not None else pa.null()
+    for batch in rows:
+        found = pa.nulls(batch.num_rows, kind)
+        while current is not None:
+            found = pc.coalesce(found, _values(batch, current, column))
+            if _last_key(current) > _last_key(batch):
+                break
+            current = next(known, None)
+        yield batch, found
+
+
+def _last_key(batch: pa.RecordBatch) -> tuple[int, bytes]:
+    last = batch.num_rows - 1
+    # Arrow orders texts by their bytes.
+    return batch.column("stage")[last].as_py(), batch.column("path")[last].as_buffer().to_pybytes()
+
+
+def _values(batch: pa.RecordBatch, known: pa.RecordBatch, column: str) -> pa.Array:
+    index = pc.index_in(batch.column("path"), value_set=known.column("path"))
+    other = known.take(index)
+    same = pc.and_(
+        pc.equal(batch.column("size_bytes"), other.column("size_bytes")),
+        pc.and_(
+            pc.equal(_moment(batch), _moment(other)),
+            pc.equal(pc.coalesce(batch.column("etag"), ""), pc.coalesce(other.column("etag"), "")),
+        ),
+    )
+    same = pc.and_(pc.is_valid(index), pc.fill_null(same, False))
+    return pc.if_else(same, other.column(column), pa.scalar(None, other.column(column).type))
+
+
+def _moment(batch: pa.RecordBatch) -> pa.Array:
+    return pc.fill_null(batch.column("modified_at").cast(pa.int64()), -1)

@@ -17,8 +17,7 @@ FILE_MODE = 0o600
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that only this user may enter. An existing one keeps its mode; if anybody may write to it, the
-    log says so."""
+    """Make a directory that only this user may enter. An existing one keeps its mode; one open to all is logged."""
     try:
         path.mkdir(parents=True, mode=DIRECTORY_MODE)
     except FileExistsError:
@@ -27,7 +26,6 @@ def make_directory(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file that only this user may read, unless it is there. If it cannot be made, opening it next
-    reports why."""
+    """Make an empty file that only this user may read, unless it exists. If that fails, opening it reports why."""
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))

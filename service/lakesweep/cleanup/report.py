@@ -5,18 +5,19 @@ Pure: values in, documents out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Literal, TypedDict, overload
+from typing import TypedDict, cast, overload
 
 from lakesweep.model import plan_document as plans
 from lakesweep.model import run_document as documents
 from lakesweep.model.files import Candidate, DeletionReport, OrphanPlan, Reason, Tally, Verdict, Went
-from lakesweep.model.requests import Expense
+from lakesweep.model.requests import KINDS, Expense
 from lakesweep.model.run import CleanupRun, Outcome, Phase, Restored
+from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.state import Hold
 
-_KINDS: tuple[Literal["list", "get", "head", "put", "delete"], ...] = ("list", "get", "head", "put", "delete")
 FAILED_SHOWN = 1000
 """How many failed deletes a document names; the count is always exact."""
 
@@ -57,9 +58,9 @@ def run_document(run: CleanupRun) -> documents.Run:
             "files": [{"path": one.path, "why": one.why} for one in failed[:FAILED_SHOWN]],
         },
         "spared": run.spared,
-        "kept": _kept({verdict: _tally(run.plan, verdict).files for verdict in Verdict}),
-        "kept_bytes": _kept({verdict: _tally(run.plan, verdict).bytes for verdict in Verdict}),
-        "unconfirmed": _unconfirmed(run.plan),
+        "kept": _kept(run.plan, "files"),
+        "kept_bytes": _kept(run.plan, "bytes"),
+        "unconfirmed": count_and_bytes(run.plan.unconfirmed if run.plan else Tally()),
         "missing": _missing(run.plan),
         "stream": run.stream,
         "lent": _shared_files(run),
@@ -98,7 +99,7 @@ def plan_document(run: CleanupRun, files: Iterable[Candidate]) -> plans.Plan:
         },
         "store": _store(run),
         "warnings": _warnings(run),
-        "unconfirmed": _unconfirmed(run.plan),
+        "unconfirmed": count_and_bytes(run.plan.unconfirmed if run.plan else Tally()),
         "missing": _missing(run.plan),
         "stream": run.stream,
         "lent": _shared_files(run),
@@ -143,7 +144,6 @@ def _brought_back(result: Restored | None) -> documents.BroughtBack | None:
 
 
 def hold_document(hold: Hold) -> documents.Hold:
-    """One of `holds --json`."""
     return {
         "scope": hold.scope,
         "since": iso_utc(hold.since),
@@ -183,7 +183,7 @@ def log_fields(run: documents.Run) -> LogFields:
         "spared": run["spared"],
         "missing": run["missing"]["count"],
         "unverified": run["missing"]["unverified"],
-        "requests": sum(run["requests"]["sent"][kind] for kind in _KINDS),
+        "requests": sum(run["requests"]["sent"][kind] for kind in KINDS),
     }
 
 
@@ -202,41 +202,30 @@ def _tally(plan: OrphanPlan | None, verdict: Verdict) -> Tally:
     return plan.verdicts.get(verdict, Tally()) if plan else Tally()
 
 
-def _kept(numbers: Mapping[Verdict, int]) -> documents.Kept:
-    return {
-        "live": numbers[Verdict.LIVE],
-        "young": numbers[Verdict.YOUNG],
-        "reserved": numbers[Verdict.RESERVED],
-        "foreign": numbers[Verdict.FOREIGN],
-    }
-
-
-def _unconfirmed(plan: OrphanPlan | None) -> documents.Tally:
-    """Files among the young that only wait for `confirm_after_hours`."""
-    return count_and_bytes(plan.unconfirmed if plan else Tally())
+def _kept(plan: OrphanPlan | None, unit: str) -> documents.Kept:
+    numbers = {one.value: getattr(_tally(plan, one), unit) for one in Verdict if one is not Verdict.ORPHAN}
+    return cast("documents.Kept", numbers)
 
 
 def _by_reason(plan: OrphanPlan | None) -> dict[str, documents.Tally]:
-    """What is deleted with expired snapshots, and what nothing references."""
     found = plan.by_reason if plan else {}
     return {reason.value: count_and_bytes(found.get(reason, Tally())) for reason in Reason}
 
 
 def count_and_bytes(tally: Tally) -> documents.Tally:
-    """A tally as documents have it."""
     return {"count": tally.files, "bytes": tally.bytes}
 
 
 def _expire(run: CleanupRun) -> plans.Expiry:
-    expiry = run.expiry
+    expiry = run.expiry or ExpiryPlan(head="")
     return {
-        "snapshots": [snapshot.id for snapshot in expiry.expire] if expiry else [],
-        "partitions": list(expiry.partitions) if expiry else [],
-        "partition_files": count_and_bytes(expiry.partition_files if expiry else Tally()),
-        "refs": list(expiry.drop_refs) if expiry else [],
-        "kept": len(expiry.keep) if expiry else 0,
-        "kept_because": [{"id": kept.id, "why": kept.why} for kept in expiry.keep] if expiry else [],
-        "skipped": expiry.skipped if expiry else None,
+        "snapshots": [snapshot.id for snapshot in expiry.expire],
+        "partitions": list(expiry.partitions),
+        "partition_files": count_and_bytes(expiry.partition_files),
+        "refs": list(expiry.drop_refs),
+        "kept": len(expiry.keep),
+        "kept_because": [{"id": kept.id, "why": kept.why} for kept in expiry.keep],
+        "skipped": expiry.skipped,
     }
 
 
@@ -281,7 +270,6 @@ def _store(run: CleanupRun) -> documents.Store | None:
 
 
 def _warnings(run: CleanupRun) -> list[str]:
-    """What a person should do about it, though it stops nothing."""
     return [run.store.warning] if run.store and run.store.warning else []
 
 
@@ -290,18 +278,8 @@ def _requests(run: CleanupRun) -> documents.Requests:
 
 
 def _expense(expense: Expense) -> documents.Expense:
-    requests = expense.requests
-    return {
-        "list": requests.list,
-        "get": requests.get,
-        "head": requests.head,
-        "put": requests.put,
-        "delete": requests.delete,
-        "bytes_read": requests.bytes_read,
-        "seconds": round(expense.seconds, 3),
-        "cost": expense.cost,
-        "currency": expense.currency,
-    }
+    measured = {"seconds": round(expense.seconds, 3), "cost": expense.cost, "currency": expense.currency}
+    return cast("documents.Expense", {**asdict(expense.requests), **measured})
 
 
 def _engine(run: CleanupRun) -> documents.EngineChoice | None:

@@ -57,7 +57,9 @@ class Restore:
                 if shut := await entrance.why_shut(some):
                     result = restore_finder.with_outcomes(result, some, await self.finder.left_out(some, shut))
                     continue
-                record = self._record(number, first, len(some))
+                record = BatchRecord(
+                    run_id=self.run_id, number=number, first=first, count=len(some), fencing_token=self.fencing_token
+                )
                 await self.audit.restoring(record, _audit_rows(some))
                 await self.journal.begin_batch(record)
                 outcomes = await self._moved(some)
@@ -111,16 +113,6 @@ class Restore:
         finally:
             await self.journal.finish_batch(replace(record, state=BatchState.DONE, failed=failed))
         await self.note(result)
-
-    def _record(self, number: int, first: int, count: int) -> BatchRecord:
-        return BatchRecord(
-            run_id=self.run_id,
-            number=number,
-            first=first,
-            count=count,
-            state=BatchState.INTENT,
-            fencing_token=self.fencing_token,
-        )
 
 
 def _audit_rows(rows: Sequence[Candidate], outcomes: Sequence[str | None] | None = None) -> pa.RecordBatch:

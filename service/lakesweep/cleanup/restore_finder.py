@@ -12,13 +12,13 @@ from fnmatch import fnmatchcase
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.restore_entries import EntryCheck
-from lakesweep.model.errors import NotFound, Refused
+from lakesweep.model.errors import Refused
 from lakesweep.model.files import Candidate, FailedDelete, Tally
 from lakesweep.model.location import Location
 from lakesweep.model.run import Restored
 from lakesweep.model.trash import RunTrash
 from lakesweep.ports.state import BatchRecord, PlanHeader
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 
 SHOWN = 1000
 """How many files that cannot be brought back are named; the count is always exact."""
@@ -50,7 +50,6 @@ class Taken:
 
     @property
     def why_gone(self) -> str:
-        """Why a file that is found nowhere cannot be restored."""
         if self.versioned:
             return NO_MARKER
         return GONE_FOR_GOOD if self.trash is None else EMPTIED
@@ -82,7 +81,6 @@ class Finder:
         return [ALREADY_THERE if await self.stands(row.path) else why for row in rows]
 
     async def why_entries_stay(self) -> str | None:
-        """Why entries must not be restored although everything else that is wanted exists."""
         absent = await self._absent()
         if absent is not None:
             return _needs(absent)
@@ -127,18 +125,13 @@ class Finder:
                 yield batch.first, wanted
 
     async def wants_any(self) -> bool:
-        """Did the run try to take any file that is wanted?"""
         async with aclosing(self.batches()) as batches:
             async for _ in batches:
                 return True
         return False
 
     async def stands(self, path: str) -> bool:
-        try:
-            await self.storage.stat(Location.parse(path))
-        except NotFound:
-            return False
-        return True
+        return await stat_or_none(self.storage, Location.parse(path)) is not None
 
     async def _found(self, row: Candidate) -> str | None:
         """As `Restore` would report it. Only removing a delete marker shows whether there is a version behind it."""
@@ -189,8 +182,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def why_nothing(result: Restored, *, dry_run: bool = False) -> str | None:
-    """Why nothing can be restored, if so: that must not look like a success. `dry_run` if the run took nothing by its
-    very nature."""
+    """Why nothing can be restored, if so: that must not look like a success. A `dry_run` took nothing."""
     if result.restored.files or result.already_there:
         return None
     first = result.examples[0] if result.examples else None
@@ -199,7 +191,6 @@ def why_nothing(result: Restored, *, dry_run: bool = False) -> str | None:
 
 
 def refuse_nothing(result: Restored, *, dry_run: bool = False) -> None:
-    """Raise Refused if nothing can be restored."""
     if why := why_nothing(result, dry_run=dry_run):
         raise Refused("nothing_to_restore", why)
 
@@ -215,17 +206,13 @@ def _needs(path: str) -> str:
 
 def with_outcomes(result: Restored, rows: Sequence[Candidate], outcomes: Sequence[str | None]) -> Restored:
     """The result with some more files: each None if it is back, ALREADY_THERE, or why it is not."""
-    for row, outcome in zip(rows, outcomes, strict=True):
-        result = _add(result, row, outcome)
-    return result
-
-
-def _add(result: Restored, row: Candidate, outcome: str | None) -> Restored:
-    if outcome is None:
-        return replace(result, restored=result.restored + Tally(files=1, bytes=row.size_bytes))
-    if outcome == ALREADY_THERE:
-        return replace(result, already_there=result.already_there + 1)
-    examples = result.examples
-    if len(examples) < SHOWN:
-        examples = (*examples, FailedDelete(path=row.path, why=outcome))
-    return replace(result, not_restorable=result.not_restorable + 1, examples=examples)
+    found = list(zip(rows, outcomes, strict=True))
+    back = [row.size_bytes for row, why in found if why is None]
+    lost = [FailedDelete(path=row.path, why=why) for row, why in found if why is not None and why != ALREADY_THERE]
+    return replace(
+        result,
+        restored=result.restored + Tally(files=len(back), bytes=sum(back)),
+        already_there=result.already_there + len(found) - len(back) - len(lost),
+        not_restorable=result.not_restorable + len(lost),
+        examples=(*result.examples, *lost)[:SHOWN],
+    )

@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.aio import finish_shielded
-from lakesweep.cleanup import addresses, batch_results, plan_file
-from lakesweep.cleanup.batch_slots import BatchSlots
-from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Revalidate, never_held
-from lakesweep.cleanup.verify_unchanged import VerifyUnchanged
+from lakesweep.cleanup import addresses, batches, plan_file
+from lakesweep.cleanup.batches import BatchSlots
+from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Revalidate, VerifyUnchanged, never_held
 from lakesweep.model.errors import Interrupted, LakesweepError
 from lakesweep.model.files import DeletionReport, OrphanPlan, Went
 from lakesweep.model.policy import CleanupPolicy
@@ -115,7 +114,13 @@ class Sweep:
                     going, replaced, gone = await self._look_again(going)
                     spared = pa.concat_batches([spared, replaced])
                     result.spared += spared.num_rows
-                    record = self._record(number, first, batch.num_rows)
+                    record = BatchRecord(
+                        run_id=self.run_id,
+                        number=number,
+                        first=first,
+                        count=batch.num_rows,
+                        fencing_token=self.fencing_token,
+                    )
                     await self.audit.deleting(record, going, spared)
                     # Last, since it checks the lease once more: storing the audit record may have taken long.
                     await self.journal.begin_batch(record)
@@ -194,7 +199,7 @@ class Sweep:
     ) -> None:
         try:
             fates = await self._fates(going, gone)
-            report = batch_results.deletion_report(going, fates)
+            report = batches.deletion_report(going, fates)
             done = replace(
                 record,
                 state=BatchState.DONE,
@@ -234,19 +239,9 @@ class Sweep:
     async def _write_down(self, done: BatchRecord, going: pa.RecordBatch, fates: Sequence[Deleted]) -> None:
         """Into the audit trail and the journal: into the journal even if the audit trail fails."""
         try:
-            await self.audit.deleted(done, batch_results.audit_rows(going, fates))
+            await self.audit.deleted(done, batches.audit_rows(going, fates))
         finally:
             await self.journal.finish_batch(done)
-
-    def _record(self, number: int, first: int, count: int) -> BatchRecord:
-        return BatchRecord(
-            run_id=self.run_id,
-            number=number,
-            first=first,
-            count=count,
-            state=BatchState.INTENT,
-            fencing_token=self.fencing_token,
-        )
 
 
 async def _finish(running: set[asyncio.Task[None]]) -> None:

@@ -60,7 +60,6 @@ class TrashContent:
             yield await self._one(name)
 
     async def listed(self, run: RunInTrash) -> AsyncIterator[pa.RecordBatch]:
-        """Rows of what is there, in batches of the listing."""
         async with aclosing(self.storage.list(self.place.join(run.name))) as batches:
             async for batch in batches:
                 yield batch
@@ -78,7 +77,6 @@ class TrashContent:
                 yield batch.filter(found)
 
     async def tally(self, run: RunInTrash) -> Tally:
-        """How much there is, whoever put it there."""
         total = Tally()
         async for batch in self.listed(run):
             size = pc.sum(batch.column("size_bytes"), min_count=0).as_py()

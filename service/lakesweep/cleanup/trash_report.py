@@ -15,7 +15,6 @@ from lakesweep.model.run_document import Run
 
 
 def restore_document(result: Restored, *, paused: bool) -> trash_document.Restoration:
-    """`restore --json`."""
     return {
         "run_id": result.of,
         "restored": count_and_bytes(result.restored),
@@ -29,7 +28,6 @@ def restore_document(result: Restored, *, paused: bool) -> trash_document.Restor
 
 
 def run_document(run: Run, files: Tally, until: datetime | None) -> trash_document.TrashRun:
-    """One run of `trash --json`."""
     return {
         **count_and_bytes(files),
         "run_id": run["run_id"],
@@ -42,5 +40,4 @@ def run_document(run: Run, files: Tally, until: datetime | None) -> trash_docume
 def place_document(
     tenant: str, place: str, runs: list[trash_document.TrashRun], foreign: Tally
 ) -> trash_document.TrashPlace:
-    """One place of `trash --json`."""
     return {"tenant": tenant, "place": place, "runs": runs, "foreign": count_and_bytes(foreign)}

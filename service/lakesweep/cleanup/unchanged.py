@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakesweep import __version__
-from lakesweep.cleanup.last_listing import LastListing
 from lakesweep.cleanup.plan import Planned
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
+from lakesweep.cleanup.table_notes import LastListing
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import ListingMode, Outcome
 from lakesweep.ports.table import KnowsItsTrace, TableView

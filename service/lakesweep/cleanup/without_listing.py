@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lakesweep.cleanup import foreign_metadata, last_listing
-from lakesweep.cleanup.last_listing import LastListing
+from lakesweep.cleanup import foreign_metadata, table_notes
 from lakesweep.cleanup.mark import Marking
 from lakesweep.cleanup.run_context import Ports, RunContext
+from lakesweep.cleanup.table_notes import LastListing
 from lakesweep.model.location import Location
 from lakesweep.model.run import ListingMode
 from lakesweep.ports.engine import Engine, Marked
@@ -36,12 +36,9 @@ class Names:
 
     @property
     def shortlist(self) -> Shortlist:
-        """For the engine."""
         return self.files.shortlist
 
     def after(self, marking: Marking) -> Callable[[], Awaitable[Marked]]:
-        """How the table is marked once these are listed."""
-
         async def mark() -> Marked:
             return self._instead_of_sources(await marking())
 
@@ -62,7 +59,6 @@ class Names:
 
 
 def wanted(context: RunContext, last: LastListing, now: datetime) -> bool:
-    """Does this cycle work without a listing?"""
     match context.listing:
         case ListingMode.ALWAYS:
             return False
@@ -86,7 +82,7 @@ class Choice:
 
 async def choose(ports: Ports, context: RunContext, view: TableView, *, engine: Engine, marking: Marking) -> Choice:
     """Without a listing if that is wanted and can be done. A format's own shortlist is not touched."""
-    last = await last_listing.recall(ports.state, view)
+    last = await table_notes.last_listing(ports.state, view)
     if view.shortlist is not None or not wanted(context, last, marking.now):
         return Choice(last=last)
     why = await _why_listed(ports, context, view, last)
@@ -122,8 +118,7 @@ async def _why_listed(ports: Ports, context: RunContext, view: TableView, last: 
 
 
 def too_many(shortlist: Shortlist, roots: tuple[Location, ...]) -> bool:
-    """Does a table with these names get a listing after all? A format that judges in another way without a listing
-    asks the same before it does."""
+    """Are these too many names, so that the table is listed after all?"""
     if len(shortlist.objects) + len(shortlist.recorded) <= _MOST_NAMES:
         return False
     inside = _inside(shortlist, roots, ask=False)
@@ -131,8 +126,7 @@ def too_many(shortlist: Shortlist, roots: tuple[Location, ...]) -> bool:
 
 
 def _inside(shortlist: Shortlist, roots: tuple[Location, ...], *, ask: bool) -> Shortlist:
-    """Only what a listing of the roots could show. After an expiry whose sweep did not end, some of it is gone, so
-    each is asked for."""
+    """Only what a listing of the roots could show. After an expiry that was not swept to its end, `ask` for each."""
 
     def kept(path: str) -> bool:
         place = Location.parse(path)

@@ -10,7 +10,6 @@ from lakesweep.ports.storage import Writer
 
 
 def check_inside(location: Location, roots: Sequence[Location]) -> None:
-    """Raise Refused unless the location is strictly inside one of a table's roots."""
     if not any(root.contains(location) for root in roots):
         allowed = ", ".join(root.raw for root in roots) or "none"
         raise Refused("outside_root", f"{location} is outside the table's roots ({allowed}); nothing was written")

@@ -18,22 +18,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lakesweep.audit.inspect import Findings, Inspector
-    from lakesweep.cli.session import Session
 
 app = typer.Typer(name="audit", help="Verify and show the audit trail.", no_args_is_help=True, rich_markup_mode=None)
 
 _SAID = ("record", "event", "by")
 """Fields of an event that its sentence begins with."""
 
-Table = Annotated[
-    str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
-]
-
 
 @app.command()
-def verify(
-    table: Table = None, as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False
-) -> None:
+@session.command()
+async def verify(opened: session.Session, table: options.OnlyTable = None, as_json: options.Json = False) -> ExitCode:
     """Check that the audit trail was not modified.
 
     Reads every segment and compares it with the one before it, and the newest with what the state store recorded, to
@@ -41,33 +35,29 @@ def verify(
 
     Exit codes: 0 all is as it was written, 2 bad usage or settings, 4 something was modified or cannot be read.
     """
+    inspector = opened.app.trails.inspector()
+    if as_json:
+        with documents.array("tables", sys.stdout) as written:
+            return await _each(inspector, table, lambda found: written.add(_document(found)))
+    console = screen.output()
+    tables = 0
 
-    async def body(opened: Session) -> ExitCode:
-        inspector = opened.app.trails.inspector()
-        if as_json:
-            with documents.array("tables", sys.stdout) as written:
-                return await _each(inspector, table, lambda found: written.add(_document(found)))
-        console = screen.output()
-        tables = 0
+    def show_one(found: Findings) -> None:
+        nonlocal tables
+        tables += 1
+        _show_findings(console, found)
 
-        def show_one(found: Findings) -> None:
-            nonlocal tables
-            tables += 1
-            _show_findings(console, found)
-
-        code = await _each(inspector, table, show_one)
-        if not tables:
-            console.print(screen.text("there are no audit records yet"))
-        return code
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    code = await _each(inspector, table, show_one)
+    if not tables:
+        screen.line(console, "there are no audit records yet")
+    return code
 
 
 @app.command()
-def show(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run's id, or its beginning, as `lakesweep runs` shows it.")
-    ],
+@session.command()
+async def show(
+    opened: session.Session,
+    run: options.Run,
     table: Annotated[
         str | None,
         typer.Option(
@@ -78,8 +68,6 @@ def show(
         ),
     ] = None,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Show what a run recorded about each file.
 
@@ -87,34 +75,29 @@ def show(
 
     Exit codes: 0 shown, 2 no such run, 4 its records are damaged or cannot be read.
     """
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
-
-        console = screen.output()
-        run_id = await targets.whole_run_id(opened.app.state, run)
-        async with aclosing(opened.app.trails.inspector().records(run_id, table)) as records:
-            if as_json:
-                with documents.array("records", sys.stdout) as written:
-                    async for segment, record in records:
-                        written.add({"at": segment.at.isoformat(), "segment": segment.number, **record})
-            else:
+    console = screen.output()
+    run_id = await targets.whole_run_id(opened.app.state, run)
+    async with aclosing(opened.app.trails.inspector().records(run_id, table)) as records:
+        if as_json:
+            with documents.array("records", sys.stdout) as written:
                 async for segment, record in records:
-                    console.print(screen.text(f"{segment.at:%Y-%m-%d %H:%M:%S} {_sentence(record)}"), soft_wrap=True)
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+                    written.add({"at": segment.at.isoformat(), "segment": segment.number, **record})
+        else:
+            async for segment, record in records:
+                screen.long_line(console, f"{segment.at:%Y-%m-%d %H:%M:%S} {_sentence(record)}")
 
 
 @app.command()
-def compact(
+@session.command()
+async def compact(
+    opened: session.Session,
     older_than_days: Annotated[
         float, typer.Option("--older-than-days", min=1, metavar="N", help="Leave newer records as they are.")
     ] = 90,
-    table: Table = None,
+    table: options.OnlyTable = None,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Pack old records into Parquet files.
 
@@ -123,26 +106,21 @@ def compact(
 
     Exit codes: 0 done, 2 bad usage or settings, 4 something cannot be read or written.
     """
-
-    async def body(opened: Session) -> ExitCode:
-        trails, now = opened.app.trails, opened.app.clock.now()
-        inspector, packer = trails.inspector(), trails.packer()
-        rows = []
-        for name in [table] if table else await opened.app.state.audited_tables():
-            numbers = await inspector.unpacked(name)
-            packed = await packer.pack(name, numbers, now - timedelta(days=older_than_days))
-            rows.append({"table": name, **asdict(packed)})
-        if as_json:
-            print(documents.dumps({"tables": rows}), file=sys.stdout)
-            return ExitCode.DONE
-        for row in rows:
-            sizes = f"{screen.size(row['bytes_before'])} became {screen.size(row['bytes_after'])}"
-            segments = f"{screen.counted(row['segments'], 'segment')} packed, {sizes}"
-            shown = segments if row["segments"] else "nothing to pack"
-            screen.output().print(screen.text(f"{row['table']}: {shown}"))
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    trails, now = opened.app.trails, opened.app.clock.now()
+    inspector, packer = trails.inspector(), trails.packer()
+    rows = []
+    for name in [table] if table else await opened.app.state.audited_tables():
+        numbers = await inspector.unpacked(name)
+        packed = await packer.pack(name, numbers, now - timedelta(days=older_than_days))
+        rows.append({"table": name, **asdict(packed)})
+    if as_json:
+        documents.write({"tables": rows})
+        return
+    for row in rows:
+        sizes = f"{screen.size(row['bytes_before'])} became {screen.size(row['bytes_after'])}"
+        segments = f"{screen.counted(row['segments'], 'segment')} packed, {sizes}"
+        shown = segments if row["segments"] else "nothing to pack"
+        screen.say(f"{row['table']}: {shown}")
 
 
 async def _each(inspector: Inspector, table: str | None, show: Callable[[Findings], None]) -> ExitCode:
@@ -173,9 +151,9 @@ def _show_findings(console: Console, findings: Findings) -> None:
     verdict = screen.text("BROKEN", "red") if findings.faults else screen.text("ok", "green")
     console.print(screen.text(f"{findings.table}: {whole}: "), verdict, sep="", soft_wrap=True)
     for fault in findings.faults:
-        console.print(screen.text(f"  - {fault}", "red"), soft_wrap=True)
+        screen.long_line(console, f"  - {fault}", "red")
     for remark in findings.remarks:
-        console.print(screen.text(f"  - {remark}", "yellow"), soft_wrap=True)
+        screen.long_line(console, f"  - {remark}", "yellow")
 
 
 def _sentence(record: dict[str, Any]) -> str:
@@ -201,6 +179,5 @@ def _sentence(record: dict[str, Any]) -> str:
 
 
 def _event(record: dict[str, Any]) -> str:
-    """Of the service: who paused what, approved a plan, made a token."""
     rest = [f"{name} {value}" for name, value in record.items() if name not in _SAID and value is not None]
     return ", ".join([f"{record.get('event')} by {record.get('by')}", *rest])

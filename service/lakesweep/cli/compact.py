@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,17 +10,12 @@ from lakesweep.cli import exit_codes, options, screen, session
 from lakesweep.cli.targets import Targets
 from lakesweep.model.errors import LakesweepError
 
-if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
 
-
-def compact_manifests(
+@session.command("root")
+async def compact_manifests(
+    opened: session.Session,
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=options.TARGET_HELP)],
-    *,
-    root: options.Root = None,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> exit_codes.ExitCode:
     """Merge the manifests of Paimon tables in a commit.
 
     Rows, snapshots and files stay as they are; the manifests that the commit replaces are deleted when
@@ -29,19 +24,15 @@ def compact_manifests(
     Exit codes: 0 done, 2 bad usage or settings, 3 refused, 4 failed. With several tables every one is tried and the
     highest code wins.
     """
-
-    async def body(opened: Session) -> exit_codes.ExitCode:
-        wanted = Targets(opened, targets, table_format=None, root=root)
-        console = screen.output()
-        async for work in wanted.works():
-            try:
-                merged = await opened.app.compact_manifests(work)
-            except LakesweepError as exc:
-                screen.complain(f"{work.ref}: {exit_codes.sentence(exc)}")
-                wanted.codes.append(exit_codes.of_error(exc))
-                continue
-            console.print(screen.text(f"{work.ref}: {'merged' if merged else 'nothing to merge'}"))
-            wanted.codes.append(exit_codes.ExitCode.DONE)
-        return exit_codes.gravest(wanted.codes)
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    wanted = Targets(opened, targets)
+    console = screen.output()
+    async for work in wanted.works():
+        try:
+            merged = await opened.app.compact_manifests(work)
+        except LakesweepError as exc:
+            screen.complain(f"{work.ref}: {exit_codes.sentence(exc)}")
+            wanted.codes.append(exit_codes.of_error(exc))
+            continue
+        screen.line(console, f"{work.ref}: {'merged' if merged else 'nothing to merge'}")
+        wanted.codes.append(exit_codes.ExitCode.DONE)
+    return exit_codes.gravest(wanted.codes)

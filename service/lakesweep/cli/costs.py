@@ -6,6 +6,7 @@ from rich.console import Console
 
 from lakesweep.cli import screen
 from lakesweep.model.files import Went
+from lakesweep.model.requests import KINDS
 from lakesweep.model.run import CleanupRun
 
 
@@ -13,7 +14,7 @@ def show_staying(console: Console, run: CleanupRun) -> None:
     """A delete that frees nothing, or not yet, is reported before somebody relies on the space."""
     if run.plan is None or not run.plan.candidates.bytes or run.will_stay is Went.FREED:
         return
-    console.print(screen.text(f"  {stays(run, run.will_stay, run.plan.candidates.bytes)}", "yellow"))
+    screen.line(console, f"  {stays(run, run.will_stay, run.plan.candidates.bytes)}", "yellow")
 
 
 def stays(run: CleanupRun, where: Went, size: int) -> str:
@@ -27,22 +28,16 @@ def stays(run: CleanupRun, where: Went, size: int) -> str:
 def show_warnings(console: Console, run: CleanupRun) -> None:
     """What a person should do about it, though it stops nothing."""
     if run.store and run.store.warning:
-        console.print(screen.text(f"warning: {run.store.warning}", "yellow"), soft_wrap=True)
+        screen.long_line(console, f"warning: {run.store.warning}", "yellow")
 
 
 def show_expenses(console: Console, run: CleanupRun) -> None:
     if run.planned is None:
         return
     requests = run.planned.requests
-    kinds = (
-        (requests.list, "LIST"),
-        (requests.get, "GET"),
-        (requests.head, "HEAD"),
-        (requests.put, "PUT"),
-        (requests.delete, "DELETE"),
-    )
-    parts = ", ".join(f"{screen.count(number)} {kind}" for number, kind in kinds if number)
+    sent = {kind: getattr(requests, kind) for kind in KINDS}
+    parts = ", ".join(f"{screen.count(number)} {kind.upper()}" for kind, number in sent.items() if number)
     if parts:
         price = f", {run.planned.cost:.6f} {run.planned.currency}" if run.planned.cost else ""
         text = f"a cycle that does this takes about {parts}, reads {screen.size(requests.bytes_read)}{price}"
-        console.print(screen.text(text, "dim"), soft_wrap=True)
+        screen.long_line(console, text, "dim")

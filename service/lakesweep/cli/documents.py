@@ -7,7 +7,8 @@ happens, so what was written is always valid JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -34,7 +35,7 @@ class Array:
 
     async def add_plan(self, run: CleanupRun, batches: AsyncIterator[pa.RecordBatch]) -> None:
         """Write one table's plan with all of its files, one batch in memory at a time."""
-        from lakesweep.cli import plan_rows  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
+        from lakesweep.cleanup import arrow_json  # noqa: PLC0415 - pyarrow takes longer to import than `--help` to print
 
         document = report.plan_document(run, ())
         hole = {**document, "orphans": {**document["orphans"], "files": _HOLE}}
@@ -44,7 +45,7 @@ class Array:
         files = Array(self._out)
         try:
             async for batch in batches:
-                files._extend(plan_rows.elements(batch))
+                files._extend(arrow_json.plan_elements(batch))
         finally:
             self._out.write(f"]{after}")
 
@@ -60,13 +61,22 @@ class Array:
 
 @contextmanager
 def array(name: str, out: TextIO) -> Iterator[Array]:
-    """`{"tables": [` … `]}`."""
     out.write(f"{{{dumps(name)}: [")
     try:
         yield Array(out)
     finally:
         out.write("\n]}\n")
         out.flush()
+
+
+def write(value: object) -> None:
+    print(dumps(value), file=sys.stdout)
+
+
+def write_array(name: str, elements: Iterable[Mapping[str, object]]) -> None:
+    with array(name, sys.stdout) as written:
+        for one in elements:
+            written.add(one)
 
 
 def dumps(value: object) -> str:

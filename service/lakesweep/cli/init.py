@@ -1,4 +1,4 @@
-"""`lakesweep init`: look what is at a place or in a catalog, and write a settings file in dry run."""
+"""`lakesweep init` and `doctor`: write a first settings file in dry run; look what is installed and what answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakesweep.cli import options, screen, session
+from lakesweep.cli import documents, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import SettingsError
 
 if TYPE_CHECKING:
+    from lakesweep.daemon.doctor import Finding
     from lakesweep.daemon.first_settings import Tenant
 
 DEFAULT_TENANT = "main"
+_STYLES = {"ok": "green", "absent": "yellow", "failed": "red"}
 
 
 def init(
@@ -72,8 +74,6 @@ def init(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What to look at, from options and answers."""
-
     place: str
     catalog: dict[str, str]
     tenant: str
@@ -132,15 +132,15 @@ def _write(wanted: _Wanted, endpoint: str | None, output: Path, *, force: bool) 
     owners = f" of {screen.counted(len(found), 'tenant')}" if len(found) > 1 else ""
     console = screen.output()
     tables = screen.counted(sum(counts.values()), "table")
-    console.print(screen.text(f"{output}: {tables}{owners} ({kinds}), in dry run"))
+    screen.line(console, f"{output}: {tables}{owners} ({kinds}), in dry run")
     if wanted.catalog and not any(one.settings.catalog for one in datasets):
-        console.print(screen.text(_nothing_in_catalog(wanted.catalog)))
+        screen.line(console, _nothing_in_catalog(wanted.catalog))
     for tenant in found:
         if tenant.without_catalog:
-            console.print(screen.text(f"{tenant.root}: {_needs_catalog(tenant)}"))
-    console.print(screen.text("next:"))
-    console.print(screen.text(f"  lakesweep plan --config {output}"))
-    console.print(screen.text(f"  lakesweep serve --config {output}"))
+            screen.line(console, f"{tenant.root}: {_needs_catalog(tenant)}")
+    screen.line(console, "next:")
+    screen.line(console, f"  lakesweep plan --config {output}")
+    screen.line(console, f"  lakesweep serve --config {output}")
 
 
 def _nothing(wanted: _Wanted, found: list[Tenant]) -> str:
@@ -162,3 +162,40 @@ def _needs_catalog(tenant: Tenant) -> str:
     tables = screen.counted(len(tenant.without_catalog), "Iceberg table")
     first = tenant.without_catalog[0]
     return f"{tables} found, first {first}, which only a catalog can open: --catalog type=… --catalog uri=…"
+
+
+def doctor(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
+    """Check what is installed and how each store answers.
+
+    Looks at Python, the compiled parts, Spark and Java, the clients of catalogs, and connects to every configured
+    store and catalog with the credentials of this process. Changes nothing.
+
+    Exit codes: 0 all is well, 2 bad usage or settings, 4 something is broken or does not answer.
+    """
+    raise typer.Exit(session.guarded(lambda: _look(config, as_json=as_json), debug=debug))
+
+
+def _look(config: Path | None, *, as_json: bool) -> ExitCode:
+    from lakesweep.daemon import doctor as looking  # noqa: PLC0415 - heavy
+    from lakesweep.settings import load  # noqa: PLC0415 - heavy
+
+    async def all_of_it() -> list[Finding]:
+        settings, file = load.load(config), load.settings_file(config)
+        found = list(looking.installed())
+        detail = str(file) if file else "none: --config or LAKESWEEP_CONFIG names one"
+        found.append(looking.Finding(name="settings", health=looking.Health.OK, detail=detail))
+        found += [finding async for finding in looking.answers(settings)]
+        return found
+
+    found = asyncio.run(all_of_it())
+    if as_json:
+        rows = [{"name": one.name, "health": one.health.value, "detail": one.detail} for one in found]
+        documents.write({"checks": rows})
+    else:
+        console = screen.output()
+        shown = screen.table(console, "what", "", "detail", paths=("what", "detail"))
+        for one in found:
+            health = one.health.value
+            shown.add_row(screen.text(one.name), screen.text(health, _STYLES[health]), screen.text(one.detail))
+        console.print(shown)
+    return ExitCode.FAILED if any(one.health is looking.Health.FAILED for one in found) else ExitCode.DONE

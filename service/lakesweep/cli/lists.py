@@ -11,6 +11,7 @@ from rich.text import Text
 
 from lakesweep.cli import screen
 from lakesweep.model import run_document
+from lakesweep.model.requests import KINDS
 
 if TYPE_CHECKING:
     from lakesweep.cleanup.explain import Explanation
@@ -24,11 +25,10 @@ _STYLES = {"done": "green", "dry_run": "yellow", "refused": "red", "failed": "re
 
 
 def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
-    """One row a table, with its last run; below, what is wrong with some. On a terminal without the places, which
-    would break every line: one table is shown with its place."""
+    """One row a table, with its last run; below, what is wrong with some. On a terminal without the places."""
     found = list(tables)
     if not found:
-        console.print(screen.text("no tables"))
+        screen.line(console, "no tables")
         return
     wide = not console.is_terminal
     narrow, now = console.is_terminal and console.width < screen.NARROW, datetime.now(UTC)
@@ -50,16 +50,16 @@ def show_tables(console: Console, tables: Iterable[TableStatus]) -> None:
         )
     console.print(shown)
     if not wide and len(found) == 1 and found[0].location:
-        console.print(screen.text(found[0].location), soft_wrap=True)
+        screen.long_line(console, found[0].location)
     for status in found:
         if status.cadence:
             text = (
                 f"{status.ref.label}: next expiry {screen.moment(status.cadence.next_look)}, next listing "
                 f"{screen.moment(status.cadence.next_listing)}: {status.cadence.why}"
             )
-            console.print(screen.text(text, "dim"), soft_wrap=True)
+            screen.long_line(console, text, "dim")
         if status.problem:
-            console.print(screen.text(f"{status.ref.label}: {status.problem}", "red"), soft_wrap=True)
+            screen.long_line(console, f"{status.ref.label}: {status.problem}", "red")
 
 
 def _cycle(last: run_document.Run | None) -> str:
@@ -67,7 +67,7 @@ def _cycle(last: run_document.Run | None) -> str:
     expected = run_document.next_cycle(last)
     if expected is None:
         return "-"
-    requests = expected["list"] + expected["get"] + expected["head"] + expected["put"] + expected["delete"]
+    requests = sum(expected[kind] for kind in KINDS)
     price = f", {expected['cost']:.6f} {expected['currency']}" if expected["cost"] else ""
     return f"{screen.counted(requests, 'request')}{price}"
 
@@ -79,10 +79,9 @@ def _state(status: TableStatus) -> Text:
 
 
 def show_runs(console: Console, runs: Iterable[run_document.Run], table: str | None = None) -> None:
-    """One row a run, newest first; of some tables, if that was requested."""
     found = list(runs)
     if not found:
-        console.print(screen.text(f"no runs of {table}" if table else "no runs"))
+        screen.line(console, f"no runs of {table}" if table else "no runs")
     elif console.is_terminal:
         _show_short_runs(console, found)
     else:
@@ -129,51 +128,43 @@ def _show_whole_runs(console: Console, runs: Iterable[run_document.Run]) -> None
 
 
 def show_holds(console: Console, holds: Iterable[Hold], ended: Iterable[Hold] = ()) -> None:
-    """One row a hold, and one for each that has ended of late."""
     shown = screen.table(console, "scope", "since", "ends", "by", "reason", paths=("scope", "by", "reason"))
+
+    def add(hold: Hold, ends: str, style: str = "") -> None:
+        row = (hold.scope, screen.moment(hold.since), ends, hold.by, hold.reason or "")
+        shown.add_row(*(screen.text(one, style) for one in row))
+
     for hold in holds:
-        ends = screen.moment(hold.ends_at) if hold.ends_at else "when resumed"
-        shown.add_row(*map(screen.text, (hold.scope, screen.moment(hold.since), ends, hold.by, hold.reason or "")))
+        add(hold, screen.moment(hold.ends_at) if hold.ends_at else "when resumed")
     for hold in ended:
-        row = (
-            hold.scope,
-            screen.moment(hold.since),
-            f"ended {screen.moment(hold.ends_at)}",
-            hold.by,
-            hold.reason or "",
-        )
-        shown.add_row(*(screen.text(one, "dim") for one in row))
+        add(hold, f"ended {screen.moment(hold.ends_at)}", "dim")
     console.print(shown if shown.row_count else screen.text("nothing is paused"))
 
 
 def show_stored_plan(console: Console, run: run_document.Run, header: PlanHeader, first: Sequence[Candidate]) -> None:
-    """How a run ended, and what it had planned to delete."""
     console.print(Text.assemble(screen.text(header.table, "bold cyan"), f"  {run['format'].value}"))
     line = f"run {header.run_id}, planned {screen.moment(header.created_at)}: "
     why = f" ({run['reason']})" if run["reason"] else ""
     console.print(screen.text(line), _outcome(run["outcome"]), screen.text(why), sep="", soft_wrap=True)
-    console.print(screen.text(f"digest {header.digest}"), soft_wrap=True)
-    number = f"{screen.counted(header.candidates, 'file')} to delete, {screen.size(header.bytes)}"
-    console.print(screen.text(number))
+    screen.long_line(console, f"digest {header.digest}")
+    screen.line(console, f"{screen.counted(header.candidates, 'file')} to delete, {screen.size(header.bytes)}")
     shown = screen.table(console, "size", "modified", "kind", "reason", "file", numbers=("size",), paths=("file",))
     for row in first:
         details = (screen.size(row.size_bytes), screen.moment(row.modified_at), row.kind, row.reason.value, row.path)
         shown.add_row(*map(screen.text, details))
     if shown.row_count:
         screen.block(console, shown)
-    if header.candidates > len(first):
-        console.print(screen.text(f"  … and {screen.counted(header.candidates - len(first), 'more file')}", "dim"))
+    screen.and_more(console, header.candidates - len(first), "file")
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """The verdict, the evidence, and from when the file may go."""
     verdict = explanation.verdict.value if explanation.verdict else "not stored"
-    console.print(screen.text(explanation.path, "bold"), soft_wrap=True)
-    console.print(screen.text(f"{verdict}, in {explanation.table.label}", "cyan"))
+    screen.long_line(console, explanation.path, "bold")
+    screen.line(console, f"{verdict}, in {explanation.table.label}", "cyan")
     for sentence in explanation.sentences:
-        console.print(screen.text(f"  - {sentence}"), soft_wrap=True)
+        screen.long_line(console, f"  - {sentence}")
     if explanation.deletable_from is not None:
-        console.print(screen.text(f"deletable from {screen.moment(explanation.deletable_from)}", "yellow"))
+        screen.line(console, f"deletable from {screen.moment(explanation.deletable_from)}", "yellow")
 
 
 def _short_outcome(run: run_document.Run) -> Text:

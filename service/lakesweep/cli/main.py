@@ -1,4 +1,4 @@
-"""The commands of `lakesweep`, one file each, and the process's exit code."""
+"""The commands of `lakesweep`, and the process's exit code."""
 
 from __future__ import annotations
 
@@ -11,26 +11,21 @@ import typer
 
 from lakesweep import __version__
 from lakesweep.cli import audit, startup, token
-from lakesweep.cli.approve import approve
 from lakesweep.cli.compact import compact_manifests
 from lakesweep.cli.completion import completion, prepare_completion
 from lakesweep.cli.demo import demo
-from lakesweep.cli.doctor import doctor
 from lakesweep.cli.explain import explain
-from lakesweep.cli.ghosts import ghosts
+from lakesweep.cli.ghosts import ghosts, lake_map
 from lakesweep.cli.hold import holds, pause, resume, stop
-from lakesweep.cli.init import init
-from lakesweep.cli.map import lake_map
+from lakesweep.cli.init import doctor, init
 from lakesweep.cli.plan import plan
 from lakesweep.cli.report import report
-from lakesweep.cli.restore import restore
 from lakesweep.cli.run import run
-from lakesweep.cli.runs import runs
+from lakesweep.cli.runs import approve, runs, show
 from lakesweep.cli.serve import serve
 from lakesweep.cli.settings import settings
-from lakesweep.cli.show import show
 from lakesweep.cli.tables import tables
-from lakesweep.cli.trash import trash
+from lakesweep.cli.trash import restore, trash
 
 app = typer.Typer(
     name="lakesweep",

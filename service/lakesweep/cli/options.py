@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from lakesweep.model.run import Outcome
 from lakesweep.model.table import FormatName
 
 Tenant = Annotated[
@@ -76,6 +77,28 @@ NoListing = Annotated[
         "wait for the next listing. A table that cannot be cleaned safely this way is listed, and the output says why.",
     ),
 ]
+SHARED: dict[str, tuple[object, object]] = {
+    "older_than": (OlderThan, None),
+    "retain_last": (RetainLast, None),
+    "grace": (Grace, None),
+    "table_format": (Format, None),
+    "root": (Root, None),
+    "config": (Config, None),
+    "debug": (Debug, False),
+}
+"""What `session.command` adds to a command, with its defaults."""
+PLANNING = ("older_than", "retain_last", "grace", "table_format", "root")
+"""Of commands that judge a table."""
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its beginning, as `lakesweep runs` shows it.")]
+OnlyTable = Annotated[
+    str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
+]
+Details = Annotated[bool, typer.Option("--details", help="Show every table in full, even if there are several.")]
+ShownOutcome = Annotated[
+    Outcome | None, typer.Option("--outcome", help="Show only tables with this outcome.", show_default=False)
+]
+ShownRefused = Annotated[bool, typer.Option("--refused", help="Show only tables that are refused or fail.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Shown wherever the hold is listed.")]
 TARGET_HELP = (
     "tenant/dataset/table as configured, with globs such as 'acme/*/*', or a location: s3://…, file://… or a path."
 )

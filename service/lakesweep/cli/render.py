@@ -59,7 +59,7 @@ def show_run(console: Console, run: CleanupRun, *, execute: bool) -> None:
         _verdicts(console, run.plan, run.stream)
         _listing(console, run, run.plan)
     outcome, style = _OUTCOMES[run.outcome] if run.outcome else ("not finished", "bold red")
-    console.print(screen.text(outcome, style))
+    screen.line(console, outcome, style)
     if run.outcome is Outcome.DRY_RUN:
         _would(console, run, execute=execute)
     else:
@@ -105,15 +105,15 @@ def show_sum(console: Console, runs: Sequence[CleanupRun]) -> None:
     parts.append(f"{_tally(found_orphans)} deletable")
     if deleted.files:
         parts.append(f"{_tally(deleted)} deleted")
-    console.print(screen.text(", ".join(parts), "bold"))
+    screen.line(console, ", ".join(parts), "bold")
 
 
 def _heading(console: Console, run: CleanupRun) -> None:
     console.print(Text.assemble(screen.text(run.table.label, "bold cyan"), f"  {run.table.format.value}"))
     if run.location is not None:
-        console.print(screen.text(run.location))
+        screen.line(console, run.location)
     if run.engine is not None:
-        console.print(screen.text(f"engine {run.engine.kind}: {run.engine.why}", "dim"))
+        screen.line(console, f"engine {run.engine.kind}: {run.engine.why}", "dim")
 
 
 def _noun(run: CleanupRun) -> str:
@@ -123,9 +123,9 @@ def _noun(run: CleanupRun) -> str:
 
 def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:
     going, staying = screen.counted(len(expiry.expire), noun), len(expiry.keep)
-    console.print(screen.text(f"{going} to expire, {staying} to keep"))
+    screen.line(console, f"{going} to expire, {staying} to keep")
     if expiry.skipped is not None:
-        console.print(screen.text(f"  expiry is skipped: {expiry.skipped}", "yellow"))
+        screen.line(console, f"  expiry is skipped: {expiry.skipped}", "yellow")
     shown = screen.table(console, noun, "", "why", paths=(noun, "why"))
     for snapshot in expiry.expire[:LINES_SHOWN]:
         why = f"committed {screen.moment(snapshot.committed_at)}"
@@ -136,11 +136,11 @@ def _expiry(console: Console, expiry: ExpiryPlan, noun: str) -> None:
         shown.add_row(screen.text(kept.id), screen.text("keep", "green"), screen.text(kept.why))
     if shown.row_count:
         screen.block(console, shown)
-    _and_more(console, len(expiry.expire) + len(expiry.keep) - shown.row_count, noun)
+    screen.and_more(console, len(expiry.expire) + len(expiry.keep) - shown.row_count, noun)
     for what, names in (("refs", expiry.drop_refs), ("partitions", expiry.partitions)):
         if names:
-            console.print(screen.text(f"  {what} past their age: {', '.join(names[:LINES_SHOWN])}"))
-            _and_more(console, len(names) - LINES_SHOWN, "more")
+            screen.line(console, f"  {what} past their age: {', '.join(names[:LINES_SHOWN])}")
+            screen.and_more(console, len(names) - LINES_SHOWN)
 
 
 def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
@@ -157,20 +157,19 @@ def _verdicts(console: Console, plan: OrphanPlan, stream: str | None) -> None:
         )
     screen.block(console, shown)
     if plan.unconfirmed.files:
-        waiting = f"  {_tally(plan.unconfirmed)} of the young wait only for confirm_after_hours"
-        console.print(screen.text(waiting, "dim"))
+        screen.line(console, f"  {_tally(plan.unconfirmed)} of the young wait only for confirm_after_hours", "dim")
     if stream is not None:
-        console.print(screen.text(f"  {stream}", "dim"))
+        screen.line(console, f"  {stream}", "dim")
 
 
 def _listing(console: Console, run: CleanupRun, plan: OrphanPlan) -> None:
     """Shown where somebody may expect more than was looked for, or less."""
     if run.listed_because is not None:
-        console.print(screen.text(f"  listed anyway: {run.listed_because}", "yellow"), soft_wrap=True)
+        screen.long_line(console, f"  listed anyway: {run.listed_because}", "yellow")
     if not plan.listed:
         last = f"the last one was {screen.moment(run.last_listed_at)}" if run.last_listed_at else "there was none yet"
         text = f"  not listed: unreferenced and missing files wait for the next listing, {last}"
-        console.print(screen.text(text, "dim"), soft_wrap=True)
+        screen.long_line(console, text, "dim")
 
 
 def _going(console: Console, plan: OrphanPlan, expiry: ExpiryPlan, noun: str) -> None:
@@ -191,9 +190,9 @@ def _going(console: Console, plan: OrphanPlan, expiry: ExpiryPlan, noun: str) ->
     if lines:
         screen.block(console, shown)
     if plan.candidates.files:
-        console.print(screen.text(f"  {_tally(plan.candidates)}: {_by_kind(plan.by_kind)}", "dim"))
+        screen.line(console, f"  {_tally(plan.candidates)}: {_by_kind(plan.by_kind)}", "dim")
     else:
-        console.print(screen.text("nothing to delete", "green"))
+        screen.line(console, "nothing to delete", "green")
 
 
 def _files(console: Console, plan: OrphanPlan, first: Sequence[Candidate]) -> None:
@@ -205,22 +204,22 @@ def _files(console: Console, plan: OrphanPlan, first: Sequence[Candidate]) -> No
     for row in first:
         details = (screen.size(row.size_bytes), screen.moment(row.modified_at), row.kind, row.reason.value)
         if console.is_terminal:
-            console.print(screen.text(f"  {row.path}"), soft_wrap=True)
-            console.print(screen.text(f"    {', '.join(details)}", "dim"))
+            screen.long_line(console, f"  {row.path}")
+            screen.line(console, f"    {', '.join(details)}", "dim")
         else:
             shown.add_row(*map(screen.text, (*details, row.path)))
     if shown.row_count:
         console.print(shown)
-    _and_more(console, plan.candidates.files - len(first), "file")
+    screen.and_more(console, plan.candidates.files - len(first), "file")
 
 
 def _missing(console: Console, plan: OrphanPlan) -> None:
     if not plan.missing_count:
         return
-    console.print(screen.text(f"{screen.counted(plan.missing_count, 'live file')} missing from storage:", "bold red"))
+    screen.line(console, f"{screen.counted(plan.missing_count, 'live file')} missing from storage:", "bold red")
     for path in plan.missing[:LINES_SHOWN]:
-        console.print(screen.text(f"  {path}", "red"), soft_wrap=True)
-    _and_more(console, plan.missing_count - min(len(plan.missing), LINES_SHOWN), "file")
+        screen.long_line(console, f"  {path}", "red")
+    screen.and_more(console, plan.missing_count - min(len(plan.missing), LINES_SHOWN), "file")
 
 
 def _unverified(console: Console, plan: OrphanPlan) -> None:
@@ -228,51 +227,51 @@ def _unverified(console: Console, plan: OrphanPlan) -> None:
         return
     are, were = ("is", "was") if plan.unverified == 1 else ("are", "were")
     text = f"{screen.counted(plan.unverified, 'live file')} {are} outside the listed places and {were} not checked"
-    console.print(screen.text(f"{text}, first {plan.unverified_first}", "yellow"), soft_wrap=True)
+    screen.long_line(console, f"{text}, first {plan.unverified_first}", "yellow")
 
 
 def _shared_files(console: Console, run: CleanupRun) -> None:
     for one in run.shared_files[:LINES_SHOWN]:
         text = f"{one.table} uses {screen.counted(one.files, 'file')} of this table, kept for it, first {one.first}"
-        console.print(screen.text(text, "yellow"), soft_wrap=True)
-    _and_more(console, len(run.shared_files) - LINES_SHOWN, "table")
+        screen.long_line(console, text, "yellow")
+    screen.and_more(console, len(run.shared_files) - LINES_SHOWN, "table")
 
 
 def _would(console: Console, run: CleanupRun, *, execute: bool) -> None:
     if run.plan is None:
         return
     expiring = _expired(run, run.expiry.expire if run.expiry else (), run.expiry.partitions if run.expiry else ())
-    console.print(screen.text(f"  would expire {expiring} and delete {_tally(run.plan.candidates)}"))
+    screen.line(console, f"  would expire {expiring} and delete {_tally(run.plan.candidates)}")
     hint = (
         "  the tenant's, dataset's or table's own dry_run = true overrides --execute"
         if execute
         else "  run it again with --execute to do it"
     )
-    console.print(screen.text(hint, "yellow" if execute else "dim"))
+    screen.line(console, hint, "yellow" if execute else "dim")
 
 
 def _did(console: Console, run: CleanupRun) -> None:
     report = run.deletion
     if run.unchanged:
-        console.print(screen.text("  unchanged: no commit since the last run, and nothing became old enough"))
+        screen.line(console, "  unchanged: no commit since the last run, and nothing became old enough")
         return
     if run.expired_snapshots or run.expired_partitions:
-        console.print(screen.text(f"  expired {_expired(run, run.expired_snapshots, run.expired_partitions)}"))
+        screen.line(console, f"  expired {_expired(run, run.expired_snapshots, run.expired_partitions)}")
     kinds = f": {_by_kind(report.by_kind)}" if report.by_kind else ""
-    console.print(screen.text(f"  deleted {_tally(report.deleted)}{kinds}"))
+    screen.line(console, f"  deleted {_tally(report.deleted)}{kinds}")
     for where in (Went.TRASH, Went.VERSIONS):
         if size := report.retained_bytes(where):
-            console.print(screen.text(f"  of these {costs.stays(run, where, size)}", "yellow"))
+            screen.line(console, f"  of these {costs.stays(run, where, size)}", "yellow")
     if report.already_gone:
-        console.print(screen.text(f"  {screen.counted(report.already_gone, 'file')} already gone"))
+        screen.line(console, f"  {screen.counted(report.already_gone, 'file')} already gone")
     if run.spared:
         spared = f"  {screen.counted(run.spared, 'file')} spared: referenced or written again since the plan was made"
-        console.print(screen.text(spared, "yellow"))
+        screen.line(console, spared, "yellow")
     if report.failed:
-        console.print(screen.text(f"  {screen.counted(len(report.failed), 'file')} could not be deleted:", "bold red"))
+        screen.line(console, f"  {screen.counted(len(report.failed), 'file')} could not be deleted:", "bold red")
         for failed in report.failed[:LINES_SHOWN]:
-            console.print(screen.text(f"    {failed.path}: {failed.why}", "red"), soft_wrap=True)
-        _and_more(console, len(report.failed) - LINES_SHOWN, "file")
+            screen.long_line(console, f"    {failed.path}: {failed.why}", "red")
+        screen.and_more(console, len(report.failed) - LINES_SHOWN, "file")
 
 
 def show_trouble(console: Console, run: CleanupRun) -> None:
@@ -288,15 +287,9 @@ def show_trouble(console: Console, run: CleanupRun) -> None:
         body = Text("\n\n").join(screen.text(line) for line in lines)
         console.print(Panel(body, title=Text(title), border_style="red", title_align="left"))
         return
-    console.print(screen.text(title))
+    screen.line(console, title)
     for line in lines:
-        console.print(screen.text(f"  {line}"))
-
-
-def _and_more(console: Console, number: int, noun: str) -> None:
-    if number > 0:
-        what = f"{number:,} more" if noun == "more" else f"{screen.counted(number, f'more {noun}')}"
-        console.print(screen.text(f"  … and {what}", "dim"))
+        screen.line(console, f"  {line}")
 
 
 def _tally(tally: Tally) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,15 +15,14 @@ from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model import lake_report
 from lakesweep.model.errors import SettingsError
 
-if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
-
 _TENANTS_SHOWN = 10
 _OLD = timedelta(days=7)
 """A plan older than this is pointed out."""
 
 
-def report(
+@session.command()
+async def report(
+    opened: session.Session,
     tenants: Annotated[
         list[str] | None,
         typer.Argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.", show_default=False),
@@ -46,9 +44,7 @@ def report(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> ExitCode:
     """Show what all tables store and what could be deleted.
 
     Made from the newest plan of each table, without listing storage; --fresh plans first. Sorted by what could be
@@ -57,28 +53,24 @@ def report(
 
     Exit codes: 0 reported, 2 bad usage or settings, 4 some catalog or table could not be read.
     """
-
-    async def body(opened: Session) -> ExitCode:
-        if html is not None and not html.parent.is_dir():  # planning every table first would be in vain
-            raise SettingsError(f"--html {html}: there is no directory {html.parent}")
-        found = await make(opened, tenants or [], fresh=fresh)
-        if html is not None:
-            try:
-                html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
-            except OSError as exc:
-                raise SettingsError(f"--html {html}: it cannot be written: {exc.strerror}") from exc
-            screen.complain(f"wrote {html}")
-        if as_json:
-            sys.stdout.write(documents.dumps(found) + "\n")
-        elif html is None:
-            show(screen.output(), found, limit)
-        unreadable = "unreadable" in found["totals"]["problems"]
-        return ExitCode.FAILED if unreadable else ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    if html is not None and not html.parent.is_dir():  # planning every table first would be in vain
+        raise SettingsError(f"--html {html}: there is no directory {html.parent}")
+    found = await make(opened, tenants or [], fresh=fresh)
+    if html is not None:
+        try:
+            html.write_text(report_html.page(found), encoding="utf-8", errors="backslashreplace")
+        except OSError as exc:
+            raise SettingsError(f"--html {html}: it cannot be written: {exc.strerror}") from exc
+        screen.complain(f"wrote {html}")
+    if as_json:
+        documents.write(found)
+    elif html is None:
+        show(screen.output(), found, limit)
+    unreadable = "unreadable" in found["totals"]["problems"]
+    return ExitCode.FAILED if unreadable else ExitCode.DONE
 
 
-async def make(opened: Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
+async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
     from lakesweep.cli.targets import Targets  # noqa: PLC0415 - heavy
     from lakesweep.daemon import lake_report as gather  # noqa: PLC0415 - heavy
 
@@ -87,7 +79,7 @@ async def make(opened: Session, names: Sequence[str], *, fresh: bool) -> lake_re
         raise SettingsError("nothing to report: configure tenants and name the file with --config")
     found = gather.named(await app.works(names))
     if fresh:
-        async for _ in Targets(opened, names, table_format=None, root=None).runs(execute=False):
+        async for _ in Targets(opened, names).runs(execute=False):
             pass
     of_tenants = {one.label.partition("/")[0] for one in found}
     if fresh:
@@ -100,23 +92,21 @@ async def make(opened: Session, names: Sequence[str], *, fresh: bool) -> lake_re
 
 
 def show(console: Console, found: lake_report.Report, limit: int) -> None:
-    """What fits on a screen: the sum, the tables, and what stands in the way of them."""
     totals, now = found["totals"], datetime.fromisoformat(found["generated_at"])
-    console.print(screen.text(_headline(found), "bold"))
-    console.print(screen.text(_holdings(totals["bytes"]), "dim"))
+    screen.line(console, _headline(found), "bold")
+    screen.line(console, _holdings(totals["bytes"]), "dim")
     if totals["deleted_bytes_30_days"]:
         kept = totals["retained_bytes_30_days"]
         more = f"; {screen.size(kept)} deleted but kept in trash or versions" if kept else ""
-        console.print(screen.text(f"{screen.size(totals['freed_bytes_30_days'])} freed in the last 30 days{more}"))
+        screen.line(console, f"{screen.size(totals['freed_bytes_30_days'])} freed in the last 30 days{more}")
     if trend := _trend(found["trend"]):
-        console.print(screen.text(trend))
-    console.print(screen.text(_ghosts(found)))
+        screen.line(console, trend)
+    screen.line(console, _ghosts(found))
     for sentence in report_leftovers.sentences(found):
-        console.print(screen.text(sentence))
+        screen.line(console, sentence)
     _show_tenants(console, found)
     _show_tables(console, found, limit, now)
-    if len(found["tables"]) > limit:
-        console.print(screen.text(f"  … and {screen.counted(len(found['tables']) - limit, 'more table')}", "dim"))
+    screen.and_more(console, len(found["tables"]) - limit, "table")
     _show_leftovers(console, found, limit)
     _show_problems(console, found, limit)
     _show_age(console, found, now)
@@ -153,7 +143,6 @@ def _headline(found: lake_report.Report) -> str:
 
 
 def _trend(days: Sequence[lake_report.Day]) -> str | None:
-    """Where it comes from; --html has it as a chart."""
     if len(days) < 2:
         return None
     first, most = days[0], max(days, key=lambda day: day["waste_bytes"])
@@ -172,19 +161,10 @@ def _ghosts(found: lake_report.Report) -> str:
 
 
 def _holdings(figures: lake_report.Figures) -> str:
-    amounts = {
-        "live": figures["live"],
-        "young": figures["young"],
-        "reserved": figures["reserved"],
-        "orphan": figures["orphan"],
-        "expired": figures["expired"],
-        "foreign": figures["foreign"],
-    }
-    return ", ".join(f"{name} {screen.size(number)}" for name, number in amounts.items())
+    return ", ".join(f"{name} {screen.size(figures[name])}" for name in lake_report.FIGURES)
 
 
 def _show_tenants(console: Console, found: lake_report.Report) -> None:
-    """Whose waste it is, where there are several."""
     if len(found["tenants"]) < 2:
         return
     numbers = ("deletable", "live", "cost")
@@ -198,9 +178,7 @@ def _show_tenants(console: Console, found: lake_report.Report) -> None:
             screen.count(part["tables"]),
         )
     screen.block(console, shown)
-    left = len(found["tenants"]) - _TENANTS_SHOWN
-    if left > 0:
-        console.print(screen.text(f"  … and {screen.counted(left, 'more tenant')}", "dim"))
+    screen.and_more(console, len(found["tenants"]) - _TENANTS_SHOWN, "tenant")
 
 
 def _show_leftovers(console: Console, found: lake_report.Report, limit: int) -> None:
@@ -211,26 +189,23 @@ def _show_leftovers(console: Console, found: lake_report.Report, limit: int) -> 
         for row in rows[:limit]:
             shown.add_row(screen.text(row.owner), *row.sizes, screen.count(row.files), row.cost)
         screen.block(console, shown)
-        if len(rows) > limit:
-            console.print(screen.text(f"  … and {len(rows) - limit:,} more", "dim"))
+        screen.and_more(console, len(rows) - limit)
     for sentence in report_leftovers.advice(found):
-        console.print(screen.text(sentence, "dim"), soft_wrap=True)
+        screen.long_line(console, sentence, "dim")
 
 
 def _show_problems(console: Console, found: lake_report.Report, limit: int) -> None:
-    """Those that wait for a person, each with its reason; the others are counted."""
     waiting = [row for row in found["tables"] if row["why"] and row["why"]["needs_person"]]
     if waiting:
         console.print()
-        console.print(screen.text(f"{screen.counted(len(waiting), 'table')} waiting for a person:", "bold yellow"))
+        screen.line(console, f"{screen.counted(len(waiting), 'table')} waiting for a person:", "bold yellow")
     for row in waiting[:limit]:
-        console.print(screen.text(f"  {row['table']}: {row['problem']}"), soft_wrap=True)
+        screen.long_line(console, f"  {row['table']}: {row['problem']}")
         if row["why"] and row["why"]["advice"]:
             run_id = row["last_run_id"] or ""
             advice = row["why"]["advice"].replace(run_id, run_id[: lists.ID_SHOWN]) if run_id else row["why"]["advice"]
-            console.print(screen.text(f"    {advice}", "dim"), soft_wrap=True)
-    if len(waiting) > limit:
-        console.print(screen.text(f"  … and {screen.counted(len(waiting) - limit, 'more table')}", "dim"))
+            screen.long_line(console, f"    {advice}", "dim")
+    screen.and_more(console, len(waiting) - limit, "table")
 
 
 def _show_age(console: Console, found: lake_report.Report, now: datetime) -> None:
@@ -242,4 +217,4 @@ def _show_age(console: Console, found: lake_report.Report, now: datetime) -> Non
         *([f"{screen.counted(old, 'plan')} older than {_OLD.days} days"] if old else []),
     ]
     if parts:
-        console.print(screen.text(f"{', '.join(parts)}: --fresh plans them again", "yellow"))
+        screen.line(console, f"{', '.join(parts)}: --fresh plans them again", "yellow")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from lakesweep.cli import report_leftovers, report_svg, screen
+from lakesweep.cli import report_leftovers, screen
 from lakesweep.model import lake_report
+from lakesweep.model.lake_report import Day
 
 TABLES_SHOWN = 500
 """Rows of the page. The JSON document has all of them."""
@@ -70,6 +71,8 @@ ul.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.4rem;
   section { border: 0; padding: 0; } tr, figure { break-inside: avoid; } thead { display: table-header-group; }
   .scroll { overflow: visible; } * { print-color-adjust: exact; } }
 """
+_WIDTH, _SLIM, _HEIGHT = 900, 360, 220
+_LEFT, _BOTTOM, _TOP = 70, 24, 10
 
 
 def page(found: lake_report.Report) -> str:
@@ -121,7 +124,7 @@ def _holdings(found: lake_report.Report) -> str:
         f'<span class="quiet">({_text(meaning)})</span></li>'
         for (name, size), (_, meaning) in zip(sizes, _PARTS, strict=True)
     )
-    bar = report_svg.stacked(sizes, label="Bytes by verdict")
+    bar = _stacked(sizes, label="Bytes by verdict")
     return _section("What storage holds", f'<figure style="margin:0">{bar}</figure><ul class="legend">{legend}</ul>')
 
 
@@ -132,7 +135,7 @@ def _trend(found: lake_report.Report) -> str:
         '<ul class="legend"><li><span class="key orphan"></span>could be deleted, at the end of each day</li>'
         '<li><span class="key freed"></span>freed that day</li></ul>'
     )
-    charts = report_svg.trend(found["trend"], "wide") + report_svg.trend(found["trend"], "slim")
+    charts = _chart(found["trend"], "wide") + _chart(found["trend"], "slim")
     return _section("Over time", charts + legend)
 
 
@@ -143,7 +146,7 @@ def _tenants(found: lake_report.Report) -> str:
         f'<td class="number">{_text(screen.size(part["bytes"]["live"]))}</td>'
         f'<td class="number">{_text(screen.size(part["waste_bytes"]))}</td>'
         f'<td class="number">{_text(screen.money(part["cost_per_month"], found["currency"]))}</td>'
-        f'<td class="bar">{report_svg.bar(part["waste_bytes"], most)}</td></tr>'
+        f'<td class="bar">{_bar(part["waste_bytes"], most)}</td></tr>'
         for part in [*found["tenants"], *(found["datasets"] if len(found["datasets"]) > len(found["tenants"]) else [])]
     ]
     head = ("Tenant or dataset", "!Tables", "!Live", "!Deletable", "!Cost a month", "")
@@ -209,7 +212,7 @@ def _row(row: lake_report.ReportTable, most: int, currency: str) -> str:
         f'<td class="number">{_text(screen.money(row["cost_per_month"], currency))}</td>'
         f'<td class="time">{_text(screen.moment(row["last_planned_at"]) if row["last_planned_at"] else "never")}</td>'
         f"<td>{_text(row['why']['code'] if row['why'] else '')}</td>"
-        f'<td class="bar">{report_svg.bar(row["waste_bytes"], most)}</td></tr>'
+        f'<td class="bar">{_bar(row["waste_bytes"], most)}</td></tr>'
     )
 
 
@@ -231,3 +234,60 @@ def _titled(row: str, head: Sequence[str]) -> str:
     before, *cells = row.split("<td")
     named = [f'<td data-title="{_text(title.lstrip("!"))}"{cell}' for title, cell in zip(head, cells, strict=True)]
     return before + "".join(named)
+
+
+def _stacked(parts: Sequence[tuple[str, int]], *, label: str) -> str:
+    """One bar of all parts; each part's name is its class."""
+    total = sum(size for _, size in parts)
+    drawn, start = [], 0.0
+    for name, size in parts:
+        width = size / total * _WIDTH if total else 0
+        if size:
+            drawn.append(
+                f'<rect class="{name}" x="{start:.1f}" y="0" width="{max(width, 1.5):.1f}" height="28">'
+                f"<title>{name} {screen.size(size)}</title></rect>"
+            )
+        start += width
+    return f'<svg viewBox="0 0 {_WIDTH} 28" role="img" aria-label="{label}">{"".join(drawn)}</svg>'
+
+
+def _bar(value: int, most: int) -> str:
+    width = value / most * 120 if most else 0
+    shown = f'<rect class="orphan" width="{max(width, 1):.1f}" height="10" rx="2"/>' if value else ""
+    return f'<svg viewBox="0 0 120 10" width="120" height="10" aria-hidden="true" style="width:7.5rem">{shown}</svg>'
+
+
+def _chart(days: Sequence[Day], kind: str) -> str:
+    """What could be deleted as a line, what was freed as bars, on one scale. `slim` is drawn for a phone."""
+    all_across = _SLIM if kind == "slim" else _WIDTH
+    most = max((max(day["waste_bytes"], day["freed_bytes"]) for day in days), default=0) or 1
+    width = max(2.0, min(14.0, (all_across - _LEFT) / max(1, len(days)) * 0.6))
+    left, right, up = _LEFT + width / 2, all_across - width / 2, _HEIGHT - _TOP - _BOTTOM
+    step = (right - left) / max(1, len(days) - 1)
+
+    def y(value: int) -> float:
+        return _TOP + up * (1 - value / most)
+
+    points = [(left + index * step, y(day["waste_bytes"])) for index, day in enumerate(days)]
+    line = " ".join(f"{x:.1f},{height:.1f}" for x, height in points)
+    floor = _TOP + up
+    bars = "".join(
+        f'<rect class="freed" x="{left + index * step - width / 2:.1f}" y="{y(day["freed_bytes"]):.1f}" '
+        f'width="{width:.1f}" height="{floor - y(day["freed_bytes"]):.1f}"><title>{day["date"]}: '
+        f"{screen.size(day['freed_bytes'])} freed</title></rect>"
+        for index, day in enumerate(days)
+        if day["freed_bytes"]
+    )
+    scale = "".join(
+        f'<line class="axis" x1="{_LEFT}" x2="{all_across}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        f'<text x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{screen.size(value)}</text>'
+        for value in (0, most // 2, most)
+    )
+    return (
+        f'<svg class="{kind}" viewBox="0 0 {all_across} {_HEIGHT}" role="img" '
+        f'aria-label="Waste and deletions over time">{scale}'
+        f'<polygon class="area" points="{left:.1f},{floor} {line} {points[-1][0]:.1f},{floor}"/>{bars}'
+        f'<polyline class="line" points="{line}"/>'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">{days[0]["date"]}</text>'
+        f'<text x="{all_across}" y="{_HEIGHT - 6}" text-anchor="end">{days[-1]["date"]}</text></svg>'
+    )

@@ -26,12 +26,10 @@ class Row:
 
 
 def label(kind: str) -> str:
-    """For people."""
     return kind.replace("_", " ")
 
 
 def rows(found: lake_report.Report) -> list[Row]:
-    """The largest first."""
     owners = [(row["table"], row["leftovers"]) for row in found["tables"]]
     parts = [*found["datasets"], *found["tenants"]]
     owners += [(f"{part['name']}, unclaimed", part["unclaimed"]) for part in parts]
@@ -65,7 +63,6 @@ def sentences(found: lake_report.Report) -> list[str]:
 
 
 def advice(found: lake_report.Report) -> list[str]:
-    """What a person can do about them, each once."""
     advice = ((one["advice"], one["tenant"]) for one in found["leftover_counts"] if one["advice"])
     return [f"{tenants}: {text}" for text, tenants in _by_text(advice)]
 

@@ -1,22 +1,25 @@
-"""`lakesweep runs`: the runs there were, newest first."""
+"""`lakesweep runs`, `show` and `approve`: past runs, the plan that one saved, and approval of one that was stopped."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakesweep.cleanup import report as reports
 from lakesweep.cli import documents, lists, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model import run_document
+from lakesweep.model.errors import UnknownRun
 from lakesweep.model.run import Outcome
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
-    from lakesweep.ports.state import StateStore
+    from lakesweep.model import run_document
+    from lakesweep.ports.state import PlanHeader, StateStore
 
 
 class RunSort(StrEnum):
@@ -37,12 +40,12 @@ _KEYS: dict[RunSort, Callable[[run_document.Run], int | str]] = {
 _RUNS_AT_ONCE = 200
 
 
-def runs(
+@session.command()
+async def runs(
+    opened: session.Session,
     targets: options.Scopes = None,
     *,
-    table: Annotated[
-        str | None, typer.Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
-    ] = None,
+    table: options.OnlyTable = None,
     outcome: Annotated[
         Outcome | None, typer.Option("--outcome", help="Only runs with this outcome.", show_default=False)
     ] = None,
@@ -50,42 +53,34 @@ def runs(
     sort: Annotated[RunSort, typer.Option("--sort", help="Order of what is listed.")] = RunSort.STARTED,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> ExitCode:
     """List past runs, newest first.
 
     Shows what each one deleted, or why it did not. Every command that takes a run also takes the beginning of its id.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be read.
     """
+    from lakesweep.daemon.targets import covers  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon.targets import covers  # noqa: PLC0415 - heavy
+    def wanted(run: run_document.Run) -> bool:
+        return (
+            (not targets or any(covers(target, run["table"]) for target in targets))
+            and outcome in (None, run["outcome"])
+            and (not refused or run["refused"] is not None)
+        )
 
-        def wanted(run: run_document.Run) -> bool:
-            return (
-                (not targets or any(covers(target, run["table"]) for target in targets))
-                and outcome in (None, run["outcome"])
-                and (not refused or run["refused"] is not None)
-            )
-
-        found = sorted(await _matching(opened.app.state, wanted, table, limit), key=_KEYS[sort])
-        if as_json:
-            with documents.array("runs", sys.stdout) as written:
-                for one in found:
-                    written.add(one)
-        else:
-            requested = [table] if table else targets or []
-            lists.show_runs(screen.output(), found, ", ".join(requested))
-            if requested and not found and (hint := await _suggested(opened, requested)):
-                screen.output().print(screen.text(hint))
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    found = sorted(await _matching(opened.app.state, wanted, table, limit), key=_KEYS[sort])
+    if as_json:
+        documents.write_array("runs", found)
+    else:
+        requested = [table] if table else targets or []
+        lists.show_runs(screen.output(), found, ", ".join(requested))
+        if requested and not found and (hint := await _suggested(opened, requested)):
+            screen.say(hint)
+    return ExitCode.DONE
 
 
-async def _suggested(opened: Session, requested: Sequence[str]) -> str:
+async def _suggested(opened: session.Session, requested: Sequence[str]) -> str:
     """Names near those that nothing is known of: of tenants, datasets, and tables that had runs."""
     from lakesweep.daemon.targets import covers, suggestion  # noqa: PLC0415 - heavy
 
@@ -111,3 +106,101 @@ async def _matching(
             break
         before = page[-1]["run_id"]
     return found[:limit]
+
+
+@session.command()
+async def show(
+    opened: session.Session,
+    run: options.Run,
+    *,
+    files: Annotated[
+        int, typer.Option("--files", min=0, metavar="N", help="Show up to N of its files; --json has all.")
+    ] = 10,
+    as_json: options.Json = False,
+) -> None:
+    """Show the plan that a run saved.
+
+    Its outcome, its files, and the digest for `lakesweep approve --digest`.
+
+    Exit codes: 0 shown, 2 no such run or no plan of it is kept, 4 the plan cannot be read.
+    """
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
+
+    state, artifacts = opened.app.state, opened.app.artifacts
+    run_id = await targets.whole_run_id(state, run)
+    recorded, header = await state.get_run(run_id), await state.get_plan(run_id)
+    if recorded is None:
+        raise UnknownRun(f"there is no run {run!r}: `lakesweep runs` shows them")
+    if header is None:
+        how = f"its outcome is {recorded['outcome']}" if recorded["outcome"] else "it has not ended"
+        raise UnknownRun(f"no plan of run {run} is kept: {how} ({recorded['reason'] or 'no reason given'})")
+    if as_json:
+        async with artifacts.opened(header.rows_path) as rows_path:
+            _write(rows_path, recorded, header)
+    else:
+        first = await artifacts.page(header.rows_path, 0, files) if files else ()
+        lists.show_stored_plan(screen.output(), recorded, header, first)
+
+
+def _write(rows_path: str, recorded: run_document.Run, header: PlanHeader) -> None:
+    """One document with all of the plan's files, some thousand in memory at a time."""
+    from lakesweep.cleanup import arrow_json, plan_file  # noqa: PLC0415 - heavy
+
+    document = {
+        "run_id": header.run_id,
+        "table": header.table,
+        "head": header.head,
+        "digest": header.digest,
+        "created_at": reports.iso_utc(header.created_at),
+        "outcome": recorded["outcome"],
+        "refused": recorded["refused"],
+    }
+    whole = {"count": header.candidates, "bytes": header.bytes}
+    batches = plan_file.read_checked(rows_path, header.digest)
+    first = next(batches, None)  # a plan that cannot be read is reported before anything is written
+    out = sys.stdout
+    out.write(f'{documents.dumps(document)[:-1]}, "orphans": {documents.dumps(whole)[:-1]}, "files": [')
+    separator = 1  # the first file has no comma before it
+    for batch in chain(() if first is None else (first,), batches):
+        text = arrow_json.plan_elements(batch)
+        out.write(text[separator:])
+        separator = 0 if text else separator
+    out.write("]}}\n")
+
+
+@session.command()
+async def approve(
+    opened: session.Session,
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it."),
+    ],
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            "--digest", metavar="SHA256", help="Approve only if the plan has this digest.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Approve a plan that exceeds its ceilings.
+
+    The table is planned again and everything is checked again; the files of the approved plan no longer count
+    against the ceilings, for orphan_cleanup.approval_hours from now.
+
+    Exit codes: 0 approved, 2 bad usage or settings or no such run, 3 the run does not wait for an approval, 4 failed.
+    """
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
+    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+
+    run_id = await targets.whole_run_id(opened.app.state, run)
+    approval = await opened.app.approve(run_id, by=this_user().who, digest=digest)
+    header = await opened.app.state.get_plan(run_id)
+    files = header.candidates if header else 0
+    screen.output().print(
+        screen.text(
+            f"approved: {screen.counted(files, 'file')} of {approval.table} may be deleted until "
+            f"{approval.expires_at:%Y-%m-%d %H:%M} UTC, in its next run"
+        )
+    )
+    if remark := opened.app.approval_remark(approval.table):
+        screen.complain(remark)

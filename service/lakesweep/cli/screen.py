@@ -13,6 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lakesweep.model.units import counted, size
+
+__all__ = ["counted", "size"]  # of `model.units`
+
 NARROW = 100
 """A terminal with fewer columns has shorter times and less space between columns."""
 _PLAIN_WIDTH = 100_000
@@ -30,6 +34,19 @@ class _Output(Console):
 def output() -> Console:
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
     return _Output(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+def say(value: object) -> None:
+    output().print(text(value))
+
+
+def line(console: Console, value: object, style: str = "") -> None:
+    console.print(text(value, style))
+
+
+def long_line(console: Console, value: object, style: str = "") -> None:
+    """One that the terminal breaks, so that it can be copied whole."""
+    console.print(text(value, style), soft_wrap=True)
 
 
 def complain(message: str) -> None:
@@ -56,8 +73,7 @@ def table(
     paths: tuple[str, ...] = (),
     whole: tuple[str, ...] = (),
 ) -> Table:
-    """A table with a line under its head on a terminal, and blanks between columns elsewhere. Only `paths` are broken
-    into several lines where the terminal is narrow."""
+    """A table with a line under its head on a terminal, else with blanks. Only `paths` are broken into lines."""
     lines = box.SIMPLE_HEAD if console.is_terminal else None
     padding = (0, 1, 0, 0) if console.is_terminal and console.width < NARROW else (0, 1)
     made = Table(box=lines, show_edge=False, pad_edge=console.is_terminal, header_style="bold", padding=padding)
@@ -68,28 +84,17 @@ def table(
 
 
 def block(console: Console, shown: Table) -> None:
-    """A table set off from what stands above it."""
     console.print()
     console.print(shown)
 
 
+def and_more(console: Console, number: int, noun: str = "") -> None:
+    if number > 0:
+        line(console, f"  … and {counted(number, f'more {noun}') if noun else f'{number:,} more'}", "dim")
+
+
 def count(number: int) -> str:
     return f"{number:,}"
-
-
-def counted(number: int, noun: str) -> str:
-    """1 file, 12,345 files."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(size_bytes: int) -> str:
-    """Bytes in the largest unit that leaves a whole number before the point: 1.5 GiB."""
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} PiB"
 
 
 def money(amount: float | None, currency: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +11,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lakesweep.cli import documents, options, scopes, screen, session, settings_object
+from lakesweep.cli import documents, exit_codes, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
-from lakesweep.cli.scopes import Scope
-from lakesweep.model.errors import SettingsError
-from lakesweep.model.table import FACTS
+from lakesweep.model.errors import SettingsError, UnknownTable
+from lakesweep.model.table import FACTS, FormatName
 
 if TYPE_CHECKING:
     from lakesweep.settings.effective import Effective
@@ -47,14 +47,14 @@ def settings(
     def work() -> ExitCode:
         from lakesweep.settings import effective, load  # noqa: PLC0415 - heavy
 
-        load.read_objects_by(settings_object.read)
+        load.read_objects_by(session.read_settings_object)
         held, variable_of = load.load_traced(config)
         file, service = load.settings_file(config), effective.for_service(held, variable_of)
-        found, code = scopes.wanted(held, targets) if targets else (list(scopes.configured(held)), ExitCode.DONE)
+        found, code = _wanted(held, targets) if targets else (list(_configured(held)), ExitCode.DONE)
         code = max(code, _report_catalogs(held, found))
         scoped = [(scope, effective.for_table(held, variable_of, *scope.names)) for scope in found]
         if as_json:
-            print(documents.dumps(_document(file, service, scoped)))
+            documents.write(_document(file, service, scoped))
             return code
         console = screen.output()
         if not targets:
@@ -105,9 +105,9 @@ def _show_head(console: Console, held: Settings, file: Path | None, code: ExitCo
         if file
         else "no settings file (--config or LAKESWEEP_CONFIG names one)"
     )
-    console.print(screen.text(f"{source}: {counted}", "bold"), soft_wrap=True)
+    screen.long_line(console, f"{source}: {counted}", "bold")
     console.print()
-    console.print(screen.text("the service", "bold cyan"))
+    screen.line(console, "the service", "bold cyan")
 
 
 def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
@@ -128,9 +128,9 @@ def _show_scope(console: Console, held: Settings, scope: Scope) -> None:
     except SettingsError as exc:
         by_hand = f"is refused: {exc}"
     console.print(Text.assemble(screen.text(scope.label, "bold cyan"), f"  {scope.format or ''}"))
-    console.print(screen.text(f"{service}; `run --execute` {by_hand}"), soft_wrap=True)
+    screen.long_line(console, f"{service}; `run --execute` {by_hand}")
     if not scope.is_configured(held):
-        console.print(screen.text("nothing is configured for this table alone", "dim"))
+        screen.line(console, "nothing is configured for this table alone", "dim")
 
 
 def _show_values(console: Console, values: Iterable[Effective], scope: Scope | None, *, every: bool) -> None:
@@ -145,10 +145,9 @@ def _show_values(console: Console, values: Iterable[Effective], scope: Scope | N
 def _show_foot(console: Console, found: Sequence[Scope], *, every: bool) -> None:
     for name, facts in FACTS.items():
         if any(scope.format is name for scope in found):
-            note = f"{name}: a table's own metadata is not read here; {facts.retention}"
-            console.print(screen.text(note, "dim"), soft_wrap=True)
+            screen.long_line(console, f"{name}: a table's own metadata is not read here; {facts.retention}", "dim")
     if not every:
-        console.print(screen.text("settings with default values are hidden: --all shows them", "dim"))
+        screen.line(console, "settings with default values are hidden: --all shows them", "dim")
 
 
 def _shown_value(value: Any) -> str:
@@ -164,3 +163,85 @@ def _origin(one: Effective, scope: Scope | None) -> str:
     named = {"tenant": scope.tenant, "dataset": scope.dataset, "table": scope.table} if scope else {}
     level = f"{one.level} {named.get(one.level) or ''}".rstrip()
     return f"{level} ({one.variable})" if one.variable else level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A table, or whatever of a dataset or tenant the settings do not name more narrowly."""
+
+    tenant: str
+    dataset: str | None = None
+    table: str | None = None
+    format: FormatName | None = None
+
+    @property
+    def names(self) -> tuple[str, str | None, str | None]:
+        return self.tenant, self.dataset, self.table
+
+    @property
+    def label(self) -> str:
+        return "/".join(name or "*" for name in self.names)
+
+    def is_configured(self, settings: Settings) -> bool:
+        """Do the settings name it? A table need not be named to be cleaned."""
+        owner = settings.tenant(self.tenant)
+        source = owner.dataset(self.dataset) if owner else None
+        return self.table is None or (source is not None and source.table(self.table) is not None)
+
+
+def _wanted(settings: Settings, targets: Sequence[str]) -> tuple[list[Scope], ExitCode]:
+    """Each scope once, however many targets name it. A target that names none does not keep the others back."""
+    found: dict[Scope, None] = {}
+    code = ExitCode.DONE
+    for target in targets:
+        try:
+            found |= dict.fromkeys(_named(settings, target))
+        except SettingsError as exc:
+            screen.complain(exit_codes.sentence(exc))
+            code = exit_codes.of_error(exc)
+    return list(found), code
+
+
+def _configured(settings: Settings) -> Iterator[Scope]:
+    for tenant in settings.tenants:
+        if not tenant.datasets:
+            yield Scope(tenant=tenant.id)
+        for dataset in tenant.datasets:
+            for table in (None, *(one.name for one in dataset.tables)):
+                yield Scope(tenant=tenant.id, dataset=dataset.id, table=table, format=dataset.format)
+
+
+def _named(settings: Settings, target: str) -> Iterator[Scope]:
+    """Any name in a dataset may be a table's: whether there is one, only the catalog knows."""
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
+
+    if targets.as_location(target):
+        raise SettingsError(f"{target} is a location: name its table as tenant/dataset/table")
+    near = [one for one in _configured(settings) if targets.may_match(target, one.tenant, one.dataset or "*")]
+    if not near:
+        raise UnknownTable(_no_match(settings, target))
+    table = "".join(target.split("/", 2)[2:])
+    is_pattern = not table or bool(set(table) & set("*?["))
+    for scope in near:
+        if scope.table is None:
+            yield scope if is_pattern else replace(scope, table=table)
+        elif targets.covers(target, scope.label):
+            yield scope
+
+
+def _holders(label: str) -> tuple[str, str]:
+    tenant, dataset, _ = label.split("/", 2)
+    return tenant, f"{tenant}/{dataset}"
+
+
+def _no_match(settings: Settings, target: str) -> str:
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
+
+    if target == "":
+        return "an empty target matches no table; use '*' for everything configured"
+    known = ", ".join(scope.label for scope in _configured(settings) if scope.table is None)
+    if not known:
+        return f"nothing configured matches {target!r}: name a settings file with --config or LAKESWEEP_CONFIG"
+    names = (part for scope in _configured(settings) for part in (scope.label, *_holders(scope.label)))
+    meant = targets.suggestion(target, names)
+    return f"nothing configured matches {target!r}; {meant or f'there is {known}'}"

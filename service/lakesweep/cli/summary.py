@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from rich.console import Console
@@ -13,6 +14,37 @@ from lakesweep.model.refusal import remedy
 from lakesweep.model.run import CleanupRun, Outcome
 
 REASONS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Which tables a person wants to see, and how."""
+
+    details: bool
+    outcome: Outcome | None
+    refused: bool
+
+    async def show(
+        self,
+        console: Console,
+        runs: AsyncIterator[CleanupRun],
+        in_full: Callable[[CleanupRun], Awaitable[None]],
+        in_lines: Callable[[Sequence[CleanupRun]], None],
+    ) -> bool:
+        """Tables in full come one by one; lines of many come together, when all have ended. False if there are none."""
+        shown: list[CleanupRun] = []
+        async for run in runs:
+            if self.outcome in (None, run.outcome) and (not self.refused or is_refused(run)):
+                shown.append(run)
+                if self.details:
+                    await in_full(run)
+        if self.details:
+            render.show_sum(console, shown)
+        elif len(shown) == 1:
+            await in_full(shown[0])
+        elif shown:
+            in_lines(shown)
+        return bool(shown)
 
 
 class RunOrder(StrEnum):
@@ -39,7 +71,6 @@ _KEYS: dict[PlanSort, Callable[[CleanupRun], int | str]] = {
 
 
 def show_plans(console: Console, runs: Iterable[CleanupRun], sort: PlanSort | None) -> None:
-    """One line a table, and below it why some were refused."""
     ordered = sorted(runs, key=_KEYS[sort]) if sort else list(runs)
     numbers = ("deletable", "files", "expired")
     shown = screen.table(console, "table", *numbers, "refused", numbers=numbers, paths=("table",), whole=("refused",))
@@ -56,7 +87,7 @@ def show_plans(console: Console, runs: Iterable[CleanupRun], sort: PlanSort | No
     _reasons(console, ordered)
     console.print()
     render.show_sum(console, ordered)
-    console.print(screen.text("  `lakesweep plan TARGET` shows one table in full, --details shows all", "dim"))
+    screen.line(console, "  `lakesweep plan TARGET` shows one table in full, --details shows all", "dim")
 
 
 _RUN_KEYS: dict[RunOrder, Callable[[CleanupRun], int | str]] = {
@@ -67,7 +98,6 @@ _RUN_KEYS: dict[RunOrder, Callable[[CleanupRun], int | str]] = {
 
 
 def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | None) -> None:
-    """One line a table that was run, and below what a person must see of each."""
     ordered = sorted(runs, key=_RUN_KEYS[order]) if order else list(runs)
     numbers = ("deletable", "deleted", "files")
     columns = ("run", "table", *numbers, "outcome")
@@ -89,15 +119,15 @@ def show_runs(console: Console, runs: Iterable[CleanupRun], order: RunOrder | No
             first = run.deletion.failed[0]
             number = screen.counted(len(run.deletion.failed), "file")
             line = f"{run.table.label}: {number} could not be deleted, first {first.path}: {first.why}"
-            console.print(screen.text(line, "red"), soft_wrap=True)
+            screen.long_line(console, line, "red")
         if run.plan is not None and run.plan.missing_count and not is_refused(run):
             missing = screen.counted(run.plan.missing_count, "live file")
-            console.print(screen.text(f"{run.table.label}: {missing} missing", "red"), soft_wrap=True)
+            screen.long_line(console, f"{run.table.label}: {missing} missing", "red")
     for warning in dict.fromkeys(run.store.warning for run in ordered if run.store and run.store.warning):
-        console.print(screen.text(f"warning: {warning}", "yellow"), soft_wrap=True)
+        screen.long_line(console, f"warning: {warning}", "yellow")
     console.print()
     render.show_sum(console, ordered)
-    console.print(screen.text("  `lakesweep show RUN` shows one run, --details shows all", "dim"))
+    screen.line(console, "  `lakesweep show RUN` shows one run, --details shows all", "dim")
 
 
 def is_refused(run: CleanupRun) -> bool:
@@ -109,12 +139,10 @@ def _reasons(console: Console, runs: Sequence[CleanupRun]) -> None:
     if refused:
         console.print()
     for run in refused[:REASONS_SHOWN]:
-        line = f"{run.table.label}: {_code(run)}: {run.reason or 'no reason was given'}"
-        console.print(screen.text(line))
+        screen.line(console, f"{run.table.label}: {_code(run)}: {run.reason or 'no reason was given'}")
         if run.refusal is not None and (advice := remedy(run.refusal.code, run.id[: lists.ID_SHOWN])):
-            console.print(screen.text(f"  {advice}"))
-    if len(refused) > REASONS_SHOWN:
-        console.print(screen.text(f"  … and {screen.counted(len(refused) - REASONS_SHOWN, 'more table')}", "dim"))
+            screen.line(console, f"  {advice}")
+    screen.and_more(console, len(refused) - REASONS_SHOWN, "table")
 
 
 def _code(run: CleanupRun) -> str | None:

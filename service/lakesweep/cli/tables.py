@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,6 @@ from lakesweep.model import run_document
 from lakesweep.model.run import Outcome
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
     from lakesweep.daemon.table_status import TableStatus
 
 
@@ -34,7 +32,9 @@ _KEYS: dict[TableSort, Callable[[TableStatus], int | str]] = {
 }
 
 
-def tables(
+@session.command()
+async def tables(
+    opened: session.Session,
     targets: options.Scopes = None,
     *,
     outcome: Annotated[
@@ -46,35 +46,27 @@ def tables(
     ] = False,
     sort: Annotated[TableSort | None, typer.Option("--sort", help="Order of the tables.", show_default=False)] = None,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
-) -> None:
+) -> ExitCode:
     """List the configured tables and their last runs.
 
     Tables are discovered from the configured catalogs and warehouses each time.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 some catalog or table could not be read.
     """
-
-    async def body(opened: Session) -> ExitCode:
-        looked = await _statuses(opened, targets or [None])
-        found = [status for status in looked if _wanted(status, outcome, refused=refused)]
-        if sort:
-            found.sort(key=_KEYS[sort])
-        if as_json:
-            with documents.array("tables", sys.stdout) as written:
-                for status in found:
-                    written.add(status.document)
-        else:
-            lists.show_tables(screen.output(), found)
-        if not targets:
-            _report_empty(opened, looked)
-        return exit_codes.gravest(ExitCode.FAILED for status in found if status.problem)
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    looked = await _statuses(opened, targets or [None])
+    found = [status for status in looked if _wanted(status, outcome, refused=refused)]
+    if sort:
+        found.sort(key=_KEYS[sort])
+    if as_json:
+        documents.write_array("tables", (status.document for status in found))
+    else:
+        lists.show_tables(screen.output(), found)
+    if not targets:
+        _report_empty(opened, looked)
+    return exit_codes.gravest(ExitCode.FAILED for status in found if status.problem)
 
 
-async def _statuses(opened: Session, names: Sequence[str | None]) -> list[TableStatus]:
+async def _statuses(opened: session.Session, names: Sequence[str | None]) -> list[TableStatus]:
     """Each table once, however many targets name it."""
     found = {status.ref: status for name in names for status in await opened.app.tables(name)}
     return list(found.values())
@@ -86,7 +78,7 @@ def _wanted(status: TableStatus, outcome: Outcome | None, *, refused: bool) -> b
     return outcome in (None, last["outcome"] if last else None) and (in_the_way or not refused)
 
 
-def _report_empty(opened: Session, found: Sequence[TableStatus]) -> None:
+def _report_empty(opened: session.Session, found: Sequence[TableStatus]) -> None:
     """A dataset without tables may be new, or a slip in its address: silence would hide the second."""
     seen = {(status.ref.tenant, status.ref.dataset) for status in found}
     for tenant, dataset in opened.app.discovery.datasets():

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
 from lakesweep.aio import StopRequest
-from lakesweep.cli import exit_codes, interrupts, progress, screen
+from lakesweep.cli import exit_codes, screen
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.errors import Refused, SettingsError
 from lakesweep.model.run import CleanupRun, ListingMode
-from lakesweep.model.table import FormatName
 
 if TYPE_CHECKING:
     from lakesweep.cli.session import Session
     from lakesweep.daemon.targets import Work
+    from lakesweep.ports.run import Progress as Step
+    from lakesweep.ports.run import ReportProgress
+
+_INTERRUPTED = "interrupted by Ctrl-C; the next run continues"
 
 
 class Targets:
@@ -25,8 +36,6 @@ class Targets:
         session: Session,
         names: Sequence[str],
         *,
-        table_format: FormatName | None,
-        root: str | None,
         no_listing: bool = False,
     ) -> None:
         if not names and not session.settings.tenants:
@@ -35,8 +44,8 @@ class Targets:
             )
         self._app = session.app
         self._names: Sequence[str | None] = names or [None]
-        self._format = table_format
-        self._root = root
+        self._format = session.format
+        self._root = session.root
         self._listing = ListingMode.NEVER if no_listing else ListingMode.ALWAYS
         self.codes: list[ExitCode] = []
         self.done: list[CleanupRun] = []
@@ -78,7 +87,7 @@ class Targets:
         async for work in self.works():
             stop = StopRequest()  # of this run alone: a sweep that meets trouble sets it too
             try:
-                with progress.watching(work.ref.label) as report, interrupts.stop_on_interrupt(stop):
+                with _watching(work.ref.label) as report, stop_on_interrupt(stop):
                     done = await self._app.run(work, execute=execute, progress=report, stop=stop, listing=self._listing)
             except SettingsError as exc:
                 screen.complain(f"{work.ref.label}: {exit_codes.sentence(exc)}")
@@ -89,8 +98,8 @@ class Targets:
             self.codes.append(exit_codes.of_run(done))
             self.done.append(done)
             yield done
-            if stop.why == interrupts.WHY:
-                interrupts.report_interrupted(self.done, execute=execute)
+            if stop.why == _INTERRUPTED:
+                _report_interrupted(self.done, execute=execute)
                 self.codes.append(ExitCode.INTERRUPTED)
                 return
 
@@ -118,3 +127,61 @@ class ApprovedGhosts(Targets):
                 "no plan of a ghost is approved: `lakesweep ghosts --plan` makes plans, `lakesweep approve RUN "
                 "--digest DIGEST` approves one",
             )
+
+
+@contextmanager
+def stop_on_interrupt(stop: StopRequest, why: str = _INTERRUPTED) -> Iterator[None]:
+    """While the block runs, Ctrl-C requests a stop for this reason. Outside the main thread nothing is handled."""
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    loop = asyncio.get_running_loop()
+
+    def request_stop() -> None:
+        signal.signal(signal.SIGINT, before)  # the second one ends the process, as usual
+        screen.complain("ending after the requests under way; Ctrl-C again ends at once")
+        stop.end(why)
+
+    loop.add_signal_handler(signal.SIGINT, request_stop)
+    try:
+        yield
+    finally:
+        if not stop.is_set():
+            loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+def _report_interrupted(runs: Sequence[CleanupRun], *, execute: bool) -> None:
+    deleted = sum(run.deletion.deleted.files for run in runs)
+    freed = sum(run.deletion.deleted.bytes for run in runs)
+    expired = sum(len(run.expired_snapshots) for run in runs)
+    if not execute:
+        screen.complain("interrupted: nothing was changed")
+        return
+    did = f"{screen.counted(deleted, 'file')} deleted ({screen.size(freed)})"
+    did = f"{did}, {screen.counted(expired, 'snapshot')} expired" if expired else did
+    last = f"; `lakesweep runs --table '{runs[-1].table.label}'` shows the last one" if runs else ""
+    screen.complain(f"interrupted: {did}; nothing else was changed. The same command continues from here{last}")
+
+
+@contextmanager
+def _watching(label: str) -> Iterator[ReportProgress | None]:
+    """Yields what a cycle reports its steps to, or None when nobody is watching."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+    shown = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, redirect_stdout=False)
+    with shown as bar:
+        task = bar.add_task(screen.printable(label), total=None)
+
+        def report(step: Step) -> None:
+            bar.update(
+                task,
+                description=screen.printable(f"{label}: {step.phase}"),
+                completed=step.done,
+                total=step.total,
+            )
+
+        yield report

@@ -5,24 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.cli import documents, options, screen, session
-from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.model.access import EVERY_TENANT, ApiToken, Role
 from lakesweep.model.errors import SettingsError
-
-if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
 
 app = typer.Typer(name="token", help="Create, list and revoke API tokens.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command()
-def new(
+@session.command()
+async def new(
+    opened: session.Session,
     tenants: Annotated[
         list[str],
         typer.Option(
@@ -40,8 +38,6 @@ def new(
         ),
     ] = None,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Create a token and print it.
 
@@ -50,79 +46,63 @@ def new(
 
     Exit codes: 0 created, 2 bad usage or settings, 4 the state store cannot be used.
     """
+    from lakesweep.admin.auth import mint  # noqa: PLC0415 - heavy
+    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.admin.auth import mint  # noqa: PLC0415 - heavy
-        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
-
-        known = {tenant.id for tenant in opened.settings.tenants}
-        unknown = sorted(set(tenants) - known - {EVERY_TENANT})
-        if unknown:
-            raise SettingsError([_unknown(name, known) for name in unknown])
-        now, lasts = opened.app.clock.now(), timedelta(days=days) if days else None
-        token, text = mint(role=role, tenants=tenants, now=now, lasts=lasts)
-        fields = {"token": token.id, "role": token.role.value, "tenants": list(token.tenants)}
-        async with opened.app.events.loosening("token_made", this_user().who, **fields):
-            await opened.app.state.add_token(token)
-        print(documents.dumps({**_document(token), "token": text}) if as_json else text, file=sys.stdout)
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    known = {tenant.id for tenant in opened.settings.tenants}
+    unknown = sorted(set(tenants) - known - {EVERY_TENANT})
+    if unknown:
+        raise SettingsError([_unknown(name, known) for name in unknown])
+    now, lasts = opened.app.clock.now(), timedelta(days=days) if days else None
+    token, text = mint(role=role, tenants=tenants, now=now, lasts=lasts)
+    fields = {"token": token.id, "role": token.role.value, "tenants": list(token.tenants)}
+    async with opened.app.events.loosening("token_made", this_user().who, **fields):
+        await opened.app.state.add_token(token)
+    print(documents.dumps({**_document(token), "token": text}) if as_json else text, file=sys.stdout)
 
 
 @app.command("list")
-def list_(as_json: options.Json = False, config: options.Config = None, debug: options.Debug = False) -> None:
+@session.command()
+async def list_(opened: session.Session, as_json: options.Json = False) -> None:
     """List all tokens, expired and revoked ones included.
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 the state store cannot be used.
     """
-
-    async def body(opened: Session) -> ExitCode:
-        found = await opened.app.state.list_tokens()
-        if as_json:
-            with documents.array("tokens", sys.stdout) as written:
-                for token in found:
-                    written.add(_document(token))
-            return ExitCode.DONE
-        console, now = screen.output(), opened.app.clock.now()
-        shown = screen.table(console, "token", "role", "tenants", "made", "ends", "state", paths=("token", "tenants"))
-        for token in found:
-            state = "valid" if token.valid_at(now) else "revoked" if token.revoked_at else "expired"
-            shown.add_row(
-                token.id,
-                token.role.value,
-                screen.text(" ".join(token.tenants)),
-                screen.moment(token.created_at),
-                screen.moment(token.expires_at) if token.expires_at else "never",
-                screen.text(state, "green" if state == "valid" else "red"),
-            )
-        console.print(shown if shown.row_count else screen.text("no tokens"))
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    found = await opened.app.state.list_tokens()
+    if as_json:
+        documents.write_array("tokens", (_document(token) for token in found))
+        return
+    console, now = screen.output(), opened.app.clock.now()
+    shown = screen.table(console, "token", "role", "tenants", "made", "ends", "state", paths=("token", "tenants"))
+    for token in found:
+        state = "valid" if token.valid_at(now) else "revoked" if token.revoked_at else "expired"
+        shown.add_row(
+            token.id,
+            token.role.value,
+            screen.text(" ".join(token.tenants)),
+            screen.moment(token.created_at),
+            screen.moment(token.expires_at) if token.expires_at else "never",
+            screen.text(state, "green" if state == "valid" else "red"),
+        )
+    console.print(shown if shown.row_count else screen.text("no tokens"))
 
 
 @app.command()
-def revoke(
+@session.command()
+async def revoke(
+    opened: session.Session,
     token_id: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id, as `lakesweep token list` shows it.")],
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Revoke a token.
 
     Exit codes: 0 revoked, 2 no such token, 4 the state store cannot be used.
     """
+    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
-
-        async with opened.app.events.tightening("token_revoked", this_user().who, token=token_id):
-            if not await opened.app.state.revoke_token(token_id, opened.app.clock.now()):
-                raise SettingsError(f"there is no token {token_id!r}: `lakesweep token list` shows them")
-        screen.output().print(screen.text(f"{token_id}: revoked"))
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    async with opened.app.events.tightening("token_revoked", this_user().who, token=token_id):
+        if not await opened.app.state.revoke_token(token_id, opened.app.clock.now()):
+            raise SettingsError(f"there is no token {token_id!r}: `lakesweep token list` shows them")
+    screen.say(f"{token_id}: revoked")
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
@@ -133,7 +113,6 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _document(token: ApiToken) -> dict[str, object]:
-    """Everything but its digest."""
     return {
         "id": token.id,
         "role": token.role.value,

@@ -1,31 +1,40 @@
-"""`lakesweep trash`: what lies in the trash, and until when. Reads only."""
+"""`lakesweep trash` and `restore`: what lies in the trash, and until when; take a run back."""
 
 from __future__ import annotations
 
-import sys
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakesweep.aio import StopRequest
+from lakesweep.cleanup import trash_report
 from lakesweep.cli import documents, options, screen, session
 from lakesweep.cli.exit_codes import ExitCode
+from lakesweep.cli.targets import stop_on_interrupt
+from lakesweep.model.errors import Interrupted, Refused
+from lakesweep.model.run import Outcome, Restored
 from lakesweep.model.table import BARE_TENANT
 
 if TYPE_CHECKING:
-    from lakesweep.cli.session import Session
+    from lakesweep.daemon.taken_run import Undone
     from lakesweep.model import trash_document
     from lakesweep.ports.state import StateStore
 
 _RUNS_LOOKED_AT = 200
 """Of bare locations, the newest."""
+_NAMED = 10
+"""Files that cannot be restored and are named on the screen; --json has up to a thousand."""
+
+_INTERRUPTED = "interrupted by Ctrl-C; the same command continues"
 
 
-def trash(
+@session.command()
+async def trash(
+    opened: session.Session,
     tenant: Annotated[str | None, typer.Argument(metavar="TENANT", help="Only this tenant's.")] = None,
     *,
     as_json: options.Json = False,
-    config: options.Config = None,
-    debug: options.Debug = False,
 ) -> None:
     """Show what is in the trash.
 
@@ -33,23 +42,18 @@ def trash(
 
     Exit codes: 0 shown, 2 bad usage or settings or no such tenant, 4 the trash cannot be read.
     """
+    from lakesweep.daemon import targets, trash_keeper  # noqa: PLC0415 - heavy
 
-    async def body(opened: Session) -> ExitCode:
-        from lakesweep.daemon import targets, trash_keeper  # noqa: PLC0415 - heavy
-
-        tenants = [one for one in opened.settings.tenants if tenant in (None, one.id)]
-        if tenant is not None and not tenants:
-            raise targets.unknown_tenant(tenant, (one.id for one in opened.settings.tenants))
-        places = [place for one in tenants for place in await trash_keeper.shown(opened.app, one)]
-        if as_json:
-            print(documents.dumps({"trash": places}), file=sys.stdout)
-        else:
-            _show(places)
-        if tenant is None:
-            await _tell_locations(opened.app.state)
-        return ExitCode.DONE
-
-    raise typer.Exit(session.run(body, config=config, debug=debug))
+    tenants = [one for one in opened.settings.tenants if tenant in (None, one.id)]
+    if tenant is not None and not tenants:
+        raise targets.unknown_tenant(tenant, (one.id for one in opened.settings.tenants))
+    places = [place for one in tenants for place in await trash_keeper.shown(opened.app, one)]
+    if as_json:
+        documents.write({"trash": places})
+    else:
+        _show(places)
+    if tenant is None:
+        await _tell_locations(opened.app.state)
 
 
 def _show(places: list[trash_document.TrashPlace]) -> None:
@@ -59,13 +63,13 @@ def _show(places: list[trash_document.TrashPlace]) -> None:
             empty = False
             until = f"until {run['until'][:16].replace('T', ' ')} UTC" if run["until"] else "its run is under way"
             size = f"{screen.counted(run['count'], 'file')}, {screen.size(run['bytes'])}"
-            out.print(screen.text(f"{run['run_id']}  {run['table']}  {size}  {until}"))
+            screen.line(out, f"{run['run_id']}  {run['table']}  {size}  {until}")
         if place["foreign"]["count"]:
             empty = False
             size = f"{screen.counted(place['foreign']['count'], 'file')}, {screen.size(place['foreign']['bytes'])}"
-            out.print(screen.text(f"{place['place']}: {size} that no known run moved there, which stay"))
+            screen.line(out, f"{place['place']}: {size} that no known run moved there, which stay")
     if empty:
-        out.print(screen.text("the trash is empty"))
+        screen.line(out, "the trash is empty")
 
 
 async def _tell_locations(state: StateStore) -> None:
@@ -78,3 +82,80 @@ async def _tell_locations(state: StateStore) -> None:
                 f"run {run['run_id']} moved {screen.counted(run['deleted']['count'], 'file')} of {run['location']} to "
                 f"{run['trash']['place']}, which no service empties"
             )
+
+
+@session.command()
+async def restore(
+    opened: session.Session,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of the run to restore, or its beginning, as in `lakesweep runs`.")
+    ],
+    path: Annotated[
+        list[str] | None,
+        typer.Option("--path", metavar="GLOB", help="Only files whose address or name matches; may be repeated."),
+    ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be restored, and change nothing.")
+    ] = False,
+    as_json: options.Json = False,
+) -> ExitCode:
+    """Restore the files that a run took.
+
+    From the trash (`deletion = "trash"`) or, in a bucket with versioning, by removing the delete markers that the run
+    left. Each file goes back to its own address, never over an existing one. The table is paused first, so that
+    nothing of it is deleted again, until `lakesweep resume`.
+
+    Exit codes: 0 restored, 2 bad usage or settings or no such run, 3 nothing can be restored, 4 failed.
+    """
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
+    from lakesweep.daemon.app import new_run_id  # noqa: PLC0415 - heavy
+    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+
+    run_id = await targets.whole_run_id(opened.app.state, run)
+    restoring, stop = opened.app.restoring(run_id, path or (), this_user()), StopRequest()
+    try:
+        if dry_run:
+            undone = await restoring.plan()
+        else:
+            with stop_on_interrupt(stop, _INTERRUPTED):
+                undone = await restoring.execute(new_run_id(), stop)
+    except Interrupted as exc:  # before anything was moved
+        screen.complain(str(exc))
+        return ExitCode.INTERRUPTED
+    except Refused:
+        if as_json:
+            _print(Restored(of=run_id), paused=await restoring.held_scope() is not None)
+        raise
+    if as_json:
+        _print(undone.result, paused=undone.paused)
+    else:
+        _show_restored(undone, await restoring.held_scope(), dry_run=dry_run)
+    for remark in (undone.remark, None if undone.result.not_restorable else undone.why_in_vain):
+        if remark:
+            screen.complain(remark)
+    if undone.run is not None and undone.run.outcome is Outcome.FAILED:
+        screen.complain(undone.run.reason or "failed")
+        return ExitCode.INTERRUPTED if undone.run.reason == _INTERRUPTED else ExitCode.FAILED
+    return ExitCode.REFUSED if undone.in_vain else ExitCode.DONE
+
+
+def _print(result: Restored, *, paused: bool) -> None:
+    documents.write(trash_report.restore_document(result, paused=paused))
+
+
+def _show_restored(undone: Undone, scope: str | None, *, dry_run: bool) -> None:
+    result, out = undone.result, screen.output()
+    verb = "would be restored" if dry_run else "restored"
+    files = screen.counted(result.restored.files, "file")
+    lines = [f"run {result.of} of {undone.taken['table']}: {files} {verb} ({screen.size(result.restored.bytes)})"]
+    if result.already_there:
+        lines.append(f"already there: {screen.counted(result.already_there, 'file')}")
+    if result.not_restorable:
+        lines.append(f"not restorable: {screen.counted(result.not_restorable, 'file')}")
+        lines += [f"  {one.path}: {one.why}" for one in result.examples[:_NAMED]]
+    if undone.run is not None:
+        resume = f"lakesweep resume {shlex.quote(scope or undone.taken['table'])}"
+        lines.append(f"this is run {undone.run.id}; the table is paused: `{resume}` lets it be cleaned again")
+    for line in lines:
+        screen.line(out, line)

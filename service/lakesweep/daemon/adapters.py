@@ -16,7 +16,6 @@ from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.daemon import memory
 from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.engines import registry as engines
-from lakesweep.engines import table_size
 from lakesweep.engines.inventory import lists as inventories
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats import bounds
@@ -41,10 +40,9 @@ from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage import registry as storages
 from lakesweep.storage.adaptive_limiter import Gate, delete_gate
-from lakesweep.storage.listed_contents import ListedContents
-from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.local.settings import LocalOptions
+from lakesweep.storage.read_cache import ListedContents, ReadCache, RecentObjects
 from lakesweep.storage.spec import Confine, StorageSpec
-from lakesweep.storage.wrappers.read_cache import ReadCache, RecentObjects
 
 K = TypeVar("K", bound=Hashable)
 
@@ -300,7 +298,7 @@ class Adapters:
         choice = engines.choose(
             kind=kind,
             spark_above_files=self._settings.engine.spark_above_files,
-            estimate=table_size.estimate(state, runs),
+            estimate=engines.estimate(state, runs),
             available=engines.available(self._spark_config) if kind == "auto" else engines.ALL,
         )
         engine = self.spark(tenant, root) if choice.kind == engines.SPARK else self.inprocess(tenant, root)

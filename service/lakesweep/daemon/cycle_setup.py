@@ -13,7 +13,7 @@ from lakesweep.daemon.clock import ClockWatch
 from lakesweep.daemon.lease import HeldLease
 from lakesweep.daemon.table_locations import other_roots, without_itself
 from lakesweep.daemon.targets import Work
-from lakesweep.engines.table_size import RUNS_LOOKED_AT
+from lakesweep.engines.registry import RUNS_LOOKED_AT
 from lakesweep.model.access import Trigger
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy, Deletion

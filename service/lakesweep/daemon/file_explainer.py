@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation
-from lakesweep.cleanup.restored_files import RestoredFiles
+from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation, RestoredFiles
 from lakesweep.daemon import cycle_setup, targets
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import SettingsError, UnknownTable

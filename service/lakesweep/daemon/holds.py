@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from lakesweep.cleanup import table_notes
 from lakesweep.daemon import targets
 from lakesweep.daemon.events import hold_fields
 from lakesweep.model import refusal
@@ -190,3 +191,5 @@ async def hold_if_lasting(state: StateStore, run: CleanupRun, now: datetime) -> 
     if run.refusal is not None and refusal.consequences(run.refusal.code).holds_table:
         scope = glob.escape(run.table.label)
         await state.set_hold(Hold(scope=scope, since=now, by=OURSELVES, reason=run.refusal.reason))
+        if run.refusal.code == refusal.RefusalCode.LOG_SET_BACK:
+            await table_notes.accept_set_back(state, run.table.label)

@@ -19,7 +19,7 @@ from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import Notice, StateStore
-from lakesweep.settings.notify import NotifySettings
+from lakesweep.settings.observability import NotifySettings
 
 log = structlog.get_logger()
 

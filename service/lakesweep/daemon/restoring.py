@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from lakesweep.aio import StopRequest, interruption
-from lakesweep.cleanup import interrupted_runs
+from lakesweep.cleanup import run_recorder
 from lakesweep.cleanup.restore import Restore
 from lakesweep.cleanup.restore_finder import Finder, refuse_nothing
 from lakesweep.daemon.events import hold_fields
@@ -67,7 +67,7 @@ class Restoring:
         await self._pause(ref)
         async with AsyncExitStack() as stack:
             held = await self._claim(stack, ref, new_id, stop)
-            await interrupted_runs.close_interrupted(self.app.state, ref.label, self.app.clock.now())
+            await run_recorder.close_interrupted(self.app.state, ref.label, self.app.clock.now())
             # If the run was still under way, it has taken more since, and only then knew where to.
             taken = await TakenRun.known(self.app, self.run_id)
             finder = await taken.finder(self.patterns)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -95,23 +95,22 @@ async def there_after_all(
     """Match keys of those suspects (match key, address) that are in storage after all. None for one that is older than
     the cutoff: it should have been listed. It may be a listed file under another name (through a link, or in a store
     that accepts two spellings), so only a listing can tell whether it is missing."""
-    slots = asyncio.Semaphore(concurrency)
     seen: list[str | None] = []
 
-    async def look(match_key: str, path: str) -> None:
-        async with slots:
-            try:
-                found = await storage.stat(Location.parse(path))
-            except NotFound:
-                return
-            except StorageError as exc:
-                raise Unreadable(path, f"it is live but was not listed, and storage does not answer: {exc}") from exc
-            young = found.modified_at is None or found.modified_at >= cutoff
-            seen.append(match_key if young else None)
+    async def look(suspect: tuple[str, str]) -> None:
+        match_key, path = suspect
+        try:
+            found = await storage.stat(Location.parse(path))
+        except NotFound:
+            return
+        except StorageError as exc:
+            raise Unreadable(path, f"it is live but was not listed, and storage does not answer: {exc}") from exc
+        young = found.modified_at is None or found.modified_at >= cutoff
+        seen.append(match_key if young else None)
 
     rest = iter(suspects)
     while chunk := list(islice(rest, _STATS_AT_ONCE)):
-        await aio.together(look(match_key, path) for match_key, path in chunk)
+        await aio.gather_bounded(chunk, look, limit=concurrency)
     return seen
 
 
@@ -125,23 +124,12 @@ def assemble(
     engine: str,
     timings: dict[str, float],
 ) -> OrphanPlan:
-    """The plan as a value; its rows are in `job.rows_path`."""
     return OrphanPlan(
+        **{field.name: getattr(findings, field.name) for field in fields(findings)},
         head=marked.state.head,
         cutoff=job.cutoff,
-        verdicts=findings.verdicts,
         candidates=findings.verdicts[Verdict.ORPHAN],
-        by_kind=findings.by_kind,
-        by_reason=findings.by_reason,
-        missing=findings.missing,
-        missing_count=findings.missing_count,
-        missing_clash=findings.missing_clash,
-        unverified=findings.unverified,
-        unverified_first=findings.unverified_first,
-        unverified_shown=findings.unverified_shown,
-        references=findings.references,
         matched=findings.verdicts[Verdict.LIVE].files,
-        unreferenced_metadata=findings.unreferenced_metadata,
         listed=job.shortlist is None,
         skipped_sources=skipped,
         rows_path=job.rows_path,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakesweep.cleanup import classify, plan_file
 from lakesweep.engines import fingerprints
 from lakesweep.engines.common import statements
-from lakesweep.engines.spill import scratch_writer
+from lakesweep.engines.scratch import scratch_writer
 from lakesweep.model.files import Reason, Tally, Verdict
 from lakesweep.ports.table import Layout
 
@@ -167,7 +167,6 @@ class Detection:
         )
 
     def write_rows(self, rows_path: str) -> str:
-        """Write the plan's rows in order and return their digest."""
         with plan_file.PlanWriter(rows_path) as plan:
             for rows in self._stream("rows", plan_file.PLAN_SCHEMA):
                 plan.write(rows)

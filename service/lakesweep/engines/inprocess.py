@@ -29,9 +29,8 @@ from lakesweep.engines.duckdb_plan import SEEN_SCHEMA, Detection
 from lakesweep.engines.listing import Listing, Shard, of_roots, planned
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.references import ReferencePhase
-from lakesweep.engines.scratch import scratch
+from lakesweep.engines.scratch import Spill, scratch
 from lakesweep.engines.sources import SourceReader
-from lakesweep.engines.spill import Spill
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.table import FormatName

@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -40,9 +40,6 @@ log = structlog.get_logger(__name__)
 class Shard(Protocol):
     """A part of what is stored. Picklable. No two shards of a table share an object."""
 
-    @property
-    def name(self) -> str: ...
-
     def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         """All rows, as LISTING_SCHEMA."""
         ...
@@ -54,14 +51,8 @@ class RootShard:
 
     root: Location
 
-    @property
-    def name(self) -> str:
-        return self.root.raw
-
-    async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with aclosing(storage.list(self.root)) as pages:
-            async for page in pages:
-                yield page
+    def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
+        return storage.list(self.root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +60,6 @@ class PartsShard:
     """Parts of roots, as their stores divided them."""
 
     parts: tuple[Part, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{len(self.parts)} parts from {self.parts[0].prefix} on"
 
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         """List one part after the other; a store lists each with many concurrent requests."""
@@ -87,10 +74,6 @@ class NamedShard:
     """Single objects, each requested by its address. Absent ones are left out."""
 
     paths: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{len(self.paths)} objects from {self.paths[0]} on"
 
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         for start in range(0, len(self.paths), _ASKED_AT_ONCE):
@@ -114,10 +97,6 @@ class RecordedShard:
 
     objects: tuple[tuple[str, int], ...]
 
-    @property
-    def name(self) -> str:
-        return f"{len(self.objects)} recorded objects"
-
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:  # noqa: ARG002  # the protocol's
         """Rows of unknown age: only what an expiring snapshot names may be deleted this way."""
         found = [{"path": path, "size_bytes": size, "modified_at": None, "etag": None} for path, size in self.objects]
@@ -134,10 +113,6 @@ class InventoryShard:
     roots: tuple[Location, ...]
     without: tuple[str, ...] = ()
     """Objects that another shard requests singly."""
-
-    @property
-    def name(self) -> str:
-        return self.file.location.raw
 
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         try:
@@ -218,7 +193,7 @@ async def planned(job: OrphanJob, storage: Storage, wanted: int = 1) -> Listing:
 async def _of_inventory(job: OrphanJob, inventory: Inventory, storage: Storage) -> Listing:
     found = await lists.find(storage, inventory, job.roots)
     log.info("inventory_taken", address=found.address, created_at=found.created_at, data_files=len(found.files))
-    source, asked = lists.without_files(found), job.history
+    source, asked = replace(found, files=()), job.history
     files = (InventoryShard(source=source, file=file, roots=job.roots, without=asked) for file in found.files)
     listing = Listing(
         shards=(*files, *_named(asked)), at_once=_FILES_AT_ONCE, inventory=found.address, asked=len(asked)

@@ -108,7 +108,6 @@ class DigestCache:
         self._store(_key(scope), pack, None)
 
     def remove_pack(self, scope: str) -> None:
-        """Delete the fingerprints of the scope."""
         _remove(self._path(_key(scope)))
 
     def load_object(self, address: str) -> bytes | None:
@@ -275,7 +274,7 @@ def _remove(path: Path) -> None:
 
 def _key(text: str) -> bytes:
     """Other code may decode differently, so each version has its own entries."""
-    return f"{__version__}|{_decoders()}|{text}".encode()
+    return f"{code_identity()}|{text}".encode()
 
 
 @functools.cache

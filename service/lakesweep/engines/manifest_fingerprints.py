@@ -103,7 +103,6 @@ class Digests:
         self._known = {source.cache_key for source in self._numbers if _storable(source)} - wanted.keys()
 
     def rest(self) -> list[ReferenceSource]:
-        """Which sources must be read."""
         return [source for source in self._numbers if not source.retained or source.cache_key not in self._known]
 
     def add(self, source: ReferenceSource, placed: pa.RecordBatch) -> Ready:
@@ -159,7 +158,6 @@ class Digests:
         return _stand_ins(pack, pa.array([self._numbers[source] for source, _ in waiting], pa.int32()))
 
     def _keep(self, pack: pa.RecordBatch) -> None:
-        """For the next cycle."""
         with self._lock:
             self._new += [pack] if pack.num_rows else []
             self._new_bytes += pack.nbytes

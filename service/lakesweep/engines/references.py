@@ -23,8 +23,8 @@ from lakesweep.engines import common
 from lakesweep.engines.duckdb_plan import Detection
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.manifest_fingerprints import STAND_IN_SCHEMA, Digests, Ready
+from lakesweep.engines.scratch import Spill
 from lakesweep.engines.sources import SourceReader, Use
-from lakesweep.engines.spill import Spill
 from lakesweep.model.errors import EngineFailed, Indeterminate
 from lakesweep.ports.engine import OrphanJob
 from lakesweep.ports.references import References, ReferenceSource
@@ -98,14 +98,11 @@ class ReferencePhase:
         return pa.concat_arrays(released)
 
     async def _stored(self, standing: Spill, digests: Digests) -> None:
-        """Add the fingerprints of the sources in the cache."""
         packs = digests.stored()
         while (rows := await self._in_thread(partial(next, packs, None))) is not None:
             await standing.add(rows)
 
     async def _rest(self, spill: Spill, standing: Spill, digests: Digests) -> None:
-        """Read and decode the other sources."""
-
         def use(source: ReferenceSource, batch: pa.RecordBatch) -> Ready:
             return digests.add(source, self._place(source, batch))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +13,13 @@ from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.spark import startup
 from lakesweep.engines.spark.backends import SCRATCH, SparkConfig
-from lakesweep.engines.table_size import Estimate
+from lakesweep.model import run_document
 from lakesweep.model.errors import EngineFailed, SettingsError
 from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage
+from lakesweep.ports.table import TableState
 from lakesweep.storage.registry import open_storage
 from lakesweep.storage.spec import StorageSpec
 
@@ -28,8 +30,43 @@ INPROCESS = "inprocess"
 SPARK = "spark"
 ALL = (INPROCESS, SPARK)
 
+RUNS_LOOKED_AT = 5
+"""How many runs to look back: one that failed before it listed has no number, but an older one may."""
 CACHE_BYTES = 2 * 1024**3
 """Enough for the fingerprints of about two hundred million references."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number of files and where it comes from."""
+
+    files: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"about {self.files} files by {self.source}"
+
+
+def estimate(state: TableState, runs: Iterable[run_document.Run]) -> Estimate | None:
+    """How many files a table has, before it is listed. `runs` are run documents, newest first.
+
+    Metadata counts live files only, and some tables keep no count; a run has listed everything, garbage included, but
+    some time ago. The larger number wins: an engine that is too small for a table is worse than one that is too large.
+    """
+    known = state.estimated_files
+    by_metadata = None if known is None else Estimate(files=known, source="its metadata")
+    estimates = [one for one in (by_metadata, _by_last_run(runs)) if one is not None]
+    return max(estimates, key=lambda one: one.files, default=None)
+
+
+def _by_last_run(runs: Iterable[run_document.Run]) -> Estimate | None:
+    for run in runs:
+        kept = run["kept"]
+        listed = kept["live"] + kept["young"] + kept["reserved"] + kept["foreign"] + run["orphans"]["count"]
+        if listed:
+            left = listed - run["deleted"]["count"]
+            return Estimate(files=max(left, 0), source=f"the run of {run['started_at'][:16].replace('T', ' ')} UTC")
+    return None
 
 
 def open_inprocess(

@@ -46,7 +46,6 @@ class LakesweepLink(_Link):  # type: ignore[misc]
 
     @property
     def xcom_key(self) -> str:
-        """Where the operator stores it."""
         return LINK
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
@@ -124,7 +123,6 @@ class LakesweepSensor(_BaseSensor):  # type: ignore[misc]
         self.on_refused = choice(on_refused)
 
     def poke(self, context: Any) -> bool:
-        """Has it ended?"""
         last = Client(api=self.api, token=self.token).last(self.table, _moment(self.after))
         if last is None or last.outcome == "running":
             return False
@@ -156,12 +154,4 @@ def _moment(given: datetime | str | None) -> datetime | None:
 
 
 def _document(one: Ended) -> dict[str, Any]:
-    return {
-        "table": one.table,
-        "run_id": one.run_id,
-        "outcome": one.outcome,
-        "code": one.code,
-        "reason": one.reason,
-        "files": one.files,
-        "bytes": one.bytes,
-    }
+    return {name: getattr(one, name) for name in ("table", "run_id", "outcome", "code", "reason", "files", "bytes")}

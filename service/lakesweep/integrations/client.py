@@ -35,8 +35,6 @@ class LakesweepRefused(LakesweepFailed):
 
 
 class _NotStarted(LakesweepFailed):
-    """The service refused to start a run."""
-
     def __init__(self, reason: str, code: str) -> None:
         super().__init__(reason)
         self.code = code
@@ -58,7 +56,6 @@ class Ended:
     document: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def sentence(self) -> str:
-        """For a log or a person."""
         files = "1 file" if self.files == 1 else f"{self.files:,} files"
         run = f" (run {self.run_id})" if self.run_id else ""
         what = f"{self.table}: {self.outcome}, {files}, {self.bytes:,} bytes{run}"
@@ -128,8 +125,7 @@ class Client:
         return [_ended(table) for table in tables]
 
     def _tables(self, targets: Sequence[str]) -> list[str]:
-        """The tables that targets name, each once. A run of the service is for one table, so the service is requested
-        names."""
+        """The tables that targets name, each once: a run of the service is for one table."""
         found: dict[str, None] = {}
         known: list[str] | None = None
         for target in targets:

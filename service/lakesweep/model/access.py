@@ -32,7 +32,6 @@ class ApiToken:
     revoked_at: datetime | None = None
 
     def valid_at(self, now: datetime) -> bool:
-        """Neither revoked nor past its end."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
@@ -54,7 +53,6 @@ class Principal:
         return self.role is Role.OPERATE
 
     def sees(self, tenant: str) -> bool:
-        """May it see this tenant's tables and runs?"""
         return self.sees_all or tenant in self.tenants
 
 

@@ -24,8 +24,7 @@ class AgeBy(StrEnum):
     """Which time of a local file counts as its age."""
 
     CHANGE = "change"
-    """The later of its modification and its change of status: a file that was moved or copied here has an old
-    modification time."""
+    """The later of its modification and change times: a file that was moved or copied here keeps the first."""
     MODIFICATION = "modification"
     """Only its modification time: where files are dated back on purpose, or where the change time means nothing."""
 
@@ -107,8 +106,7 @@ class OrphanPlan:
     listed: bool = True
     """False if only single objects were checked: unreferenced and missing files were not looked for."""
     skipped_sources: int = 0
-    """Sources of expiring snapshots that could not be read: files that only they name stay until their grace period is
-    over."""
+    """Sources of expiring snapshots that could not be read: files that only they name stay for their grace period."""
     rows_path: str
     digest: str
     engine: str
@@ -157,7 +155,6 @@ class DeletionReport:
 
     @property
     def freed_bytes(self) -> int:
-        """Bytes of deleted files that are no longer stored."""
         return self.deleted.bytes - sum(tally.bytes for tally in self.retained.values())
 
     def retained_bytes(self, where: Went) -> int:

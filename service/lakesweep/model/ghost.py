@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import cast
 
 from typing_extensions import TypedDict
 
@@ -48,21 +49,10 @@ class GhostDocument(TypedDict):
 
 
 def document(ghost: Ghost) -> GhostDocument:
-    """As JSON has it."""
     newest = ghost.newest_modified_at
-    return {
-        "location": ghost.location,
-        "format": ghost.format,
-        "tenant": ghost.tenant,
-        "files": ghost.files,
-        "bytes": ghost.bytes,
-        "newest_modified_at": newest.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        if newest
-        else None,
-        "evidence": list(ghost.evidence),
-        "name": ghost.name,
-        "uuid": ghost.uuid,
-    }
+    moment = newest.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if newest else None
+    found = {**asdict(ghost), "newest_modified_at": moment, "evidence": list(ghost.evidence)}
+    return cast("GhostDocument", found)
 
 
 def digest(ghosts: Iterable[Ghost]) -> str:

@@ -6,7 +6,7 @@ been deleted since; `last_planned_at` says how old that is.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typing_extensions import TypedDict
 
@@ -28,6 +28,11 @@ class Figures(TypedDict):
     orphan: Count
     expired: Count
     foreign: Count
+
+
+FIGURES: tuple[Literal["live", "young", "reserved", "orphan", "expired", "foreign"], ...] = (
+    "live", "young", "reserved", "orphan", "expired", "foreign",
+)  # fmt: skip
 
 
 class Leftovers(TypedDict):

@@ -109,8 +109,7 @@ class Location:
         return other.path.startswith(prefix) and len(other.path) > len(prefix)
 
     def directories_above(self, paths: Iterable[str]) -> set[str]:
-        """Every directory from this place, which is the empty name, down to the directories of the raw paths below
-        it."""
+        """Every directory from this place (the empty name) down to the directories of the raw paths below it."""
         prefix = self.as_directory().raw
         found = {""}
         for directory in {path.removeprefix(prefix).rpartition("/")[0] for path in paths if path.startswith(prefix)}:

@@ -150,8 +150,7 @@ _KNOWN = {
 
 
 def consequences(code: str) -> Consequences:
-    """The consequences of a code. An unknown code, such as from a newer replica, has the defaults: no approval lifts
-    it."""
+    """The consequences of a code. An unknown one, as from a newer replica, has the defaults: no approval lifts it."""
     return _KNOWN.get(RefusalCode(code), _NOTHING_SPECIAL) if code in _VALUES else _NOTHING_SPECIAL
 
 

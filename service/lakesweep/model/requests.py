@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
+
+KINDS: tuple[Literal["list", "get", "head", "put", "delete"], ...] = ("list", "get", "head", "put", "delete")
+"""What stores charge for by the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,7 @@ class Requests:
 
     @property
     def total(self) -> int:
-        return self.list + self.get + self.head + self.put + self.delete
+        return sum(getattr(self, kind) for kind in KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +51,7 @@ class Prices:
 
     def of(self, requests: Requests) -> float:
         """The cost of these requests, rounded to a millionth."""
-        kinds = ("list", "get", "head", "put", "delete")
-        cost = sum(getattr(requests, kind) * getattr(self, kind) for kind in kinds) / 1000
+        cost = sum(getattr(requests, kind) * getattr(self, kind) for kind in KINDS) / 1000
         return float(round(cost + requests.bytes_read / 1e9 * self.read_gb, 6))
 
 

@@ -295,8 +295,7 @@ def deletable_bytes(last: Run) -> int:
 
 
 def next_cycle(last: Run | None) -> Expense | None:
-    """The expected cost of a table's next cycle: what its last run sent if it executed, otherwise what it estimated.
-    Unknown after a restore, which is not a cycle."""
+    """What a table's next cycle costs: what its last run sent, or what it planned if it did not execute."""
     if last is None or last["restored"] is not None:
         return None
     requests = last["requests"]

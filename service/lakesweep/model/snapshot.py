@@ -37,8 +37,7 @@ class ExpiryPlan:
     """Branches and tags past their own maximum age; the same commit removes them."""
     partitions: tuple[str, ...] = ()
     partition_files: Tally = field(default_factory=Tally)
-    """The files of the partitions: removed from the newest state at once, from storage when the older snapshots
-    expire."""
+    """The partitions' files: removed from the newest state at once, from storage when the older snapshots expire."""
     skipped: str | None = None
     """Why snapshots cannot be expired although orphan cleanup is possible; None if they can."""
 

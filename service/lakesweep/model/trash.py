@@ -16,7 +16,6 @@ TRASH_NAME = ".lakesweep-trash"
 
 
 def default_trash(root: Location) -> Location:
-    """The default trash of a tenant."""
     return root.join(TRASH_NAME)
 
 

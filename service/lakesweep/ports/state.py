@@ -32,8 +32,8 @@ class BatchRecord:
     number: int
     first: int
     count: int
-    state: BatchState
     fencing_token: int
+    state: BatchState = BatchState.INTENT
     deleted: int = 0
     bytes: int = 0
     already_gone: int = 0

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from lakesweep.model.errors import NotFound
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 
@@ -136,3 +137,11 @@ class Writer(Protocol):
     async def aclose(self) -> None:
         """Close connections and threads."""
         ...
+
+
+async def stat_or_none(storage: Storage, location: Location) -> StoredObject | None:
+    """The object, or None if there is none. Raises every other error of the store."""
+    try:
+        return await storage.stat(location)
+    except NotFound:
+        return None

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakesweep.cleanup import report
 from lakesweep.cleanup.explain import Explanation as _Explained
 from lakesweep.model.run import CleanupRun
+from lakesweep.model.units import counted, size
 
 if TYPE_CHECKING:
     from lakesweep.model import run_document
@@ -61,11 +62,11 @@ class Summary:
 
     def __str__(self) -> str:
         if self.done:
-            gone = f"{_counted(self.files, 'file')} deleted ({_size(self.bytes)})"
-            return f"{_counted(self.snapshots, 'snapshot')} expired, {gone}"
+            gone = f"{counted(self.files, 'file')} deleted ({size(self.bytes)})"
+            return f"{counted(self.snapshots, 'snapshot')} expired, {gone}"
         return (
-            f"{_counted(self.snapshots, 'snapshot')} to expire, {_counted(self.files, 'file')} to delete "
-            f"({_size(self.bytes)})"
+            f"{counted(self.snapshots, 'snapshot')} to expire, {counted(self.files, 'file')} to delete "
+            f"({size(self.bytes)})"
         )
 
 
@@ -230,7 +231,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{escape(table['table'])}</td><td>{_size(table['waste_bytes'])}</td>"
+            f"<tr><td>{escape(table['table'])}</td><td>{size(table['waste_bytes'])}</td>"
             f"<td>{escape(table['problem'] or '')}</td></tr>"
             for table in self.tables
         )
@@ -314,25 +315,12 @@ def _html(title: str, summary: Summary, refused: Refusal | None, rows: pa.Table)
     first = rows.slice(0, _SHOWN).to_pylist()
     if first:
         cells = "".join(
-            f"<tr><td>{escape(row['path'])}</td><td>{_size(row['size_bytes'])}</td><td>{escape(row['kind'])}</td>"
+            f"<tr><td>{escape(row['path'])}</td><td>{size(row['size_bytes'])}</td><td>{escape(row['kind'])}</td>"
             f"<td>{escape(row['reason'])}</td></tr>"
             for row in first
         )
         head = "<tr><th>path</th><th>size</th><th>kind</th><th>reason</th></tr>"
         parts.append(f"<table>{head}{cells}</table>")
     if rows.num_rows > len(first):
-        parts.append(f"<p>… and {_counted(rows.num_rows - len(first), 'more file')}</p>")
+        parts.append(f"<p>… and {counted(rows.num_rows - len(first), 'more file')}</p>")
     return "".join(parts)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _size(size_bytes: int) -> str:
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} PiB"

@@ -111,9 +111,7 @@ def trash_for(
 
 def trash_places(settings: Settings, tenant: TenantSettings) -> list[Location]:
     """Every place that any level names as the tenant's trash, and the default one in its root."""
-    levels = [settings.orphan_cleanup.trash, tenant.orphan_cleanup.trash]
-    for dataset in tenant.datasets:
-        levels += [dataset.orphan_cleanup.trash, *(table.orphan_cleanup.trash for table in dataset.tables)]
+    levels = [settings.orphan_cleanup.trash, *(one.orphan_cleanup.trash for one in _levels(tenant))]
     given = [Location.parse(trash) for trash in levels if trash]
     return list(dict.fromkeys([default_trash(Location.parse(tenant.root)), *given]))
 
@@ -152,7 +150,7 @@ def overrides(
 def ghost_grace(settings: Settings, tenant: str) -> timedelta:
     """How long a ghost of this tenant stays complete: the longest value at any level, because a ghost belongs to no
     dataset."""
-    narrower = (one.orphan_cleanup.ghost_grace_hours for one in _levels(settings, tenant))
+    narrower = (one.orphan_cleanup.ghost_grace_hours for one in _levels(settings.tenant(tenant)))
     return timedelta(hours=max([settings.orphan_cleanup.ghost_grace_hours, *(one for one in narrower if one)]))
 
 
@@ -162,7 +160,7 @@ def ghost_policy(
     """The policy for a ghost, given that of its tenant and of the table that it was, if that is `known`. `trash` at any
     level of the tenant applies, and so does the dry_run of a dataset in whose location it may be. If it is not known,
     the dry_run of every table applies too: the ghost may be that table."""
-    levels = _levels(settings, tenant)
+    levels = _levels(settings.tenant(tenant))
     trash = any(one.orphan_cleanup.deletion is Deletion.TRASH for one in levels)
     dry = any(
         one.orphan_cleanup.dry_run and (_may_hold(one, place) or (not known and hasattr(one, "name"))) for one in levels
@@ -170,8 +168,7 @@ def ghost_policy(
     return replace(policy, dry_run=policy.dry_run or dry, deletion=Deletion.TRASH if trash else policy.deletion)
 
 
-def _levels(settings: Settings, tenant: str) -> list[TenantSettings | DatasetSettings | TableSettings]:
-    owner = settings.tenant(tenant)
+def _levels(owner: TenantSettings | None) -> list[TenantSettings | DatasetSettings | TableSettings]:
     if owner is None:
         return []
     return [owner, *owner.datasets, *(table for dataset in owner.datasets for table in dataset.tables)]

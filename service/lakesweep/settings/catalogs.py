@@ -84,7 +84,6 @@ def remarks(catalog: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _driver_fault(uri: str) -> str | None:
-    """What is wrong with the driver in the URI of a SQL catalog."""
     scheme = uri.partition("://")[0].lower()
     dialect, _, driver = scheme.partition("+")
     if dialect == "postgres":  # the spelling of libpq and many providers
@@ -97,7 +96,6 @@ def _driver_fault(uri: str) -> str | None:
 
 
 def remedy_for(kind: str) -> str | None:
-    """How to install the client of a type of catalog."""
     return _CLIENTS[kind.lower()][1] if kind.lower() in _CLIENTS else None
 
 

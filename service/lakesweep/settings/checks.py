@@ -32,7 +32,9 @@ class Fault:
 
 
 def faults(settings: Settings) -> Iterator[Fault]:
-    yield from _cleanup_faults(("orphan_cleanup",), settings.orphan_cleanup, _as_override(settings.orphan_cleanup))
+    yield from _cleanup_faults(
+        ("orphan_cleanup",), settings.orphan_cleanup, CleanupOverride(**settings.orphan_cleanup.model_dump())
+    )
     yield from _repeated(("tenants",), "id", [tenant.id for tenant in settings.tenants])
     yield from _overlapping_roots(settings)
     yield from _own_files_in_a_root(settings)
@@ -71,22 +73,15 @@ def _dataset_cleanup_faults(key: Key, dataset: DatasetSettings, inherited: Orpha
 def _cleanup_faults(key: Key, effective: OrphanCleanupSettings, given: CleanupOverride) -> Iterator[Fault]:
     """Check the effective values, but only at a level that sets one of them, so that a fault is reported once."""
     floor = GRACE_FLOOR.total_seconds() / 3600
-    about_grace = given.grace_period_hours is not None or given.allow_short_grace is not None
-    if about_grace and effective.grace_period_hours < floor and not effective.allow_short_grace:
-        yield Fault(
-            key=(*key, "grace_period_hours"),
-            value=effective.grace_period_hours,
-            message=f"must be at least {floor:g}, unless allow_short_grace = true says that no writer can hold "
-            "uncommitted files for that long",
-        )
-    about_ghosts = given.ghost_grace_hours is not None or given.allow_short_grace is not None
-    if about_ghosts and effective.ghost_grace_hours < floor and not effective.allow_short_grace:
-        yield Fault(
-            key=(*key, "ghost_grace_hours"),
-            value=effective.ghost_grace_hours,
-            message=f"must be at least {floor:g}, unless allow_short_grace = true says that no writer can hold "
-            "uncommitted files for that long",
-        )
+    for name in ("grace_period_hours", "ghost_grace_hours"):
+        about_it = getattr(given, name) is not None or given.allow_short_grace is not None
+        if about_it and getattr(effective, name) < floor and not effective.allow_short_grace:
+            yield Fault(
+                key=(*key, name),
+                value=getattr(effective, name),
+                message=f"must be at least {floor:g}, unless allow_short_grace = true says that no writer can hold "
+                "uncommitted files for that long",
+            )
     about_revalidation = given.revalidate_before_delete is not None or given.dry_run is not None
     if about_revalidation and not (effective.revalidate_before_delete or effective.dry_run):
         yield Fault(
@@ -94,10 +89,6 @@ def _cleanup_faults(key: Key, effective: OrphanCleanupSettings, given: CleanupOv
             value=False,
             message="must be true unless dry_run = true: references are always checked again before a real delete",
         )
-
-
-def _as_override(settings: OrphanCleanupSettings) -> CleanupOverride:
-    return CleanupOverride(**settings.model_dump())
 
 
 def _repeated(key: Key, field: str, names: list[str]) -> Iterator[Fault]:
@@ -229,9 +220,9 @@ def _trash_problems(settings: Settings, tenant: TenantSettings, trash: Location,
             yield f"must not overlap the root of tenant '{other.id}' ({other.root})"
     for dataset in tenant.datasets:
         for place in (dataset.warehouse, dataset.location, dataset.inventory):
-            if place and _holds(trash, Location.parse(place)):
+            if place and _within(trash, Location.parse(place)):
                 yield f"must not contain {place} of dataset '{dataset.id}'"
-    if _holds(trash, root):
+    if _within(trash, root):
         yield f"must not contain the tenant's root {tenant.root}"
     if root.contains(trash):
         below = trash.path[len(root.as_directory().path) :].split("/")
@@ -239,7 +230,3 @@ def _trash_problems(settings: Settings, tenant: TenantSettings, trash: Location,
             yield "inside the tenant's root a part of its path must begin with . or _, so that no table is found in it"
     elif root.overlaps(trash):
         yield f"may be inside the tenant's root {tenant.root} under another spelling: spell it like the root"
-
-
-def _holds(outer: Location, inner: Location) -> bool:
-    return outer.as_directory() == inner.as_directory() or outer.contains(inner)

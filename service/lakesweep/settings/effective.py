@@ -99,7 +99,6 @@ def _storage(settings: Settings, variable_of: VariableOf, tenant: str) -> list[E
 
 
 def _own(holder: BaseModel, above: Key, level: Level, variable_of: VariableOf) -> list[Effective]:
-    """The keys that only a tenant or only a dataset has."""
     return _levelled(holder, above, _given(holder, above, level), variable_of, leave_out=_NOT_ITS_OWN)
 
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from lakesweep.model.location import Location
+from lakesweep.model.requests import Prices
 from lakesweep.settings import checks, stores
 from lakesweep.settings.cleanup import OrphanCleanupSettings
-from lakesweep.settings.notify import NotifySettings
-from lakesweep.settings.prices import PriceSettings
+from lakesweep.settings.observability import LoggingSettings, MetricsSettings, NotifySettings, TracingSettings
 from lakesweep.settings.tenants import TenantSettings
-from lakesweep.settings.tracing import TracingSettings
 from lakesweep.settings.values import (
     Address,
     Count,
@@ -28,6 +27,7 @@ from lakesweep.settings.values import (
     Interval,
     Listen,
     MemorySize,
+    Price,
     Properties,
     ScratchPlace,
 )
@@ -46,10 +46,6 @@ def _state_url(url: str) -> str:
     if not url.startswith(("postgresql://", "postgres://", "sqlite:///", "memory://")):
         raise PydanticCustomError("lakesweep", "must begin with postgresql://, sqlite:/// or memory://")
     return url
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
 
 
 class ServiceSettings(Group):
@@ -144,16 +140,6 @@ class AdminSettings(Group):
     proxy all clients have one address."""
 
 
-class MetricsSettings(Group):
-    """`[metrics]`: what Prometheus scrapes."""
-
-    listen: Listen = "127.0.0.1:9464"
-    """host:port of /metrics; in a container 0.0.0.0:9464."""
-    table_labels: bool = False
-    """Label series with dataset and table too, not only with the tenant. One set of series per table: leave it off
-    above some thousand tables."""
-
-
 class DaemonSettings(Group):
     """`[daemon]`: how the service works through its tables."""
 
@@ -179,15 +165,35 @@ class DaemonSettings(Group):
     Kubernetes by default."""
 
 
-class LoggingSettings(Group):
-    """`[logging]`: what is logged to standard error."""
+class PriceSettings(Group):
+    """`[prices]`: what the stores charge, for the estimates of `plan`, `run` and `tables`. Nothing is decided by it.
+    Requests to a local disk are free, except for those whose price is set here."""
 
-    format: Literal["auto", "json", "console"] = "auto"
-    """`json` is one object per line, `console` is for people; `auto` is json for `serve` without a terminal, and
-    console for every other command and on a terminal."""
-    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
-    """The least important messages that are still logged: `debug`, `info`, `warning` or `error`. Other libraries log
-    warnings and errors only."""
+    currency: Annotated[str, Field(min_length=1, max_length=8, pattern=r"^\S+$")] = "USD"
+    """What the prices are in. Only shown."""
+    list_per_1000: Price = 0.005
+    """A thousand LIST requests, each of up to a thousand objects."""
+    get_per_1000: Price = 0.0004
+    """A thousand GET requests."""
+    head_per_1000: Price = 0.0004
+    """A thousand HEAD requests."""
+    put_per_1000: Price = 0.005
+    """A thousand PUT, COPY and POST requests."""
+    delete_per_1000: Price = 0.0
+    """A thousand DELETE requests. S3 charges nothing for them."""
+    read_per_gb: Price = 0.0
+    """A GB (10^9 bytes) that is read. Free on S3 within one region, but not across regions or clouds."""
+    storage_per_gb_month: Price = 0.023
+    """A GB (10^9 bytes) stored for a month."""
+
+    def of_requests(self, *, local: bool) -> Prices:
+        """Defaults are an object store's; who sets a price for a mounted disk means it."""
+
+        def price(name: str) -> float:
+            return 0.0 if local and name not in self.model_fields_set else float(getattr(self, name))
+
+        per_kind = {kind: price(f"{kind}_per_1000") for kind in ("list", "get", "head", "put", "delete")}
+        return Prices(**per_kind, read_gb=price("read_per_gb"), currency=self.currency)
 
 
 class Settings(Group):

@@ -1,4 +1,4 @@
 """What survives a restart: runs, plan headers, the journal of batches, leases, due times, ledger headers.
 
-`registry.open_state` is the way in. `lease_rules.py` decides; `store.py` (SQL) and `memory.py` only store.
+`registry.open_state` is the way in. `lease_rules.py` decides; `store.py` only stores.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -14,9 +13,6 @@ from lakesweep.ports.state import AuditHeader, Notice
 from lakesweep.state.database import Database, transaction
 from lakesweep.state.schema import audits, installation, notices, tokens
 
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
 
 class SqlAccess:
     """Audit headers, tokens and notices."""
@@ -25,67 +21,67 @@ class SqlAccess:
         self.database = database
 
     @transaction
-    async def secret(self, connection: AsyncConnection, name: str, new: str) -> str:
-        await self.database.insert_new(connection, installation, {"name": name, "value": new})
+    def secret(self, connection: sa.Connection, name: str, new: str) -> str:
+        self.database.insert_new(connection, installation, {"name": name, "value": new})
         query = sa.select(installation.c.value).where(installation.c.name == name)
-        return str((await connection.execute(query)).scalar_one())
+        return str(connection.execute(query).scalar_one())
 
     @transaction
-    async def remember(self, connection: AsyncConnection, name: str, value: str) -> None:
-        await self.database.upsert(connection, installation, {"name": f"{_NOTE}{name}", "value": value})
+    def remember(self, connection: sa.Connection, name: str, value: str) -> None:
+        self.database.upsert(connection, installation, {"name": f"{_NOTE}{name}", "value": value})
 
     @transaction
-    async def recall(self, connection: AsyncConnection, name: str) -> str | None:
-        return (await connection.execute(_RECALL, {"of_name": f"{_NOTE}{name}"})).scalar_one_or_none()
+    def recall(self, connection: sa.Connection, name: str) -> str | None:
+        return connection.execute(_RECALL, {"of_name": f"{_NOTE}{name}"}).scalar_one_or_none()
 
     @transaction
-    async def server_time(self, connection: AsyncConnection) -> datetime | None:
-        return await self.database.now(connection) if self.database.has_clock else None
+    def server_time(self, connection: sa.Connection) -> datetime | None:
+        return self.database.now(connection) if self.database.has_clock else None
 
     @transaction
-    async def set_audit(self, connection: AsyncConnection, header: AuditHeader) -> None:
+    def set_audit(self, connection: sa.Connection, header: AuditHeader) -> None:
         further = {"of_run": header.run_id, "before": header.last, "last": header.last, "digest": header.digest}
         # The row nearly always exists; if another transaction inserts it in between, it is updated after all.
-        if (await connection.execute(_MOVE_ON, further)).rowcount:
+        if connection.execute(_MOVE_ON, further).rowcount:
             return
-        if not await self.database.insert_new(connection, audits, asdict(header)):
-            await connection.execute(_MOVE_ON, further)
+        if not self.database.insert_new(connection, audits, asdict(header)):
+            connection.execute(_MOVE_ON, further)
 
     @transaction
-    async def get_audit(self, connection: AsyncConnection, run_id: str) -> AuditHeader | None:
-        row = (await connection.execute(sa.select(audits).where(audits.c.run_id == run_id))).mappings().one_or_none()
+    def get_audit(self, connection: sa.Connection, run_id: str) -> AuditHeader | None:
+        row = connection.execute(sa.select(audits).where(audits.c.run_id == run_id)).mappings().one_or_none()
         return AuditHeader(**row) if row else None
 
     @transaction
-    async def audit_head(self, connection: AsyncConnection, table: str) -> AuditHeader | None:
+    def audit_head(self, connection: sa.Connection, table: str) -> AuditHeader | None:
         query = sa.select(audits).where(audits.c.table == table).order_by(audits.c.last.desc()).limit(1)
-        row = (await connection.execute(query)).mappings().one_or_none()
+        row = connection.execute(query).mappings().one_or_none()
         return AuditHeader(**row) if row else None
 
     @transaction
-    async def audited_tables(self, connection: AsyncConnection) -> list[str]:
+    def audited_tables(self, connection: sa.Connection) -> list[str]:
         query = sa.select(audits.c.table).distinct().order_by(audits.c.table)
-        return list((await connection.execute(query)).scalars())
+        return list(connection.execute(query).scalars())
 
     @transaction
-    async def add_token(self, connection: AsyncConnection, token: ApiToken) -> None:
-        if not await self.database.insert_new(connection, tokens, {**asdict(token), "tenants": list(token.tenants)}):
+    def add_token(self, connection: sa.Connection, token: ApiToken) -> None:
+        if not self.database.insert_new(connection, tokens, {**asdict(token), "tenants": list(token.tenants)}):
             raise StateError(f"token {token.id} already exists")
 
     @transaction
-    async def get_token(self, connection: AsyncConnection, token_id: str) -> ApiToken | None:
-        row = (await connection.execute(sa.select(tokens).where(tokens.c.id == token_id))).mappings().one_or_none()
+    def get_token(self, connection: sa.Connection, token_id: str) -> ApiToken | None:
+        row = connection.execute(sa.select(tokens).where(tokens.c.id == token_id)).mappings().one_or_none()
         return _token(row) if row else None
 
     @transaction
-    async def list_tokens(self, connection: AsyncConnection) -> list[ApiToken]:
+    def list_tokens(self, connection: sa.Connection) -> list[ApiToken]:
         query = sa.select(tokens).order_by(tokens.c.created_at, tokens.c.id)
-        return [_token(row) for row in (await connection.execute(query)).mappings()]
+        return [_token(row) for row in connection.execute(query).mappings()]
 
     @transaction
-    async def revoke_token(self, connection: AsyncConnection, token_id: str, when: datetime) -> bool:
+    def revoke_token(self, connection: sa.Connection, token_id: str, when: datetime) -> bool:
         first = sa.func.coalesce(tokens.c.revoked_at, sa.literal(when, tokens.c.revoked_at.type))
-        ended = await connection.execute(sa.update(tokens).where(tokens.c.id == token_id).values(revoked_at=first))
+        ended = connection.execute(sa.update(tokens).where(tokens.c.id == token_id).values(revoked_at=first))
         return bool(ended.rowcount)
 
 
@@ -105,18 +101,18 @@ class SqlNotices:
     database: Database
 
     @transaction
-    async def add_notice(self, connection: AsyncConnection, notice: Notice) -> None:
-        await self.database.insert_new(connection, notices, asdict(notice))
+    def add_notice(self, connection: sa.Connection, notice: Notice) -> None:
+        self.database.insert_new(connection, notices, asdict(notice))
 
     @transaction
-    async def notices(self, connection: AsyncConnection, *, dead: bool = False, limit: int = 500) -> list[Notice]:
+    def notices(self, connection: sa.Connection, *, dead: bool = False, limit: int = 500) -> list[Notice]:
         wanted = notices.c.dead_at.is_not(None) if dead else notices.c.dead_at.is_(None)
         query = sa.select(notices).where(wanted).order_by(notices.c.created_at, notices.c.id).limit(limit)
-        return [Notice(**row) for row in (await connection.execute(query)).mappings()]
+        return [Notice(**row) for row in connection.execute(query).mappings()]
 
     @transaction
-    async def claim_notice(self, connection: AsyncConnection, notice: Notice, next_try: datetime) -> bool:
-        claimed = await connection.execute(
+    def claim_notice(self, connection: sa.Connection, notice: Notice, next_try: datetime) -> bool:
+        claimed = connection.execute(
             sa.update(notices)
             .where(notices.c.id == notice.id, notices.c.attempts == notice.attempts, notices.c.dead_at.is_(None))
             .values(attempts=notice.attempts + 1, next_try=next_try)
@@ -124,8 +120,8 @@ class SqlNotices:
         return bool(claimed.rowcount)
 
     @transaction
-    async def end_notice(self, connection: AsyncConnection, notice_id: str, dead_at: datetime | None = None) -> None:
+    def end_notice(self, connection: sa.Connection, notice_id: str, dead_at: datetime | None = None) -> None:
         ended: sa.Delete | sa.Update = sa.delete(notices).where(notices.c.id == notice_id)
         if dead_at is not None:
             ended = sa.update(notices).where(notices.c.id == notice_id).values(dead_at=dead_at)
-        await connection.execute(ended)
+        connection.execute(ended)

@@ -6,7 +6,6 @@ name here ever contains a password.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
@@ -15,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from lakesweep import aio
 from lakesweep.model.errors import StateError
 from lakesweep.ports.clock import Clock
 from lakesweep.state import upgrade
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Work = Callable[["AsyncConnection"], Coroutine[Any, Any, T]]
-"""The body of one transaction. It awaits nothing but its connection."""
+Work = Callable[[sa.Connection], T]
+"""The body of one transaction. It runs where it may block: in a thread, or in a greenlet that awaits for it."""
 
 
 class Driver(Protocol):
@@ -79,33 +78,28 @@ class Database:
 
         A cancelled caller waits for its end: a connection dropped in the middle may keep its locks.
         """
-        transaction = asyncio.create_task(self._run(work), name=f"transaction on {self.name}")
-        try:
-            return await asyncio.shield(transaction)
-        except asyncio.CancelledError:
-            await asyncio.wait([transaction])
-            raise
+        return await aio.finish_shielded(self._run(work))
 
-    async def now(self, connection: AsyncConnection) -> datetime:
+    def now(self, connection: sa.Connection) -> datetime:
         """The store's clock. With PostgreSQL it is the server's, read after all locks were acquired."""
         if not self.has_clock:
             return self._clock.now()
-        found: datetime = (await connection.execute(sa.select(sa.func.clock_timestamp()))).scalar_one()
+        found: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
         return found.astimezone(UTC)
 
-    async def safely_now(self, connection: AsyncConnection) -> datetime:
+    def safely_now(self, connection: sa.Connection) -> datetime:
         """The earlier of the store's time and this machine's, for things that must not end because one clock is
         wrong."""
-        return min(await self.now(connection), self._clock.now())
+        return min(self.now(connection), self._clock.now())
 
-    async def insert_new(self, connection: AsyncConnection, table: sa.Table, row: Mapping[str, Any]) -> bool:
+    def insert_new(self, connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
         """Insert unless the key exists. Returns whether it was inserted."""
         statement = self._inserts.get(table)
         if statement is None:
             statement = self._inserts[table] = self._driver.insert(table).on_conflict_do_nothing()
-        return (await connection.execute(statement, row)).rowcount == 1
+        return connection.execute(statement, row).rowcount == 1
 
-    async def upsert(self, connection: AsyncConnection, table: sa.Table, row: Mapping[str, Any]) -> None:
+    def upsert(self, connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> None:
         """Insert, or replace the row with the same key, in one step."""
         statement = self._upserts.get((table, tuple(row)))
         if statement is None:
@@ -113,7 +107,7 @@ class Database:
             new = {name: insert.excluded[name] for name in row}
             statement = insert.on_conflict_do_update(index_elements=table.primary_key.columns, set_=new)
             self._upserts[table, tuple(row)] = statement
-        await connection.execute(statement, row)
+        connection.execute(statement, row)
 
     async def aclose(self) -> None:
         await self._driver.aclose()
@@ -146,7 +140,7 @@ Store = TypeVar("Store", bound=HasDatabase)
 
 
 def transaction(
-    method: Callable[Concatenate[Store, AsyncConnection, P], Coroutine[Any, Any, T]],
+    method: Callable[Concatenate[Store, sa.Connection, P], T],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
     """Run a method in one transaction, and pass it the connection."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,11 +14,9 @@ from lakesweep.state import hold_rules
 from lakesweep.state.database import Database, transaction
 from lakesweep.state.schema import due_times, holds, ledgers, pending_expiries
 
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-ROWS_AT_ONCE = 250
-"""Rows read at once from a long result; between two reads other tasks get their turn."""
+IN_PARTS = {"yield_per": 250}
+"""Option of a query with a row for every table: to read very many at once would block the event loop. Between two
+parts other tasks get their turn."""
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -28,87 +26,80 @@ class SqlPerTable:
     database: Database
 
     @transaction
-    async def set_pending_expiry(
-        self, connection: AsyncConnection, table: str, head_before: str | None, run_id: str
-    ) -> None:
+    def set_pending_expiry(self, connection: sa.Connection, table: str, head_before: str | None, run_id: str) -> None:
         if head_before is None:
-            await connection.execute(sa.delete(pending_expiries).where(pending_expiries.c.table == table))
+            connection.execute(sa.delete(pending_expiries).where(pending_expiries.c.table == table))
         else:
             row = {"table": table, "head_before": head_before, "run_id": run_id}
-            await self.database.upsert(connection, pending_expiries, row)
+            self.database.upsert(connection, pending_expiries, row)
 
     @transaction
-    async def pending_expiry(self, connection: AsyncConnection, table: str) -> str | None:
-        return (await connection.execute(_PENDING_EXPIRY, {"of_table": table})).scalar_one_or_none()
+    def pending_expiry(self, connection: sa.Connection, table: str) -> str | None:
+        return connection.execute(_PENDING_EXPIRY, {"of_table": table}).scalar_one_or_none()
 
     @transaction
-    async def set_due(self, connection: AsyncConnection, due: DueTime) -> None:
-        await self.database.upsert(connection, due_times, asdict(due))
+    def set_due(self, connection: sa.Connection, due: DueTime) -> None:
+        self.database.upsert(connection, due_times, asdict(due))
 
     @transaction
-    async def get_due(self, connection: AsyncConnection, table: str) -> DueTime | None:
-        row = (await connection.execute(_DUE, {"of_table": table})).mappings().one_or_none()
+    def get_due(self, connection: sa.Connection, table: str) -> DueTime | None:
+        row = connection.execute(_DUE, {"of_table": table}).mappings().one_or_none()
         return DueTime(**row) if row else None
 
     @transaction
-    async def due_times(self, connection: AsyncConnection, *, until: datetime | None = None) -> list[DueTime]:
+    def due_times(self, connection: sa.Connection, *, until: datetime | None = None) -> list[DueTime]:
         query = sa.select(due_times).order_by(due_times.c.next_due, due_times.c.table)
         if until is not None:
             query = query.where(due_times.c.next_due <= until)
-        found: list[DueTime] = []
-        # There is a row for every table: reading very many at once would block the event loop.
-        async with connection.stream(query) as rows:
-            async for part in rows.mappings().partitions(ROWS_AT_ONCE):
-                found += [DueTime(**row) for row in part]
-        return found
+        return [DueTime(**row) for row in connection.execute(query, execution_options=IN_PARTS).mappings()]
 
     @transaction
-    async def set_ledger(self, connection: AsyncConnection, header: LedgerHeader) -> None:
-        await self.database.upsert(connection, ledgers, asdict(header))
+    def set_ledger(self, connection: sa.Connection, header: LedgerHeader) -> None:
+        self.database.upsert(connection, ledgers, asdict(header))
 
     @transaction
-    async def get_ledger(self, connection: AsyncConnection, table: str) -> LedgerHeader | None:
-        row = (await connection.execute(_LEDGER, {"of_table": table})).mappings().one_or_none()
+    def get_ledger(self, connection: sa.Connection, table: str) -> LedgerHeader | None:
+        row = connection.execute(_LEDGER, {"of_table": table}).mappings().one_or_none()
         return LedgerHeader(**row) if row else None
 
     @transaction
-    async def set_hold(self, connection: AsyncConnection, hold: Hold) -> None:
+    def set_hold(self, connection: sa.Connection, hold: Hold) -> None:
         same = holds.c.scope == hold.scope
-        while not await self.database.insert_new(connection, holds, _row(hold)):
-            row = (await connection.execute(sa.select(holds).where(same).with_for_update())).mappings().one_or_none()
+        while not self.database.insert_new(connection, holds, _row(hold)):
+            row = connection.execute(sa.select(holds).where(same).with_for_update()).mappings().one_or_none()
             if row is not None:  # else it was cleared meanwhile
-                now = await self.database.safely_now(connection)
+                now = self.database.safely_now(connection)
                 changed = hold_rules.merged(_hold(row), hold, now)
-                await connection.execute(sa.update(holds).where(same).values(_row(changed)))
+                connection.execute(sa.update(holds).where(same).values(_row(changed)))
                 return
 
     @transaction
-    async def clear_hold(self, connection: AsyncConnection, scope: str, *, admin: bool = True) -> bool:
+    def clear_hold(self, connection: sa.Connection, scope: str, *, admin: bool = True) -> bool:
         allowed = sa.true() if admin else sa.not_(holds.c.by_admin)
-        cleared = await connection.execute(sa.delete(holds).where(holds.c.scope == scope, allowed))
+        cleared = connection.execute(sa.delete(holds).where(holds.c.scope == scope, allowed))
         return bool(cleared.rowcount)
 
     @transaction
-    async def holds(self, connection: AsyncConnection) -> list[Hold]:
-        now, found = await self._holds(connection)
+    def holds(self, connection: sa.Connection) -> list[Hold]:
+        now, found = self._holds(connection)
         return [hold for hold in found if not hold_rules.has_ended(hold, now)]
 
     @transaction
-    async def ended_holds(self, connection: AsyncConnection) -> list[Hold]:
-        now, found = await self._holds(connection)
+    def ended_holds(self, connection: sa.Connection) -> list[Hold]:
+        now, found = self._holds(connection)
         return [hold for hold in found if hold_rules.has_ended(hold, now)]
 
     @transaction
-    async def forget_ended_holds(self, connection: AsyncConnection, before: datetime) -> int:
-        before = min(before, await self.database.safely_now(connection))
+    def forget_ended_holds(self, connection: sa.Connection, before: datetime) -> int:
+        before = min(before, self.database.safely_now(connection))
         ended = sa.delete(holds).where(holds.c.ends_at < before, holds.c.ends_of == holds.c.since)
-        return (await connection.execute(ended)).rowcount
+        return connection.execute(ended).rowcount
 
-    async def _holds(self, connection: AsyncConnection) -> tuple[datetime, list[Hold]]:
-        rows = (await connection.execute(_HOLDS)).mappings()
+    def _holds(self, connection: sa.Connection) -> tuple[datetime, list[Hold]]:
+        rows = connection.execute(_HOLDS).mappings()
         found = [_hold(row) for row in rows]
         needed = any(hold.ends_at is not None for hold in found)  # called before every request of a sweep
-        return await self.database.safely_now(connection) if needed else _BEGINNING, found
+        return self.database.safely_now(connection) if needed else _BEGINNING, found
 
 
 # Used in every cycle, so these are built once.

@@ -46,7 +46,7 @@ class _Pool:
 
     async def run(self, work: Work[T]) -> T:
         async with self._engine.begin() as connection:
-            return await work(connection)
+            return await connection.run_sync(work)
 
     async def aclose(self) -> None:
         await self._engine.dispose()

@@ -8,6 +8,7 @@ Nothing here grows with a table's files: the rows of plans and ledgers are Parqu
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -43,6 +44,14 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
 
 
+def _required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, nullable=False) for name in names]
+
+
+def _key(name: str, *constraints: sa.ForeignKey) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, *constraints, primary_key=True)
+
+
 version = sa.Table(
     VERSION_TABLE,
     metadata,
@@ -54,9 +63,8 @@ version = sa.Table(
 runs = sa.Table(
     "lakesweep_runs",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("table", sa.Text, nullable=False),
-    sa.Column("tenant", sa.Text, nullable=False),
+    _key("id"),
+    *_required(sa.Text, "table", "tenant"),
     sa.Column("started_at", UtcTime, nullable=False),
     sa.Column("finished_at", UtcTime),
     sa.Column("phase", sa.Text, nullable=False),
@@ -69,29 +77,19 @@ runs = sa.Table(
 plans = sa.Table(
     "lakesweep_plans",
     metadata,
-    sa.Column("run_id", sa.Text, sa.ForeignKey(runs.c.id), primary_key=True),
-    sa.Column("table", sa.Text, nullable=False),
-    sa.Column("head", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("rows_path", sa.Text, nullable=False),
-    sa.Column("candidates", sa.BigInteger, nullable=False),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
+    _key("run_id", sa.ForeignKey(runs.c.id)),
+    *_required(sa.Text, "table", "head", "digest", "rows_path"),
+    *_required(sa.BigInteger, "candidates", "bytes"),
     sa.Column("created_at", UtcTime, nullable=False),
 )
 
 batches = sa.Table(
     "lakesweep_batches",
     metadata,
-    sa.Column("run_id", sa.Text, sa.ForeignKey(runs.c.id), primary_key=True),
+    _key("run_id", sa.ForeignKey(runs.c.id)),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("first", sa.BigInteger, nullable=False),
-    sa.Column("count", sa.BigInteger, nullable=False),
-    sa.Column("fencing_token", sa.BigInteger, nullable=False),
-    sa.Column("deleted", sa.BigInteger, nullable=False),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
-    sa.Column("already_gone", sa.BigInteger, nullable=False),
-    sa.Column("failed", sa.BigInteger, nullable=False),
+    *_required(sa.BigInteger, "first", "count", "fencing_token", "deleted", "bytes", "already_gone", "failed"),
     sa.Column("trash_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("versions_bytes", sa.BigInteger, nullable=False, server_default="0"),
 )
@@ -99,24 +97,20 @@ batches = sa.Table(
 leases = sa.Table(
     "lakesweep_leases",
     metadata,
-    sa.Column("table", sa.Text, primary_key=True),
+    _key("table"),
     sa.Column("owner", sa.Text, nullable=False),
     sa.Column("token", sa.BigInteger, nullable=False),
     sa.Column("expires_at", UtcTime, nullable=False),
 )
 
 pending_expiries = sa.Table(
-    "lakesweep_pending_expiries",
-    metadata,
-    sa.Column("table", sa.Text, primary_key=True),
-    sa.Column("head_before", sa.Text, nullable=False),
-    sa.Column("run_id", sa.Text, nullable=False),
+    "lakesweep_pending_expiries", metadata, _key("table"), *_required(sa.Text, "head_before", "run_id")
 )
 
 due_times = sa.Table(
     "lakesweep_due_times",
     metadata,
-    sa.Column("table", sa.Text, primary_key=True),
+    _key("table"),
     sa.Column("next_due", UtcTime, nullable=False),
     sa.Column("last_finished", UtcTime),
     sa.Column("last_outcome", sa.Text),
@@ -127,10 +121,9 @@ audits = sa.Table(
     "lakesweep_audits",
     metadata,
     # Without a foreign key to the runs: the trail must stay verifiable when old runs are removed.
-    sa.Column("run_id", sa.Text, primary_key=True),
+    _key("run_id"),
     sa.Column("table", sa.Text, nullable=False),
-    sa.Column("first", sa.BigInteger, nullable=False),
-    sa.Column("last", sa.BigInteger, nullable=False),
+    *_required(sa.BigInteger, "first", "last"),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Index(None, "table", "last"),
 )
@@ -138,9 +131,8 @@ audits = sa.Table(
 tokens = sa.Table(
     "lakesweep_tokens",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("role", sa.Text, nullable=False),
+    _key("id"),
+    *_required(sa.Text, "digest", "role"),
     sa.Column("tenants", sa.JSON, nullable=False),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("expires_at", UtcTime),
@@ -150,7 +142,7 @@ tokens = sa.Table(
 ledgers = sa.Table(
     "lakesweep_ledgers",
     metadata,
-    sa.Column("table", sa.Text, primary_key=True),
+    _key("table"),
     sa.Column("rows_path", sa.Text, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("run_id", sa.Text, nullable=False),
@@ -159,19 +151,16 @@ ledgers = sa.Table(
 approvals = sa.Table(
     "lakesweep_approvals",
     metadata,
-    sa.Column("run_id", sa.Text, sa.ForeignKey(runs.c.id), primary_key=True),
-    sa.Column("table", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("approved_by", sa.Text, nullable=False),
-    sa.Column("approved_at", UtcTime, nullable=False),
-    sa.Column("expires_at", UtcTime, nullable=False),
+    _key("run_id", sa.ForeignKey(runs.c.id)),
+    *_required(sa.Text, "table", "digest", "approved_by"),
+    *_required(UtcTime, "approved_at", "expires_at"),
     sa.Index(None, "table"),
 )
 
 holds = sa.Table(
     "lakesweep_holds",
     metadata,
-    sa.Column("scope", sa.Text, primary_key=True),
+    _key("scope"),
     sa.Column("since", UtcTime, nullable=False),
     sa.Column("by", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
@@ -185,19 +174,13 @@ holds = sa.Table(
 notices = sa.Table(
     "lakesweep_notices",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True),
+    _key("id"),
     sa.Column("table", sa.Text, nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("next_try", UtcTime, nullable=False),
+    *_required(UtcTime, "created_at", "next_try"),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("dead_at", UtcTime),
     sa.Column("body", sa.JSON, nullable=False),
     sa.Index(None, "dead_at", "created_at"),
 )
 
-installation = sa.Table(
-    "lakesweep_installation",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
+installation = sa.Table("lakesweep_installation", metadata, _key("name"), sa.Column("value", sa.Text, nullable=False))

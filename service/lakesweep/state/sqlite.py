@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -21,11 +20,6 @@ from sqlalchemy.dialects import sqlite
 from lakesweep.cleanup import private_files
 from lakesweep.ports.clock import Clock
 from lakesweep.state.database import Database, T, Work, unusable
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-P = ParamSpec("P")
 
 BUSY_SECONDS = 15.0
 """No transaction here is long: one that takes this long is waiting for a lock, and a lease is not much longer."""
@@ -74,61 +68,13 @@ class _File:
             # While another process holds the file, callers queued here must not each wait in turn.
             raise TimeoutError(f"no write lock within {BUSY_SECONDS:.0f} s")
         try:
-            return self._in_transaction(work)
+            # Getting it from the engine each time would cost as much as most transactions.
+            connection = self._connection = self._connection or self._engine.connect()
+            with connection.begin():
+                return work(connection)
         except BaseException:
             self._forget_connection()  # whatever state it is in
             raise
-
-    def _in_transaction(self, work: Work[T]) -> T:
-        # Getting it from the engine each time would cost as much as most transactions.
-        connection = self._connection = self._connection or self._engine.connect()
-        with connection.begin():
-            here = cast("AsyncConnection", _Here(connection))  # the part of an AsyncConnection that the store uses
-            steps = work(here)
-            try:
-                steps.send(None)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            steps.close()
-            raise RuntimeError("a SQLite transaction waits for something other than its database")
-
-
-class _Here:
-    """A connection that executes synchronously, in the calling thread."""
-
-    def __init__(self, connection: sa.Connection) -> None:
-        self._connection = connection
-        self.dialect = connection.dialect
-
-    async def execute(
-        self, statement: sa.Executable, parameters: Mapping[str, Any] | None = None
-    ) -> sa.CursorResult[Any]:
-        return self._connection.execute(statement, parameters)
-
-    async def exec_driver_sql(self, statement: str) -> sa.CursorResult[Any]:
-        return self._connection.exec_driver_sql(statement)
-
-    async def run_sync(self, work: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return work(self._connection, *args, **kwargs)
-
-    @asynccontextmanager
-    async def stream(self, statement: sa.Executable) -> AsyncIterator[_Rows]:
-        yield _Rows(self._connection.execute(statement).mappings())
-
-
-class _Rows:
-    """A result that is read in parts."""
-
-    def __init__(self, rows: sa.MappingResult) -> None:
-        self._rows = rows
-
-    def mappings(self) -> _Rows:
-        return self
-
-    async def partitions(self, size: int) -> AsyncIterator[Sequence[sa.RowMapping]]:
-        for part in self._rows.partitions(size):
-            yield part
 
 
 def _prepare_file(path: str) -> None:
@@ -153,9 +99,14 @@ def _engine(path: str) -> sa.Engine:
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=path), poolclass=sa.StaticPool, connect_args={"timeout": BUSY_SECONDS}
     )
+    listen_to(engine)
+    return engine
+
+
+def listen_to(engine: sa.Engine) -> None:
+    """Prepare every connection of an engine."""
     sa.event.listen(engine, "connect", _prepare_connection)
     sa.event.listen(engine, "begin", _begin_immediate)
-    return engine
 
 
 def _prepare_connection(connection: Any, _: object) -> None:

@@ -10,15 +10,11 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from lakesweep.model.errors import StateError
 from lakesweep.state import schema
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
 MIGRATION_LOCK = 0x6C616B65
 """The advisory lock that replicas wait for before they migrate; an arbitrary number."""
@@ -38,14 +34,10 @@ async def one_at_a_time() -> AsyncIterator[None]:
         _one_migration.release()
 
 
-async def to_newest(connection: AsyncConnection, name: str) -> None:
+def to_newest(connection: sa.Connection, name: str) -> None:
     """Create or migrate, inside one transaction. `name` is the database's name in messages."""
     if connection.dialect.name == "postgresql":  # on SQLite the BEGIN is the lock between processes
-        await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-    await connection.run_sync(_to_newest, name)
-
-
-def _to_newest(connection: sa.Connection, name: str) -> None:
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
     found = _version(connection)
     if found is None:
         schema.metadata.create_all(connection, checkfirst=False)

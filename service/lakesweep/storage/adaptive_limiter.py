@@ -77,7 +77,6 @@ class Gate:
                 self._changed.notify_all()
 
     def calm(self, began: int) -> None:
-        """The request succeeded."""
         self._troubles = 0
         if began == self._steps_down:
             self.pace.succeeded()

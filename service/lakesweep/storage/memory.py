@@ -41,7 +41,6 @@ class Held:
 
     @property
     def etag(self) -> str:
-        """A digest, as S3 gives for small objects."""
         return hashlib.md5(self.data, usedforsecurity=False).hexdigest()
 
 
@@ -230,7 +229,6 @@ class MemoryDeleter:
         return [kept.get(path) or self._delete(path, conditions) for path in paths]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
-        """There are no directories here."""
         return 0
 
     async def aclose(self) -> None:
@@ -272,11 +270,9 @@ class MemoryMover:
         return await self._move(moves, conditions, finish=True)
 
     async def back(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
-        """Never overwrites anything."""
         return await self._move(moves, conditions, finish=False)
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
-        """There are no versions here."""
         return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="this store keeps no versions") for one in markers]
 
     async def aclose(self) -> None:
@@ -349,5 +345,4 @@ def writer(_spec: StorageSpec) -> MemoryWriter:
 
 
 async def credentials(_spec: StorageSpec) -> str | None:
-    """Memory needs none."""
     return None

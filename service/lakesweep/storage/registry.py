@@ -1,4 +1,4 @@
-"""Open stores: by scheme, on first use, wrapped in a fixed order.
+"""Open stores for every supported address: by scheme, on first use, wrapped in a fixed order.
 
 Storage: confine( retry( limit( deadline( store )))). Writer: confine( retry( store )). A deleter repeats and limits
 itself, key by key, and has its own gate. Stores count their own requests, see `telemetry.requests`.
@@ -10,27 +10,30 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import Generic, NoReturn, Protocol, TypeVar, cast
-
-import pyarrow as pa
+from typing import Generic, Protocol, TypeVar, cast
 
 from lakesweep.model.errors import Refused, SettingsError
-from lakesweep.model.files import StoredObject
 from lakesweep.model.leftovers import LeftoverPage
 from lakesweep.model.location import Location
 from lakesweep.model.store_rules import StoreRules
 from lakesweep.ports.deleter import Conditions, Deleted, Deleter
 from lakesweep.ports.mover import Marker, Move, Mover
-from lakesweep.ports.storage import Part, Storage, Writer
+from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.retry import Backoff
 from lakesweep.storage.adaptive_limiter import Gate
-from lakesweep.storage.kinds import KINDS, StoreKind
+from lakesweep.storage.kinds import KINDS
+from lakesweep.storage.read_cache import CachedReads, ReadCache
 from lakesweep.storage.spec import StorageSpec
-from lakesweep.storage.wrappers.confine import ConfinedStorage, ConfinedWriter
-from lakesweep.storage.wrappers.read_cache import CachedReads, ReadCache
-from lakesweep.storage.wrappers.retry import RetryingStorage, RetryingWriter
-from lakesweep.storage.wrappers.steps import DeadlineStorage, LimitedStorage
+from lakesweep.storage.wrappers import (
+    ConfinedStorage,
+    ConfinedWriter,
+    DeadlineStorage,
+    LimitedStorage,
+    RetryingStorage,
+    RetryingWriter,
+    WrappedStorage,
+)
 from lakesweep.telemetry import activity
 
 
@@ -45,14 +48,17 @@ class Backend(Protocol):
     async def credentials(self, spec: StorageSpec) -> str | None: ...
 
 
-def _backend(kind: StoreKind) -> Backend:
+def _backend(place: Location) -> Backend:
     """Import the module on first use: a store's client may take a third of a second to import."""
+    kind = next((kind for kind in KINDS if kind.scheme == place.scheme), None)
+    if kind is None:
+        known = ", ".join(f"{kind.scheme}://" for kind in KINDS)
+        raise SettingsError(f"{place.raw}: no store for the scheme {place.scheme}:// (supported: {known})")
     return cast("Backend", import_module(kind.backend))
 
 
 def open_storage(spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
-    """Storage for every supported address. Nothing is connected yet."""
-    router = _RoutedStorage(_Open(spec, lambda store, spec: store.storage(spec)))
+    router = _RoutedStorage(spec, lambda store, spec: store.storage(spec))
     timed = DeadlineStorage(router, spec.call_timeout_seconds)
     retrying = RetryingStorage(LimitedStorage(timed, spec.max_in_flight), Backoff(spec.attempts))
     return ConfinedStorage(CachedReads(retrying, cache), spec.confine, spec.max_bytes)
@@ -61,30 +67,26 @@ def open_storage(spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
 def open_deleter(spec: StorageSpec, gate: Gate | None = None) -> Deleter:
     """A deleter for every supported address. Nothing is connected yet. Deleters with one gate share their pace on
     S3."""
-    return _RoutedDeleter(_Open(spec, lambda store, spec: store.deleter(spec, gate)))
+    return _RoutedDeleter(spec, lambda store, spec: store.deleter(spec, gate))
 
 
 def open_mover(spec: StorageSpec, gate: Gate | None = None) -> Mover:
-    """A mover for every supported address. Nothing is connected yet."""
-    return _RoutedMover(_Open(spec, lambda store, spec: store.mover(spec, gate)))
+    return _RoutedMover(spec, lambda store, spec: store.mover(spec, gate))
 
 
 def open_writer(spec: StorageSpec) -> Writer:
-    """A writer for every supported address. Nothing is connected yet."""
-    router = _RoutedWriter(_Open(spec, lambda store, spec: store.writer(spec)))
+    router = _RoutedWriter(spec, lambda store, spec: store.writer(spec))
     writer = RetryingWriter(router, Backoff(spec.attempts))
     return ConfinedWriter(writer, spec.confine) if spec.confine else writer
 
 
 def open_rules(spec: StorageSpec) -> StoreRulesReader:
-    """The rules by which each store treats deleted objects. Nothing is connected yet."""
-    return _RoutedRules(_Open(spec, lambda store, spec: store.rules(spec)))
+    return _RoutedRules(spec, lambda store, spec: store.rules(spec))
 
 
 async def credentials(spec: StorageSpec, place: Location) -> str | None:
     """Where the credentials for a place come from, as text; None if the store needs none."""
-    kind = next((kind for kind in KINDS if kind.scheme == place.scheme), None) or _unknown(place)
-    return await _backend(kind).credentials(spec)
+    return await _backend(place).credentials(spec)
 
 
 class _Closes(Protocol):
@@ -100,70 +102,26 @@ class _Open(Generic[Side]):
     def __init__(self, spec: StorageSpec, opener: Callable[[Backend, StorageSpec], Side]) -> None:
         self._spec = spec
         self._opener = opener
-        self.opened: dict[str, Side] = {}
+        self._opened: dict[str, Side] = {}
 
-    def at(self, location: Location) -> Side:
-        scheme = location.scheme
-        if scheme not in self.opened:
-            kind = next((kind for kind in KINDS if kind.scheme == scheme), None) or _unknown(location)
-            self.opened[scheme] = self._opener(_backend(kind), self._spec)
-        return self.opened[scheme]
+    def _at(self, place: Location) -> Side:
+        if place.scheme not in self._opened:
+            self._opened[place.scheme] = self._opener(_backend(place), self._spec)
+        return self._opened[place.scheme]
 
     async def aclose(self) -> None:
         """Close all of them, even if closing one fails."""
         async with AsyncExitStack() as stack:
-            for store in self.opened.values():
+            for store in self._opened.values():
                 stack.push_async_callback(store.aclose)
-            self.opened = {}
+            self._opened = {}
 
 
-def _unknown(location: Location) -> NoReturn:
-    known = ", ".join(f"{kind.scheme}://" for kind in KINDS)
-    raise SettingsError(f"{location.raw}: no store for the scheme {location.scheme}:// (supported: {known})")
-
-
-class _RoutedStorage:
-    def __init__(self, stores: _Open[Storage]) -> None:
-        self._stores = stores
-
-    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with aclosing(self._stores.at(root).list(root)) as batches:
-            async for batch in batches:
-                yield batch
-
-    async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        return await self._stores.at(root).parts(root, wanted)
-
-    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with aclosing(self._stores.at(part.root).list_part(part)) as batches:
-            async for batch in batches:
-                yield batch
-
-    async def directories(self, root: Location) -> Sequence[str]:
-        return await self._stores.at(root).directories(root)
-
-    async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
-        return await self._stores.at(root).directories_among(root, names)
-
-    async def irregular(self, root: Location) -> Sequence[str]:
-        return await self._stores.at(root).irregular(root)
-
-    async def read(self, location: Location, limit: int | None = None) -> bytes:
-        return await self._stores.at(location).read(location, limit)
-
-    async def stat(self, location: Location) -> StoredObject:
-        return await self._stores.at(location).stat(location)
-
-    async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
-        return await self._stores.at(one).stat_together(one, other)
-
+class _RoutedStorage(_Open[Storage], WrappedStorage):
     async def now(self) -> datetime:
         """The earliest clock of the stores in use: an early clock judges files younger, which keeps them."""
-        clocks = [await store.now() for store in self._stores.opened.values()]
+        clocks = [await store.now() for store in self._opened.values()]
         return min(clocks, default=datetime.now(UTC))
-
-    async def aclose(self) -> None:
-        await self._stores.aclose()
 
 
 def _one_store(paths: Sequence[str]) -> Location | None:
@@ -182,85 +140,61 @@ async def _answered(call: Awaitable[list[Deleted]]) -> list[Deleted]:
     return answers
 
 
-class _RoutedDeleter:
-    def __init__(self, stores: _Open[Deleter]) -> None:
-        self._stores = stores
-
+class _RoutedDeleter(_Open[Deleter]):
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """Each store gets its own paths; results come back in the original order."""
         if one := _one_store(paths):
-            return await _answered(self._stores.at(one).delete(paths, conditions))
+            return await _answered(self._at(one).delete(paths, conditions))
         by_scheme: dict[str, list[int]] = {}
         places = [Location.parse(path) for path in paths]
         for index, place in enumerate(places):
-            self._stores.at(place)  # an unknown scheme fails the batch before anything is deleted
+            self._at(place)  # an unknown scheme fails the batch before anything is deleted
             by_scheme.setdefault(place.scheme, []).append(index)
         answers: dict[int, Deleted] = {}
         for indexes in by_scheme.values():
             theirs = [paths[index] for index in indexes]
-            fates = await _answered(self._stores.at(places[indexes[0]]).delete(theirs, conditions))
+            fates = await _answered(self._at(places[indexes[0]]).delete(theirs, conditions))
             answers.update(zip(indexes, fates, strict=True))
         return [answers[index] for index in range(len(paths))]
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
-        return await self._stores.at(root).remove_empty_directories(root, directories)
-
-    async def aclose(self) -> None:
-        await self._stores.aclose()
+        return await self._at(root).remove_empty_directories(root, directories)
 
 
-class _RoutedRules:
-    def __init__(self, stores: _Open[StoreRulesReader]) -> None:
-        self._stores = stores
-
+class _RoutedRules(_Open[StoreRulesReader]):
     async def rules(self, place: Location) -> StoreRules:
-        return await self._stores.at(place).rules(place)
+        return await self._at(place).rules(place)
 
     async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
-        async with aclosing(self._stores.at(place).leftovers(place)) as pages:
+        async with aclosing(self._at(place).leftovers(place)) as pages:
             async for page in pages:
                 yield page
 
-    async def aclose(self) -> None:
-        await self._stores.aclose()
 
-
-class _RoutedMover:
+class _RoutedMover(_Open[Mover]):
     """A batch is in one store: a table's roots and its trash are in the store of the tenant's root."""
 
-    def __init__(self, stores: _Open[Mover]) -> None:
-        self._stores = stores
-
     async def to_trash(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
-        return await _answered(self._at(moves).to_trash(moves, conditions)) if moves else []
+        return await _answered(self._of(moves).to_trash(moves, conditions)) if moves else []
 
     async def back(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
-        return await _answered(self._at(moves).back(moves, conditions)) if moves else []
+        return await _answered(self._of(moves).back(moves, conditions)) if moves else []
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:
         if not markers:
             return []
         return await _answered(self._one([marker.path for marker in markers]).uncover(markers, conditions))
 
-    async def aclose(self) -> None:
-        await self._stores.aclose()
-
-    def _at(self, moves: Sequence[Move]) -> Mover:
+    def _of(self, moves: Sequence[Move]) -> Mover:
         return self._one([address for move in moves for address in (move.source, move.target)])
 
     def _one(self, addresses: Sequence[str]) -> Mover:
         places = [Location.parse(address) for address in addresses]
         if len({place.scheme for place in places}) > 1:
             raise Refused("trash_place", "files are moved inside one store only; set orphan_cleanup.trash accordingly")
-        return self._stores.at(places[0])
+        return self._at(places[0])
 
 
-class _RoutedWriter:
-    def __init__(self, stores: _Open[Writer]) -> None:
-        self._stores = stores
-
+class _RoutedWriter(_Open[Writer]):
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
-        await self._stores.at(location).put(location, data, create_only=create_only)
-
-    async def aclose(self) -> None:
-        await self._stores.aclose()
+        await self._at(location).put(location, data, create_only=create_only)

@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from lakesweep.model.table import TableRef
-from lakesweep.settings.schema import LoggingSettings
+from lakesweep.settings.observability import LoggingSettings
 from lakesweep.settings.secrets import mask
 
 RUN_RESULTS = "lakesweep.daemon.run_results"

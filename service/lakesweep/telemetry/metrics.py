@@ -103,7 +103,6 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def count_ghosts(self, tenant: str, ghosts: Tally) -> None:
-        """The result of a search for ghosts of one tenant."""
         self.ghosts.labels(tenant).set(ghosts.files)
         self.ghost_bytes.labels(tenant).set(ghosts.bytes)
 
@@ -158,9 +157,7 @@ class Metrics:
         moved."""
         labels = self._labels(run.table)
         self.trash_emptied.labels(*labels).inc(run.deletion.deleted.files)
-        self.bytes_freed.labels(*labels).inc(run.deletion.freed_bytes)
-        for reason, count in Tallies(one.kind.value for one in run.deletion.failed).items():
-            self.deletion_failures.labels(*labels, reason).inc(count)
+        self._count_freed(run, labels)
 
     def count_batch(self, ref: TableRef, files: int) -> None:
         self.batch_size.labels(*self._labels(ref)).observe(files)
@@ -185,13 +182,16 @@ class Metrics:
     def _count_deletion(self, run: CleanupRun, labels: tuple[str, ...]) -> None:
         self.snapshots_expired.labels(*labels).inc(len(run.expired_snapshots))
         self.files_deleted.labels(*labels).inc(run.deletion.deleted.files)
-        self.bytes_freed.labels(*labels).inc(run.deletion.freed_bytes)
+        self._count_freed(run, labels)
         for where in _RETAINED:
             self.bytes_retained.labels(*labels, where.value).inc(run.deletion.retained_bytes(where))
-        for reason, count in Tallies(one.kind.value for one in run.deletion.failed).items():
-            self.deletion_failures.labels(*labels, reason).inc(count)
         if run.outcome is Outcome.DONE and run.finished_at is not None:
             self.last_cleanup.labels(*labels).set(run.finished_at.timestamp())
+
+    def _count_freed(self, run: CleanupRun, labels: tuple[str, ...]) -> None:
+        self.bytes_freed.labels(*labels).inc(run.deletion.freed_bytes)
+        for reason, count in Tallies(one.kind.value for one in run.deletion.failed).items():
+            self.deletion_failures.labels(*labels, reason).inc(count)
 
     def _labels(self, ref: TableRef) -> tuple[str, ...]:
         return (str(ref.tenant), ref.dataset, ref.name) if self._table_labels else (str(ref.tenant),)

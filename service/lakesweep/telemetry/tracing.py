@@ -19,8 +19,8 @@ import structlog
 
 from lakesweep.model.run import CleanupRun, Outcome
 from lakesweep.model.table import TableRef
+from lakesweep.settings.observability import TracingSettings
 from lakesweep.settings.secrets import mask_text
-from lakesweep.settings.tracing import TracingSettings
 
 EXTRA = "pip install 'lakesweep[otel]'"
 _VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -182,7 +182,6 @@ class _Traced(Trace):
             self._span.set_status(self._api.Status(self._api.StatusCode.ERROR))
 
     def close(self) -> None:
-        """The cycle has ended."""
         self._end_phase()
         self._span.end()
 

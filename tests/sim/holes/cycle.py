@@ -22,8 +22,8 @@ HOLES = (
         "Where a stream writes, unreferenced files wait for the grace period only.",
         ALL,
         edit(
-            "lakesweep.cleanup.grace",
-            "span",
+            "lakesweep.cleanup.guards",
+            "grace",
             "policy.stream_state if state.stream else timedelta(0)",
             "timedelta(0)",
         ),
@@ -356,7 +356,7 @@ HOLES = (
         "Objects that the store did not delete are reported as deleted.",
         ALL,
         edit(
-            "lakesweep.cleanup.batch_results",
+            "lakesweep.cleanup.batches",
             "deletion_report",
             "fate = [one.fate for one in fates]",
             "fate = [DeleteStatus.DELETED for _ in fates]",

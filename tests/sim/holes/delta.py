@@ -286,13 +286,13 @@ HOLES = (
             "if last_checkpoint is not None and last_checkpoint > listing.latest_version:",
             "if False:",
         ),
-        edit("lakesweep.cleanup.known_roots", "KnownRoots.set_back", "if seen <= state.position:", "if True:"),
+        edit("lakesweep.cleanup.table_notes", "set_back", "if seen <= state.position:", "if True:"),
     ),
     hole(
         "delta-set-back-to-no-checkpoint",
         "That the log ends before what an earlier run saw stops nothing.",
         _D,
-        edit("lakesweep.cleanup.known_roots", "KnownRoots.set_back", "if seen <= state.position:", "if True:"),
+        edit("lakesweep.cleanup.table_notes", "set_back", "if seen <= state.position:", "if True:"),
     ),
     hole(
         "delta-unknown-features",

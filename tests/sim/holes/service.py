@@ -51,9 +51,9 @@ HOLES = (
         SERVICE,
         edit("lakesweep.cleanup.sweep", "Sweep.run", "                    await self.fence.check()\n", ""),
         edit(
-            "lakesweep.state.memory",
-            "MemoryStateStore.begin_batch",
-            "        self._require_valid(table, record.fencing_token)\n",
+            "lakesweep.state.store",
+            "SqlStateStore.begin_batch",
+            "        lease_rules.require_valid(newest, table=table, token=record.fencing_token, now=now)\n",
             "",
         ),
         body(_WORKER, "HeldLease.check_time", "return None"),
@@ -136,7 +136,7 @@ HOLES = (
         "An approved path covers whatever object lies there later.",
         SERVICE,
         edit(
-            "lakesweep.cleanup.plan_match",
+            "lakesweep.cleanup.plan_file",
             "_values",
             "    same = pc.and_(pc.is_valid(index), pc.fill_null(same, False))\n",
             "    same = pc.is_valid(index)\n",
@@ -204,13 +204,13 @@ HOLES = (
         "interrupted-runs-stay-open",
         "A run whose process ended is never closed.",
         SERVICE,
-        body("lakesweep.cleanup.interrupted_runs", "close_interrupted", "return 0"),
+        body("lakesweep.cleanup.run_recorder", "close_interrupted", "return 0"),
     ),
     hole(
         "interrupted-runs-forget-their-deletes",
         "A run whose process ended is closed as if it had deleted nothing.",
         SERVICE,
-        body("lakesweep.cleanup.interrupted_runs", "_deletion", "return DeletionReport()"),
+        body("lakesweep.cleanup.run_recorder", "_deletion", "return DeletionReport()"),
     ),
     hole(
         "run-ends-in-silence",

@@ -11,7 +11,7 @@ from tests.servers import s3_stub
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.location import Location
 from lakesweep.settings.schema import Settings
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 HOME = Location.parse("s3://lake/t/")
 KEYS = [f"s3://lake/t/{number:05d}" for number in range(6000)]

@@ -18,7 +18,7 @@ from tests.unit.cli import examples
 from lakesweep.cli.main import main
 from lakesweep.daemon import webhook
 from lakesweep.daemon.notifier import Notifier
-from lakesweep.settings.notify import NotifySettings
+from lakesweep.settings.observability import NotifySettings
 from lakesweep.state.memory import MemoryStateStore
 
 SECRET = "a secret of enough characters"

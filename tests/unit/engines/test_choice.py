@@ -9,8 +9,7 @@ from tests.contract.engine_lake import REF, ListLake
 
 from lakesweep.cleanup import report
 from lakesweep.daemon.app import App
-from lakesweep.engines.registry import choose
-from lakesweep.engines.table_size import Estimate, estimate
+from lakesweep.engines.registry import Estimate, choose, estimate
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.files import DeletionReport, OrphanPlan, Tally, Verdict
 from lakesweep.model.run import CleanupRun

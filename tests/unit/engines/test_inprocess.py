@@ -10,13 +10,13 @@ import pytest
 from tests.contract.engine_lake import OLD, YOUNG, ListLake, decode, decoder
 
 from lakesweep.cleanup import plan_file
-from lakesweep.engines import common, duckdb_plan, fingerprints, inprocess, sources, spill
+from lakesweep.engines import common, duckdb_plan, fingerprints, inprocess, sources
+from lakesweep.engines import scratch as spill
 from lakesweep.engines.common import statements
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.engines.registry import open_inprocess
-from lakesweep.engines.scratch import scratch
-from lakesweep.engines.spill import Spill
+from lakesweep.engines.scratch import Spill, scratch
 from lakesweep.model.errors import EngineFailed, Unreadable
 from lakesweep.model.files import Verdict
 from lakesweep.storage.memory import MemoryStorage, bucket

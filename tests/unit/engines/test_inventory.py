@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ async def taken(address, roots=ROOTS, storage=None, **times):
     found = await lists.find(storage, wanted, roots)
     rows = []
     for file in found.files:
-        shard = InventoryShard(source=lists.without_files(found), file=file, roots=roots)
+        shard = InventoryShard(source=replace(found, files=()), file=file, roots=roots)
         async with aclosing(shard.rows(storage)) as batches:
             async for batch in batches:
                 assert batch.schema == LISTING_SCHEMA

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakesweep.cleanup.addresses import PLACED_SCHEMA
-from lakesweep.engines import spill
-from lakesweep.engines.spill import Spill
+from lakesweep.engines import scratch as spill
+from lakesweep.engines.scratch import Spill
 
 texts = st.none() | st.text(alphabet="ab/ü漢\0", max_size=12).map("s3://bucket/table/".__add__) | st.text(max_size=4)
 COLUMNS = ["role", "address", "match_key", "inside", "outside", "guarded_name"]

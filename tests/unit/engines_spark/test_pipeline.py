@@ -31,7 +31,7 @@ from lakesweep.engines.spark.session import SparkRuntime, shared_runtime
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
-from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.local.settings import LocalOptions
 from lakesweep.storage.memory import MemoryStorage, bucket
 from lakesweep.storage.spec import Confine, StorageSpec
 

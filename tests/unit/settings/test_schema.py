@@ -7,8 +7,7 @@ from lakesweep.model.policy import Ceilings, CleanupPolicy
 from lakesweep.model.requests import Requests
 from lakesweep.settings.cascade import policy_for
 from lakesweep.settings.cleanup import CeilingOverride, CeilingSettings, CleanupOverride, OrphanCleanupSettings
-from lakesweep.settings.prices import PriceSettings
-from lakesweep.settings.schema import Settings
+from lakesweep.settings.schema import PriceSettings, Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.settings.values import Group
 from lakesweep.storage.s3.settings import S3Settings

@@ -35,20 +35,10 @@ async def store(tmp_path, monkeypatch):
     await opened.aclose()
 
 
-async def test_a_transaction_that_waits_for_anything_else_is_refused_and_undone(store):
-    async def waits(connection):
-        await connection.execute(sa.insert(due_times), {"table": "t", "next_due": NOON, "failures": 0})
-        await asyncio.sleep(0)
-
-    with pytest.raises(RuntimeError, match="waits for something other"):
-        await store.database.run(waits)
-    assert await store.get_due("t") is None
-
-
 @pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError])
 async def test_a_transaction_that_fails_half_way_is_undone_and_the_next_one_is_not(store, error):
-    async def fails(connection):
-        await connection.execute(sa.insert(due_times), {"table": "t", "next_due": NOON, "failures": 0})
+    def fails(connection):
+        connection.execute(sa.insert(due_times), {"table": "t", "next_due": NOON, "failures": 0})
         raise error
 
     with pytest.raises(error):
@@ -71,10 +61,10 @@ async def test_a_run_that_an_older_version_wrote_has_every_field(store, tmp_path
 
 
 async def test_a_commit_that_fails_is_undone_and_the_next_one_is_not(store):
-    async def fails_at_its_end(connection):
-        await connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+    def fails_at_its_end(connection):
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
         texts = dict.fromkeys(("run_id", "table", "head", "digest", "rows_path"), "nobody's")
-        await connection.execute(sa.insert(plans), {**texts, "candidates": 0, "bytes": 0, "created_at": NOON})
+        connection.execute(sa.insert(plans), {**texts, "candidates": 0, "bytes": 0, "created_at": NOON})
 
     with pytest.raises(StateError, match="FOREIGN KEY"):
         await store.database.run(fails_at_its_end)
@@ -86,11 +76,11 @@ async def test_a_commit_that_fails_is_undone_and_the_next_one_is_not(store):
 async def test_a_caller_cancelled_twice_half_way_leaves_a_whole_transaction(store):
     begun, go_on = threading.Event(), threading.Event()
 
-    async def slow(connection):
+    def slow(connection):
         begun.set()
         go_on.wait(10)
         for table in ("t", "u"):
-            await connection.execute(sa.insert(due_times), {"table": table, "next_due": NOON, "failures": 0})
+            connection.execute(sa.insert(due_times), {"table": table, "next_due": NOON, "failures": 0})
 
     caller = asyncio.create_task(store.database.run(slow))
     await asyncio.to_thread(begun.wait)
@@ -117,10 +107,10 @@ async def test_waiters_for_a_locked_file_time_out_together(store, tmp_path):
 async def test_many_due_times_come_in_order(store):
     dues = [DueTime(table=f"t{number:04}", next_due=NOON + timedelta(seconds=number)) for number in range(600)]
 
-    async def fill(connection):
+    def fill(connection):
         for due in reversed(dues):
             row = {"table": due.table, "next_due": due.next_due, "failures": 0}
-            await connection.execute(sa.insert(due_times), row)
+            connection.execute(sa.insert(due_times), row)
 
     await store.database.run(fill)
     assert await store.due_times() == dues

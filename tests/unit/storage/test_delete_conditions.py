@@ -16,7 +16,7 @@ from lakesweep.storage import memory
 from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.memory import MemoryDeleter
 from lakesweep.storage.s3.deleter import S3Deleter
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 
 class Asked:

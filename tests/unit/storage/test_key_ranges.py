@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.storage.s3.key_ranges import midpoint
+from lakesweep.storage.s3.keys import midpoint
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 

@@ -10,8 +10,7 @@ from tests.builders.cycles import CACHE_KEY
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.storage.listed_contents import ListedContents
-from lakesweep.storage.wrappers.read_cache import MOST_BYTES, RecentObjects
+from lakesweep.storage.read_cache import MOST_BYTES, ListedContents, RecentObjects
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 DATA = b'{"commitInfo":{}}'

@@ -18,7 +18,7 @@ from lakesweep.model.errors import Denied, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.retry import Backoff, doubled
 from lakesweep.storage.registry import open_storage, open_writer
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 from lakesweep.storage.spec import StorageSpec
 
 PLACE = Location("s3", "lake", "t/a")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakesweep.storage.s3.answered_clock import AnsweredClock
+from lakesweep.storage.s3.client import AnsweredClock
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 DATE = "Fri, 01 May 2026 12:00:00 GMT"

@@ -18,7 +18,7 @@ from lakesweep.ports.deleter import DeleteStatus
 from lakesweep.storage.adaptive_limiter import delete_gate
 from lakesweep.storage.s3 import deleter as s3_deleter
 from lakesweep.storage.s3.deleter import S3Deleter
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from lakesweep.model.errors import AlreadyThere, Denied, NotFound, SettingsError
 from lakesweep.model.location import Location
 from lakesweep.storage.registry import open_storage, open_writer
 from lakesweep.storage.s3 import store
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 from lakesweep.storage.s3.store import S3Storage, S3Writer
 
 ROOT = Location("s3", "lake", "t")

@@ -9,8 +9,8 @@ from lakesweep.model.leftovers import LeftoverKind
 from lakesweep.model.location import Location
 from lakesweep.storage.s3.client import S3Connection
 from lakesweep.storage.s3.leftovers import S3Leftovers
-from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.rules import S3Rules
+from lakesweep.storage.s3.settings import S3Options
 
 ROOT = Location("s3", "lake", "acme")
 ODD = "acme/t/odd \x01+%é&"

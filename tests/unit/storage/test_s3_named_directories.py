@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.builders.s3_pages import Store
 
 from lakesweep.model.errors import Unavailable
-from lakesweep.storage.s3.named_directories import named_directories
+from lakesweep.storage.s3.listing import named_directories
 
 NAMES = ["metadata", "_delta_log", ".hoodie", "schema"]
 SEGMENT = st.one_of(

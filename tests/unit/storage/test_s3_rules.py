@@ -8,8 +8,8 @@ from tests.servers import s3_stub
 
 from lakesweep.model.location import Location
 from lakesweep.model.store_rules import UNKNOWN, BucketRules, LifecycleRule, StoreRules, Versioning, at, of_all
-from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.rules import REMEMBERED_SECONDS, S3Rules
+from lakesweep.storage.s3.settings import S3Options
 
 TABLE = Location("s3", "lake", "acme/t")
 ON = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"

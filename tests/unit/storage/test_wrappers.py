@@ -17,23 +17,21 @@ from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.mover import Marker, Move
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.retry import Backoff
-from lakesweep.storage import memory, registry
+from lakesweep.storage import memory, read_cache, registry
 from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 from lakesweep.storage.memory import MemoryDeleter, MemoryStorage, MemoryWriter
+from lakesweep.storage.read_cache import CachedReads, ReadCache
 from lakesweep.storage.registry import open_deleter, open_storage
 from lakesweep.storage.s3.deleter import S3Deleter
 from lakesweep.storage.s3.store import S3Storage, S3Writer
 from lakesweep.storage.spec import Confine, StorageSpec
-from lakesweep.storage.wrappers import read_cache
-from lakesweep.storage.wrappers.read_cache import CachedReads, ReadCache
-from lakesweep.storage.wrappers.retry import RetryingStorage, RetryingWriter
-from lakesweep.storage.wrappers.steps import DeadlineStorage, LimitedStorage
+from lakesweep.storage.wrappers import ConfinedStorage, DeadlineStorage, LimitedStorage, RetryingStorage, RetryingWriter
 from lakesweep.telemetry.requests import RequestCount, counting
 
 SIDES = {
     Storage: [
-        *(RetryingStorage, LimitedStorage, DeadlineStorage, CachedReads, registry._RoutedStorage),
+        *(RetryingStorage, LimitedStorage, DeadlineStorage, ConfinedStorage, CachedReads, registry._RoutedStorage),
         *(LocalStorage, MemoryStorage, S3Storage),
     ],
     Deleter: [registry._RoutedDeleter, LocalDeleter, MemoryDeleter, S3Deleter],

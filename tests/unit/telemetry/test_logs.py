@@ -10,7 +10,7 @@ import structlog
 
 from lakesweep.daemon import run_results
 from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.settings.schema import LoggingSettings
+from lakesweep.settings.observability import LoggingSettings
 from lakesweep.telemetry import logs
 
 REF = TableRef(tenant=TenantId("acme"), dataset="prod", name="orders", format=FormatName.ICEBERG)

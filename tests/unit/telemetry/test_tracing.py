@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from tests.builders.small_lake import small_table, write_local
 
 import lakesweep
-from lakesweep.settings.tracing import TracingSettings
+from lakesweep.settings.observability import TracingSettings
 from lakesweep.telemetry import tracing
 
 SECRET = "hunter2hunter2"

@@ -50,7 +50,6 @@ def leave_a_ghost(root: Path) -> Path:
 
 
 async def make_up_weeks(data_dir: Path, lake: Iterable[DemoTable]) -> None:
-    """Waste that grows from day to day, and a cleaning each week."""
     clock = SystemClock()
     state = await open_state(f"sqlite:///{data_dir / 'state.db'}", clock)
     try:

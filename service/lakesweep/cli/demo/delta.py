@@ -85,7 +85,6 @@ def build(tenant: Path) -> DemoTable:
 
 
 def read(place: Path, version: int) -> Rows:
-    """What a reader sees, in the newest version and in one that the log still reaches back to."""
     newest = max(int(path.stem) for path in (place / _LOG).glob("*.json"))
     return {HEAD: _read_version(place, newest), f"version {version}": _read_version(place, version)}
 
@@ -118,8 +117,6 @@ def _millis(moment: datetime) -> int:
 
 
 class _TableWriter:
-    """Writes one table at moments of the past."""
-
     def __init__(self, place: Path) -> None:
         self._place = place
         self._version = -1
@@ -138,7 +135,6 @@ class _TableWriter:
         self._commit("CREATE TABLE", [{"protocol": _PROTOCOL}, {"metaData": self._metadata}], created)
 
     def append(self, first: int, files: int, days: float) -> None:
-        """Some small files, as a stream writes them."""
         moment = tables.days_ago(days)
         chunks = (tables.rows(first + number * _ROWS_PER_FILE, _ROWS_PER_FILE, _DAY) for number in range(files))
         self._commit("WRITE", [self._add(chunk, moment, changes=True) for chunk in chunks], moment)
@@ -155,7 +151,6 @@ class _TableWriter:
         return tuple(self._place / name for name in old)
 
     def checkpoint(self, days: float) -> int:
-        """The whole state in one file. Returns its version."""
         moment = tables.days_ago(days)
         metadata = {**self._metadata, "format": {"provider": "parquet", "options": []}, "configuration": []}
         adds = [{"add": {**add, "partitionValues": []}} for add in self._live.values()]

@@ -57,14 +57,12 @@ def build(root: Path) -> Iterator[DemoTable]:
 
 
 def load(root: Path, label: str) -> Table:
-    """A table as any other program would open it."""
     tenant, namespace, name = label.split("/")
     catalog = load_catalog("demo", type="sql", uri=_uri(root, tenant))
     return catalog.load_table((namespace, name))
 
 
 def read(root: Path, label: str) -> Rows:
-    """What a reader sees, in the newest state and wherever a name points to."""
     table = load(root, label)
     states = {f"{ref.snapshot_ref_type} {name}": ref.snapshot_id for name, ref in table.refs().items()}
     del states["branch main"]

@@ -28,7 +28,6 @@ class DemoLake:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As an operator would describe the lake."""
         initech = {"id": "initech", "root": f"file://{self.root}/initech"}
         datasets = [paimon.dataset(self.root / "initech"), delta.dataset(self.root / "initech")]
         return {
@@ -44,7 +43,6 @@ class DemoLake:
         return {table.label: table.planted for table in self.tables}
 
     def rows(self) -> dict[str, Rows]:
-        """What readers see now; nothing at all where a file is missing."""
         found: dict[str, Rows] = {}
         for table in self.tables:
             try:
@@ -61,6 +59,5 @@ class DemoLake:
 
 
 def build(root: Path) -> DemoLake:
-    """Write the lake below an empty directory."""
     tables = [*iceberg.build(root), asyncio.run(paimon.build(root / "initech")), delta.build(root / "initech")]
     return DemoLake(root=root, tables=tuple(tables))

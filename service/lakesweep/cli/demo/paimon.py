@@ -93,7 +93,6 @@ async def build(tenant: Path) -> DemoTable:
 
 
 def read(place: Path) -> Rows:
-    """What a reader sees, in the newest state and at the tag."""
     latest = (place / "snapshot/LATEST").read_text()
     return {
         HEAD: _read_state(place, place / f"snapshot/snapshot-{latest}"),
@@ -135,8 +134,6 @@ class _Then(LocalStorage):
 
 
 class _TableWriter:
-    """Writes one table at moments of the past."""
-
     def __init__(self, place: Path, created: datetime) -> None:
         self._place = place
         for directory in ("schema", "snapshot", "manifest"):

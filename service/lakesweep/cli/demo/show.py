@@ -28,13 +28,13 @@ _START = "start"
 
 def title(console: Console, text: str, subtitle: str) -> None:
     console.print()
-    console.print(screen.text(f"=== {text}", "bold"))
-    console.print(screen.text(subtitle, "dim"))
+    screen.line(console, f"=== {text}", "bold")
+    screen.line(console, subtitle, "dim")
     console.print()
 
 
 def command(console: Console, text: str) -> None:
-    console.print(screen.text(f"$ {text}", "bold green"))
+    screen.line(console, f"$ {text}", "bold green")
 
 
 def lake(console: Console, built: DemoLake) -> None:
@@ -42,17 +42,16 @@ def lake(console: Console, built: DemoLake) -> None:
     for table in built.tables:
         shown.add_row(table.label, table.format, table.about)
     console.print(shown)
-    console.print(screen.text(_size(*built.size())))
+    screen.line(console, _size(*built.size()))
 
 
 def engines(console: Console, inprocess: CleanupRun, planned: CleanupRun, no_spark: str | None) -> bool:
-    """Which engine planned a table and why, and the time of every step beside the other engine's. True when both
-    made the same plan."""
+    """Which engine planned a table and why, and the time of every step in both. True if both plans are the same."""
     runs = {"in-process": inprocess} if no_spark else {"in-process": inprocess, "Spark": planned}
     if no_spark:
-        console.print(screen.text(f"{no_spark}. So this table is planned in-process too.", "yellow"))
+        screen.line(console, f"{no_spark}. So this table is planned in-process too.", "yellow")
     elif planned.engine is not None:
-        console.print(screen.text(f"{planned.table.label}  {planned.engine.kind}: {planned.engine.why}"))
+        screen.line(console, f"{planned.table.label}  {planned.engine.kind}: {planned.engine.why}")
     times = {name: _steps(run) for name, run in runs.items()}
     shown = screen.table(console, "step", *runs, "what happens", numbers=tuple(runs))
     about = {_START: "the table is loaded" + ("" if no_spark else "; Spark starts"), **_STEPS, "total": ""}
@@ -65,10 +64,10 @@ def engines(console: Console, inprocess: CleanupRun, planned: CleanupRun, no_spa
 def _same_plan(console: Console, one: CleanupRun, other: CleanupRun) -> bool:
     if one.plan is None or other.plan is None or one.plan.digest != other.plan.digest:
         why = other.reason if other.outcome is Outcome.FAILED else "the plans differ"
-        console.print(screen.text(f"Something is wrong: {why}", "bold red"))
+        screen.line(console, f"Something is wrong: {why}", "bold red")
         return False
     files = screen.counted(one.plan.candidates.files, "file")
-    console.print(screen.text(f"Both plans name the same {files}: digest {one.plan.digest[:16]}", "green"))
+    screen.line(console, f"Both plans name the same {files}: digest {one.plan.digest[:16]}", "green")
     return True
 
 
@@ -82,7 +81,6 @@ def _steps(run: CleanupRun) -> dict[str, float]:
 
 
 def cleaned(console: Console, done: list[CleanupRun]) -> None:
-    """What was done, a line a table, and the refusals in full."""
     columns = ("table", "engine", "outcome", "expired", "deleted files")
     shown = screen.table(console, *columns, numbers=columns[3:], paths=columns[:1])
     for run in done:
@@ -97,7 +95,7 @@ def cleaned(console: Console, done: list[CleanupRun]) -> None:
     for run in done:
         if run.outcome is not Outcome.DONE:
             console.print()
-            console.print(screen.text(run.table.label, "bold cyan"))
+            screen.line(console, run.table.label, "bold cyan")
             render.show_trouble(console, run)
 
 
@@ -105,13 +103,13 @@ def taken_back(console: Console, built: DemoLake, label: str, result: Restored, 
     """True when every file is back and readers see what they saw before the run."""
     command(console, f"lakesweep restore {result.of[:8]}")
     files = screen.counted(result.restored.files, "file")
-    console.print(screen.text(f"{files} restored ({screen.size(result.restored.bytes)}); the table is paused"))
+    screen.line(console, f"{files} restored ({screen.size(result.restored.bytes)}); the table is paused")
     missing = [path for path in built.planted[label] if not path.exists()]
     same = built.rows()[label] == before
     if missing or not same or result.not_restorable:
-        console.print(screen.text(f"Something is wrong: {label} is not what it was before its run", "bold red"))
+        screen.line(console, f"Something is wrong: {label} is not what it was before its run", "bold red")
         return False
-    console.print(screen.text("Every file is back, and every version reads as before. Then it is cleaned again."))
+    screen.line(console, "Every file is back, and every version reads as before. Then it is cleaned again.")
     return True
 
 
@@ -132,9 +130,9 @@ def afterwards(
     trouble = [f"{label} does not read as it should" for label in lost] + [f"{path} is still there" for path in left]
     trouble += [f"{run.table.label}: {run.reason}" for run in _unexpected(built, done)]
     for sentence in trouble:
-        console.print(screen.text(f"Something is wrong: {sentence}", "bold red"))
+        screen.line(console, f"Something is wrong: {sentence}", "bold red")
     if not trouble:
-        console.print(screen.text("Every table reads the same rows; every planted orphan is gone.", "bold green"))
+        screen.line(console, "Every table reads the same rows; every planted orphan is gone.", "bold green")
     return not trouble
 
 

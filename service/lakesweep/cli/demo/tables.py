@@ -37,7 +37,6 @@ class DemoTable:
     """A live file is gone, so the table cannot be read and must be refused."""
 
     def expected(self, before: Rows) -> Rows:
-        """What a reader must see after a cleanup."""
         if self.damaged:
             return before
         return {**before, HEAD: tuple(number for number in before[HEAD] if number not in self.expiring)}
@@ -53,7 +52,6 @@ def rows(first: int, count: int, day: str) -> pa.Table:
 
 
 def ids_of(table: pa.Table) -> tuple[int, ...]:
-    """Which rows these are, in a fixed order."""
     return tuple(sorted(table.column("id").to_pylist()))
 
 

@@ -24,7 +24,8 @@ from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.audit_factory import this_user
 from lakesweep.engines import registry
 from lakesweep.model.run import CleanupRun, Outcome
-from lakesweep.settings.schema import LoggingSettings, Settings
+from lakesweep.settings.observability import LoggingSettings
+from lakesweep.settings.schema import Settings
 from lakesweep.telemetry import logs
 
 _SHOWN_IN_FULL = ("acme/shop/orders", "initech/web/visits", "initech/raw/clicks")
@@ -41,7 +42,6 @@ _SPARK = {
 
 
 def build(directory: Path) -> exit_codes.ExitCode:
-    """The lake alone, with all that there is to clean in it, a ghost, and weeks of runs to look back on."""
     built = _build(screen.output(), directory)
     decisions.leave_a_ghost(directory / "lake")
     (directory / "state").mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def go(directory: Path, *, kept: bool = False) -> exit_codes.ExitCode:
     built = _build(console, directory)
     sound = asyncio.run(_Tour(console, built, directory).go())
     if kept:
-        console.print(screen.text(f"The lake stays in {directory}/lake, the state in {directory}/state."))
+        screen.line(console, f"The lake stays in {directory}/lake, the state in {directory}/state.")
     return exit_codes.ExitCode.DONE if sound else exit_codes.ExitCode.FAILED
 
 
@@ -68,8 +68,6 @@ def _build(console: Console, directory: Path) -> DemoLake:
 
 
 class _Tour:
-    """One lake and the settings for it."""
-
     def __init__(self, console: Console, built: DemoLake, directory: Path) -> None:
         self._console = console
         self._lake = built
@@ -89,7 +87,6 @@ class _Tour:
         return sound and engines_agree and taken_back
 
     async def _plan(self, app: App) -> dict[str, CleanupRun]:
-        """Plan every table; those that are shown in full come last."""
         show.title(self._console, "2. lakesweep plan", "What would be deleted, what stays and why. Nothing is changed.")
         works = {work.ref.label: work for work in await app.resolve(None)}
         runs = {}

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -210,11 +210,6 @@ def _key(manifest: Location, key: str) -> str:
     if manifest.is_local:
         raise Unreadable(manifest.raw, "an S3 Inventory can only be read in the bucket that it was delivered to")
     return key
-
-
-def without_files(found: FileList) -> FileList:
-    """The list without its files: what reading each data file needs."""
-    return replace(found, files=())
 
 
 def md5(data: bytes) -> str:

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from lakesweep.cleanup.addresses import INVENTORY_SCHEMA, PLACED_SCHEMA
 from lakesweep.engines.duckdb_plan import SEEN_SCHEMA, Detection, Findings
 from lakesweep.engines.manifest_fingerprints import STAND_IN_SCHEMA
+from lakesweep.engines.scratch import scratch_writer
 from lakesweep.engines.spark.executor import Work
 from lakesweep.engines.spark.steps import INVENTORY, READ, SEEN, Steps
 from lakesweep.engines.spark.worker_rows import READ_SCHEMA, SKIPPED, STAND_IN
-from lakesweep.engines.spill import scratch_writer
 from lakesweep.model.errors import EngineFailed
 from lakesweep.ports.table import Layout
 

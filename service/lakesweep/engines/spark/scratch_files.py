@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakesweep
+from lakesweep.engines.scratch import CHUNK_ROWS, scratch_writer
 from lakesweep.engines.spark.errors import carried
 from lakesweep.engines.spark.executor import Batches, Work, check_version
 from lakesweep.engines.spark.worker_rows import STAND_IN
-from lakesweep.engines.spill import CHUNK_ROWS, scratch_writer
 from lakesweep.model.errors import EngineFailed
 
 FILED = "name STRING, rows BIGINT"

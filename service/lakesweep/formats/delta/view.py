@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
-from lakesweep.cleanup import grace
+from lakesweep.cleanup import guards
 from lakesweep.formats.delta import decode, expire, names, next_expiry, retention, unpublished_commits
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.log import LogFile
@@ -43,7 +43,7 @@ class DeltaView(TableView):
     def next_expiry(self, policy: CleanupPolicy, after: datetime) -> datetime | None:  # noqa: ARG002  # the port's
         """By the moment that this cycle judges at: a store's clock may be behind ours."""
         self.table.floor = min(GRACE_FLOOR, policy.grace_period)
-        return next_expiry.next_expiry(self.native, self.table.floor, grace.span(policy, self))
+        return next_expiry.next_expiry(self.native, self.table.floor, guards.grace(policy, self))
 
     async def references(
         self,

@@ -14,7 +14,7 @@ from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.local.mover import LocalMover
-from lakesweep.storage.local.options import LocalOptions
+from lakesweep.storage.local.settings import LocalOptions
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 from lakesweep.storage.spec import StorageSpec
 
@@ -37,11 +37,9 @@ class LocalRules:
     """A disk does not keep deleted files. Snapshots of the file system are not considered."""
 
     async def rules(self, place: Location) -> StoreRules:  # noqa: ARG002  # the port's
-        """No versions."""
         return StoreRules(versioning=Versioning.OFF)
 
     async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:  # noqa: ARG002  # the port's
-        """A disk has none."""
         for page in not_counted("a disk has neither versions nor uploads"):
             yield page
 
@@ -58,7 +56,6 @@ def writer(spec: StorageSpec) -> Writer:
 
 
 async def credentials(_spec: StorageSpec) -> str | None:
-    """A disk needs none."""
     return None
 
 

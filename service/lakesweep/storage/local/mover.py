@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import NamedTuple
 
 from lakesweep.model.files import AgeBy, Went
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
@@ -48,7 +49,6 @@ class LocalMover:
         return await self._move(moves, conditions, _Direction(mode=0o777, finish=False))
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
-        """A disk keeps no versions."""
         return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="a disk keeps no versions") for one in markers]
 
     async def aclose(self) -> None:
@@ -60,21 +60,16 @@ class LocalMover:
             page = moves[first : first + PAGE]
             kept = await conditions.withheld([move.source for move in page]) if conditions else {}
             going = [move for move in page if move.source not in kept]
-            ended = conditions.ended if conditions else _never
+            ended = conditions.ended if conditions else lambda: None
             judged = Judged(written_ms=conditions.written_ms if conditions else {}, age_by=self._age_by)
             results = iter(await asyncio.to_thread(_move_unless, ended, going, way, judged))
             answers += [kept.get(move.source) or next(results) for move in page]
         return answers
 
 
-class _Direction:
-    def __init__(self, *, mode: int, finish: bool) -> None:
-        self.mode = mode
-        self.finish = finish
-
-
-def _never() -> None:
-    return None
+class _Direction(NamedTuple):
+    mode: int
+    finish: bool
 
 
 def _move_unless(
@@ -116,7 +111,6 @@ def _one(move: Move, way: _Direction, directories: _Directories, judged: Judged)
 
 
 def _kept(path: str, source: bytes, directories: _Directories, judged: Judged) -> Deleted | None:
-    """The result for a file that must not be moved."""
     here, name = directories.of(source)
     if not stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
         return Deleted(path=path, fate=DeleteStatus.FAILED, why="not a regular file")

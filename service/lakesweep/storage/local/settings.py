@@ -1,10 +1,20 @@
-"""The settings `[storage.local]`."""
+"""The settings `[storage.local]`, and the options that local disks are opened with."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lakesweep.model.files import AgeBy
 from lakesweep.settings.values import Group
-from lakesweep.storage.local.options import LocalOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """How files on local disks are judged."""
+
+    age_by: AgeBy = AgeBy.CHANGE
+    counted: bool = True
+    """Whether calls count as requests of the run that makes them. Those for the service's own files do not."""
 
 
 class LocalSettings(Group):

@@ -28,8 +28,7 @@ from lakesweep.model.files import AgeBy, StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part
 from lakesweep.storage.local.open_below import Reach
-from lakesweep.storage.local.shards import divided, walk_of
-from lakesweep.storage.local.walk import Walk, directories, irregular, modified_at, translated
+from lakesweep.storage.local.walk import Walk, directories, divided, irregular, modified_at, translated, walk_of
 from lakesweep.telemetry import requests
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
@@ -64,29 +63,22 @@ class LocalStorage:
         self._sent = requests.sent if counted else requests.not_sent
         self._reach = Reach(places)
 
-    async def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+    def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
         """All regular files below `root`, walked by a few threads that are a few batches ahead of the consumer."""
-        self._sent("list")  # one for the whole walk: reading a directory costs nothing
-        walk = Walk(*self._reach.way(root), age_by=self._age_by)
-        async with aclosing(_walked(walk, lambda: self._reach.top_and_below(root))) as batches:
-            async for batch in batches:
-                yield batch
+        return self._walked(Walk(*self._reach.way(root), age_by=self._age_by), root)
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Divide the tree by directories, from as many levels as needed."""
         await asyncio.to_thread(self._reach.top_and_below, root)
         return await asyncio.to_thread(divided, root, wanted)
 
-    async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
-        """One directory, with or without what is below it. Only the root itself may be a link."""
-        self._sent("list")
-        walk = walk_of(part, self._age_by)
-        async with aclosing(_walked(walk, lambda: self._reach.top_and_below(part.root))) as batches:
-            async for batch in batches:
-                yield batch
+    def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
+        return self._walked(walk_of(part, self._age_by), part.root)
+
+    def _walked(self, walk: Walk, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
+        self._sent("list")  # one for the whole walk: reading a directory costs nothing
+        return _walked(walk, lambda: self._reach.top_and_below(root))
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """Directories right below `root`; links are not followed."""
         self._sent("list")
         return await asyncio.to_thread(lambda: directories(*self._reach.top_and_below(root)))
 
@@ -95,12 +87,9 @@ class LocalStorage:
         return names
 
     async def irregular(self, root: Location) -> Sequence[str]:
-        """Everything that is neither a regular file nor a directory. Only the root itself may be a link."""
-        return await asyncio.to_thread(self._irregular, root)
-
-    def _irregular(self, root: Location) -> Sequence[str]:
-        self._reach.top_and_below(root)
-        return irregular(root.path.rstrip("/") or "/")
+        """Only the root itself may be a link."""
+        await asyncio.to_thread(self._reach.top_and_below, root)
+        return await asyncio.to_thread(irregular, root.path.rstrip("/") or "/")
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
         self._sent("get")
@@ -114,7 +103,6 @@ class LocalStorage:
         return data
 
     async def stat(self, location: Location) -> StoredObject:
-        """Size and time; a file has no etag."""
         self._sent("head")
         return await asyncio.to_thread(self._stat, location)
 
@@ -138,11 +126,7 @@ class LocalStorage:
             raise translated(exc, location.raw) from exc
         if not stat.S_ISREG(found.st_mode):
             raise NotFound(location.raw, "not a regular file")
-        return StoredObject(
-            location=location,
-            size_bytes=found.st_size,
-            modified_at=modified_at(found, self._age_by),
-        )
+        return StoredObject(location=location, size_bytes=found.st_size, modified_at=modified_at(found, self._age_by))
 
     async def now(self) -> datetime:
         return datetime.now(UTC)

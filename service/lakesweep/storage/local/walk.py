@@ -20,9 +20,14 @@ import structlog
 
 from lakesweep.model.errors import Denied, StorageError, Unavailable
 from lakesweep.model.files import AgeBy
-from lakesweep.ports.storage import LISTING_SCHEMA
+from lakesweep.model.location import Location
+from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.local.system_calls import Reader, Rows, Tree, open_directory
 
+_MOST_PER_WANTED = 20
+"""More parts than this multiple of the wanted number cost more than they help."""
+_DEEPEST = 3
+"""The number of levels that are searched for parts."""
 BATCH_ROWS = 16_384
 """Large enough that threads rarely compete for the interpreter lock; a few megabytes with typical paths."""
 
@@ -64,7 +69,6 @@ class Walk:
 
     @property
     def has_more(self) -> bool:
-        """Is there a directory that no thread has begun?"""
         return self._tree.waiting > 0
 
     def batches(self, first_rows: int | None = None) -> Generator[pa.RecordBatch, None, None]:
@@ -154,7 +158,6 @@ def modified_at(status: os.stat_result, age_by: AgeBy) -> datetime:
 
 
 def translated(exc: OSError, address: str) -> StorageError:
-    """The error of ours for an error of the file system."""
     if isinstance(exc, PermissionError):
         return Denied(address, f"{exc.strerror}: the user that runs this service needs access to it")
     return Unavailable(address, exc.strerror or str(exc))
@@ -191,3 +194,36 @@ def _collect(path: str, older_than: datetime, age_by: AgeBy, found: list[str], *
     if empty and old and not top:
         found.append(path)
     return empty and old
+
+
+def divided(root: Location, wanted: int) -> list[Part]:
+    """Divide a tree into about this many parts that other processes list: directories with everything below them, from
+    as many levels as needed, and the files directly in the levels above."""
+    top = _top(root)
+    done: list[Part] = []
+    level = [top]
+    for _ in range(_DEEPEST):
+        if not level or len(done) + len(level) >= wanted:
+            break
+        above, level = level, []
+        for path in above:
+            inner = directories(top, _below(top, path))
+            if len(done) + len(level) + len(inner) > _MOST_PER_WANTED * wanted:
+                inner = []
+            done.append(Part(root=root, prefix=path, flat=bool(inner)))
+            level += [f"{path.rstrip('/')}/{name}" for name in inner]
+    return done + [Part(root=root, prefix=path) for path in level]
+
+
+def walk_of(part: Part, age_by: AgeBy) -> Walk:
+    """One directory, with or without what is below it. Only the root itself may be a link."""
+    top = _top(part.root)
+    return Walk(top, _below(top, part.prefix), deep=not part.flat, age_by=age_by)
+
+
+def _top(root: Location) -> str:
+    return root.path.rstrip("/") or "/"
+
+
+def _below(top: str, path: str) -> str:
+    return path.removeprefix(top).removeprefix("/")

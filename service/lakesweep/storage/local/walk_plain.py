@@ -42,7 +42,6 @@ class Rows:
         self._columns: tuple[pa.Buffer, ...] = ()
 
     def append(self, path: bytes, size: int, time_ms: int) -> None:
-        """Add one file."""
         self.text += path
         self._ends.append(len(self.text))
         self._sizes.append(size)
@@ -50,7 +49,6 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """The number of files."""
         return len(self._sizes)
 
     @property
@@ -83,7 +81,6 @@ class Tree:
         self.close()
 
     def stop(self) -> None:
-        """Make every reader end soon."""
         with self._changed:
             self.stopped = True
             self._changed.notify_all()
@@ -112,7 +109,6 @@ class Tree:
             self._skipped += 1
 
     def push(self, path: bytes) -> None:
-        """Add a directory to read later."""
         with self._changed:
             self._stack.append(path)
             self._changed.notify()
@@ -131,7 +127,6 @@ class Tree:
         return None
 
     def done(self, path: bytes, failure: int) -> None:
-        """A directory is done, or has failed."""
         with self._changed:
             self._busy -= 1
             if failure and not self._failure:
@@ -239,7 +234,6 @@ class Reader:
                 self._found(entry.name)
 
     def _found(self, name: str) -> None:
-        """Add a subdirectory of the open directory."""
         if self._tree.deep:
             self._tree.push(b"%s/%s" % (self._path, os.fsencode(name)) if self._path else os.fsencode(name))
 

@@ -12,8 +12,8 @@ from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.s3.client import credentials_from
 from lakesweep.storage.s3.deleter import S3Deleter
 from lakesweep.storage.s3.mover import S3Mover
-from lakesweep.storage.s3.options import S3Options
 from lakesweep.storage.s3.rules import S3Rules
+from lakesweep.storage.s3.settings import S3Options
 from lakesweep.storage.s3.store import S3Storage, S3Writer
 from lakesweep.storage.spec import StorageSpec
 
@@ -23,12 +23,10 @@ def storage(spec: StorageSpec) -> Storage:
 
 
 def deleter(spec: StorageSpec, gate: Gate | None) -> Deleter:
-    """Deleters with one gate share their pace."""
     return S3Deleter(_paced(spec), gate)
 
 
 def mover(spec: StorageSpec, gate: Gate | None) -> Mover:
-    """A mover, at the same pace."""
     return S3Mover(_paced(spec), gate)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from aiobotocore.config import AioConfig
@@ -17,10 +20,9 @@ from botocore import handlers, loaders
 
 from lakesweep import __version__
 from lakesweep.model.errors import SettingsError
-from lakesweep.storage.s3.answered_clock import AnsweredClock
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import DamagedPage, ErrorPage, parse_page
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 from lakesweep.telemetry import requests
 
 PAGE = "Page"
@@ -35,6 +37,10 @@ _DELETE_RESULT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<(?:\w+
 before_sending: ContextVar[Callable[[], None] | None] = ContextVar("before_sending", default=None)
 """Called when a request is ready to be sent. If it raises, the request is not sent."""
 
+
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK_SECONDS = 5.0
+"""How long the time of an answer serves. What passed since is added to it."""
 
 _SOURCES = {
     "env": "the environment",
@@ -62,6 +68,35 @@ async def credentials_from(options: S3Options) -> str:
     return _SOURCES.get(str(found.method), str(found.method))
 
 
+class AnsweredClock:
+    """The store's clock by its last answer. Every answer has a Date header, so a request for nothing but the time is
+    needed only if there was no answer within the last seconds."""
+
+    def __init__(self, elapsed: Callable[[], float] = lambda: time.clock_gettime(_STEADY)) -> None:
+        self._elapsed = elapsed
+        self._last: tuple[datetime, float] | None = None
+
+    def note(self, response_dict: dict[str, Any] | None = None, **_: object) -> None:
+        """Botocore's event for an answer. One from a cache on the way (`Age`) has an old time."""
+        headers = {str(name).lower(): text for name, text in ((response_dict or {}).get("headers") or {}).items()}
+        if "age" in headers:
+            return
+        try:
+            date = parsedate_to_datetime(headers.get("date", ""))
+        except ValueError:
+            return
+        if date.tzinfo is not None:
+            self._last = (date, self._elapsed())
+
+    def now(self) -> datetime | None:
+        """None if the last answer is too long ago."""
+        if self._last is None:
+            return None
+        date, at = self._last
+        passed = self._elapsed() - at
+        return date + timedelta(seconds=passed) if 0 <= passed < _CLOCK_SECONDS else None
+
+
 class S3Connection:
     """One client, created on first use. With `lists` it has the fast page parser and may only list."""
 
@@ -82,6 +117,14 @@ class S3Connection:
             if self._client is None:
                 self._client = await self._open()
         return self._client
+
+    @asynccontextmanager
+    async def calling(self, address: str, action: str) -> AsyncIterator[Any]:
+        """The client for a request about this address. What it raises is translated; `action` is the permission that
+        is needed."""
+        client = await self.client()
+        with translating(address, self.endpoint, action):
+            yield client
 
     @property
     def endpoint(self) -> str:

@@ -16,10 +16,8 @@ from botocore.exceptions import ClientError
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.storage.s3.client import S3Connection
-from lakesweep.storage.s3.errors import error_code, translating
+from lakesweep.storage.s3.errors import CHANGED, error_code
 
-CHANGED = frozenset({"PreconditionFailed", "412"})
-"""The store has another object than the one that was inspected."""
 _TAKEN = (409, 412)
 _COPY_BYTES = 5 * 1024**3
 """The most that one request copies."""
@@ -67,8 +65,7 @@ class Copier:
 
     async def look(self, place: Location) -> Stored:
         """The object at a place, or NotFound."""
-        client = await self._connection.client()
-        with translating(place.raw, self._connection.endpoint, "s3:GetObject"):
+        async with self._connection.calling(place.raw, "s3:GetObject") as client:
             answer = await client.head_object(Bucket=place.authority, Key=place.path, ChecksumMode="ENABLED")
         if "ContentLength" not in answer or not answer.get("ETag"):
             raise Unavailable(place.raw, f"{self._connection.endpoint} answers without the object's size or etag")
@@ -82,7 +79,6 @@ class Copier:
         )
 
     async def find(self, place: Location) -> Stored | None:
-        """The object at a place, or None."""
         try:
             return await self.look(place)
         except NotFound:
@@ -109,8 +105,7 @@ class Copier:
         return copied.is_surely(stored) if comparable else True
 
     async def _at_once(self, source: Location, target: Location, stored: Stored) -> str:
-        client = await self._connection.client()
-        with translating(target.raw, self._connection.endpoint, "s3:PutObject"):
+        async with self._connection.calling(target.raw, "s3:PutObject") as client:
             answer = await client.copy_object(
                 Bucket=target.authority,
                 Key=target.path,
@@ -124,10 +119,9 @@ class Copier:
         return _etag_of(target, answer.get("CopyObjectResult", {}))
 
     async def _in_parts(self, source: Location, target: Location, stored: Stored) -> str:
-        client = await self._connection.client()
         where = {"Bucket": target.authority, "Key": target.path}
         tags = await self._tagging(source) if stored.tags else {}
-        with translating(target.raw, self._connection.endpoint, "s3:PutObject"):
+        async with self._connection.calling(target.raw, "s3:PutObject") as client:
             begun = await client.create_multipart_upload(**where, **stored.about, **stored.plain, **tags)
             upload = {**where, "UploadId": begun["UploadId"]}
             try:
@@ -157,8 +151,7 @@ class Copier:
         return parts
 
     async def _tagging(self, source: Location) -> dict[str, str]:
-        client = await self._connection.client()
-        with translating(source.raw, self._connection.endpoint, "s3:GetObjectTagging"):
+        async with self._connection.calling(source.raw, "s3:GetObjectTagging") as client:
             answer = await client.get_object_tagging(Bucket=source.authority, Key=source.path)
         return {"Tagging": urlencode([(tag["Key"], tag["Value"]) for tag in answer["TagSet"]])}
 

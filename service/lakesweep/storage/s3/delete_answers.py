@@ -12,10 +12,7 @@ from typing import Any
 from lakesweep.model.errors import FailureKind, StorageError, Unavailable
 from lakesweep.model.files import Went
 from lakesweep.ports.deleter import ANOTHER_OBJECT, DeleteStatus
-from lakesweep.storage.s3.errors import THROTTLING, Throttled, is_passing, kind_of
-
-CHANGED = frozenset({"PreconditionFailed", "412"})
-"""The store compared etags: it has another object now."""
+from lakesweep.storage.s3.errors import CHANGED, THROTTLING, Throttled, is_passing, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,6 @@ def all_failed(keys: list[str], exc: StorageError) -> Answer:
 
 
 def merged(answers: list[Answer]) -> Answer:
-    """Of several requests, as one."""
     return Answer(
         final={key: one for answer in answers for key, one in answer.final.items()},
         again={key: one for answer in answers for key, one in answer.again.items()},

@@ -28,7 +28,6 @@ from lakesweep.retry import Backoff, Sleep
 from lakesweep.storage.adaptive_limiter import LONGEST_PAUSE_SECONDS, Gate, delete_gate
 from lakesweep.storage.s3.client import IS_DELETE_RESULT, S3Connection, before_sending
 from lakesweep.storage.s3.delete_answers import (
-    CHANGED,
     CHANGED_SINCE,
     GONE_BEFORE,
     Answer,
@@ -39,8 +38,8 @@ from lakesweep.storage.s3.delete_answers import (
     merged,
     read_page,
 )
-from lakesweep.storage.s3.errors import error_code, translating
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.errors import CHANGED, error_code, translating
+from lakesweep.storage.s3.settings import S3Options
 
 _UNSAFE_IN_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Control characters and the like: XML 1.0 cannot carry them, or changes them on the way."""
@@ -112,12 +111,7 @@ class S3Deleter:
     """Deletes objects. All calls and all deleters of one gate share its pace: a deleter lives for one sweep, but a
     store throttles for longer."""
 
-    def __init__(
-        self,
-        options: S3Options,
-        gate: Gate | None = None,
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
+    def __init__(self, options: S3Options, gate: Gate | None = None, sleep: Sleep = asyncio.sleep) -> None:
         self._connection = S3Connection(options, attempts=1)
         self._backoff = Backoff(options.attempts, sleep, longest=LONGEST_PAUSE_SECONDS)
         self._workers = options.delete_concurrency

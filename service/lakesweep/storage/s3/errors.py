@@ -18,6 +18,9 @@ THROTTLING = frozenset(
 )
 """Codes of throttling. HEAD responses have no body, so the bare status replaces the code."""
 
+CHANGED = frozenset({"PreconditionFailed", "412"})
+"""The store compared etags: it has another object than the one that was judged or inspected."""
+
 _PASSING = THROTTLING | {
     "InternalError",
     "ServiceUnavailable",
@@ -86,7 +89,6 @@ def translating(address: str, endpoint: str, action: str) -> Iterator[None]:
 
 
 def from_answer(exc: boto.ClientError, address: str, endpoint: str, action: str) -> StorageError:
-    """The error of ours for an error response of the store."""
     code = error_code(exc)
     status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     message = exc.response.get("Error", {}).get("Message") or "no message"

@@ -14,7 +14,6 @@ from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.leftovers import LeftoverKind, LeftoverPage
 from lakesweep.model.location import Location
 from lakesweep.storage.s3.client import S3Connection
-from lakesweep.storage.s3.errors import translating
 
 MOST_REQUESTS = 1000
 """For one kind below one place: enough for a million versions, or some hundred uploads with their parts."""
@@ -70,8 +69,7 @@ class S3Leftovers:
 
     async def _versions_after(self, marker: Mapping[str, str]) -> dict[str, Any]:
         self._sent += 1
-        with translating(self._place.raw, self._connection.endpoint, "s3:ListBucketVersions"):
-            client = await self._connection.client()
+        async with self._connection.calling(self._place.raw, "s3:ListBucketVersions") as client:
             return dict(await client.list_object_versions(**self._below, **marker))
 
     async def _uploads_after(self, marker: Mapping[str, str]) -> dict[str, Any]:
@@ -88,8 +86,7 @@ class S3Leftovers:
 
     async def _uploads_page(self, marker: Mapping[str, str]) -> dict[str, Any]:
         self._sent += 1
-        with translating(self._place.raw, self._connection.endpoint, "s3:ListBucketMultipartUploads"):
-            client = await self._connection.client()
+        async with self._connection.calling(self._place.raw, "s3:ListBucketMultipartUploads") as client:
             return dict(await client.list_multipart_uploads(**self._below, **marker))
 
     async def _sized(self, key: str, upload: str) -> tuple[str, int] | None:
@@ -114,16 +111,9 @@ class S3Leftovers:
 
     async def _parts_after(self, key: str, upload: str, last: int) -> dict[str, Any]:
         self._sent += 1
-        with translating(f"{self._place.store}{key}", self._connection.endpoint, "s3:ListMultipartUploadParts"):
-            client = await self._connection.client()
-            return dict(
-                await client.list_parts(
-                    Bucket=self._place.authority,
-                    Key=key,
-                    UploadId=upload,
-                    **({"PartNumberMarker": last} if last else {}),
-                )
-            )
+        marker = {"PartNumberMarker": last} if last else {}
+        async with self._connection.calling(f"{self._place.store}{key}", "s3:ListMultipartUploadParts") as client:
+            return dict(await client.list_parts(Bucket=self._place.authority, Key=key, UploadId=upload, **marker))
 
     def _those_below(self, listed: Any) -> list[dict[str, Any]]:
         """A store that ignores the prefix must not make us count other people's objects."""

@@ -19,7 +19,8 @@ An error in any shard ends the whole listing with that error: a partial listing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from os.path import commonprefix
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ import pyarrow.compute as pc
 from lakesweep import aio
 from lakesweep.model.errors import OutOfOrder, StorageError
 from lakesweep.ports.storage import Part
-from lakesweep.storage.s3.key_ranges import midpoint
+from lakesweep.storage.s3.keys import midpoint
 from lakesweep.storage.s3.list_parser import Page
 
 FetchPage = Callable[[dict[str, str]], Awaitable[Page]]
@@ -41,35 +42,66 @@ _PAGES_PER_SPLIT = 3
 """A split reads up to one page twice, so a shard must have returned this many pages before the next split."""
 
 
-async def common_prefixes(fetch: FetchPage, address: str, prefix: str) -> list[str]:
-    """The common prefixes below a prefix up to the next `/`, page by page; such a listing is short."""
-    found: list[str] = []
-    token: str | None = None
-    while True:
-        parameters = {"Prefix": prefix, "Delimiter": "/"}
-        page = await fetch(parameters if token is None else {**parameters, "ContinuationToken": token})
-        found += page.prefixes
-        if page.next_token is None:
-            return found
-        if page.next_token == token:
-            raise StorageError(address, f"the store repeats its continuation token {token!r}")
-        token = page.next_token
+async def pages_of(fetch: FetchPage, address: str, parameters: dict[str, str]) -> AsyncGenerator[Page, None]:
+    """All pages of one plain listing, one request after the other."""
+    page = await fetch(parameters)
+    yield page
+    while (token := page.next_token) is not None:
+        page = await fetch({**parameters, "ContinuationToken": token})
+        check_token(address, page, token)
+        yield page
 
 
-async def pages_between(fetch: FetchPage, address: str, one: str, other: str) -> AsyncGenerator[Page, None]:
+def check_token(address: str, page: Page, token: str) -> None:
+    if page.next_token == token:
+        raise StorageError(address, f"the store repeats its continuation token {token!r}")
+
+
+def pages_between(fetch: FetchPage, address: str, one: str, other: str) -> AsyncGenerator[Page, None]:
     """All pages that may contain one of two keys. For two neighbouring keys it is one page of a few keys: the prefix is
     their common beginning, and the listing starts right before the first of them."""
     alike = commonprefix([one, other])  # noqa: RUF071 - character by character, as S3 does it
-    parameters = {"Prefix": alike, "StartAfter": min(one, other)[:-1]}
-    token: str | None = None
-    while True:
-        page = await fetch(parameters if token is None else {**parameters, "ContinuationToken": token})
-        yield page
+    return pages_of(fetch, address, {"Prefix": alike, "StartAfter": min(one, other)[:-1]})
+
+
+async def named_directories(fetch: FetchPage, prefix: str, names: Sequence[str], *, sorts: bool) -> set[str]:
+    """Those of the names below which there is any key, a directory marker included, with as few requests as possible.
+
+    A page with a delimiter shows keys and directories in key order. It answers for every name up to its last entry, and
+    the last page for all names behind its start. A table's directory rarely holds anything between two of these names,
+    so one or two pages answer for all. A name that no page answers for, or a store that is seen to list in another
+    order, costs one request for each name.
+    """
+    found: set[str] = set()
+    waiting = sorted(set(names))
+    while sorts and len(waiting) > 1:
+        after = prefix + waiting[0]
+        page = await fetch({"Prefix": prefix, "Delimiter": "/", "StartAfter": after})
+        if not _is_in_order(page, after):
+            break
+        found |= {name for name in waiting if f"{prefix}{name}/" in page.prefixes}
         if page.next_token is None:
-            return
-        if page.next_token == token:
-            raise StorageError(address, f"the store repeats its continuation token {token!r}")
-        token = page.next_token
+            return found
+        left = [name for name in waiting if f"{prefix}{name}/" > _last(page)]
+        if left == waiting:
+            break
+        waiting = left
+    for name in waiting:
+        page = await fetch({"Prefix": f"{prefix}{name}/"})
+        if len(page.keys) or page.next_token is not None:
+            found.add(name)
+    return found
+
+
+def _is_in_order(page: Page, after: str) -> bool:
+    """A store that ignores StartAfter begins before it."""
+    first = [*page.keys[:1].to_pylist(), *page.prefixes[:1]]
+    ordered = all(one < other for one, other in zip(page.prefixes, page.prefixes[1:], strict=False))
+    return ordered and page.is_ascending() and all(one > after for one in first)
+
+
+def _last(page: Page) -> str:
+    return max([*page.keys[-1:].to_pylist(), *page.prefixes[-1:]], default="")
 
 
 class _Shard:
@@ -185,12 +217,9 @@ class Listing:
 
     async def _level(self, prefix: str) -> None:
         """List what is directly there and nothing deeper."""
-        page = await self._get(Prefix=prefix, Delimiter="/")
-        await self._put(page)
-        while (token := page.next_token) is not None:
-            page = await self._get(Prefix=prefix, Delimiter="/", ContinuationToken=token)
-            self._check_token(page, token)
-            await self._put(page)
+        async with aclosing(pages_of(self._fetch, self._address, {"Prefix": prefix, "Delimiter": "/"})) as pages:
+            async for page in pages:
+                await self._put(page)
 
     async def _range(self, part: Part) -> None:
         page = await self._get(Prefix=part.prefix, **({} if part.after is None else {"StartAfter": part.after}))
@@ -215,12 +244,8 @@ class Listing:
             decided = self._split(shard)
             token = page.next_token
             page = await self._get(Prefix=shard.prefix, ContinuationToken=token)
-            self._check_token(page, token)
+            check_token(self._address, page, token)
             await decided.wait()  # before that it is unknown how much of the page belongs to this shard
-
-    def _check_token(self, page: Page, token: str) -> None:
-        if page.next_token == token:
-            raise StorageError(self._address, f"the store repeats its continuation token {token!r}")
 
     def _follow(self, shard: _Shard, page: Page) -> None:
         """Remember how far the shard has come, and whether the store keeps key order."""

@@ -20,10 +20,10 @@ from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteS
 from lakesweep.ports.mover import TAKEN, Marker, Move
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.s3.client import S3Connection
-from lakesweep.storage.s3.copying import CHANGED, Copier, Stored
+from lakesweep.storage.s3.copying import Copier, Stored
 from lakesweep.storage.s3.deleter import S3Deleter
-from lakesweep.storage.s3.errors import error_code, translating
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.errors import CHANGED, error_code, translating
+from lakesweep.storage.s3.settings import S3Options
 
 _PAGE = 200
 """Objects between two checks of the conditions. Each takes three requests."""
@@ -180,8 +180,7 @@ class S3Mover:
     async def _why_not(self, place: Location, version: str) -> str | None:
         """Why to remove this would bring nothing back, if so. It must be a delete marker, the newest of its key, and
         have a version behind it: a version with data must never be deleted by its id."""
-        client = await self._connection.client()
-        with translating(place.raw, self._connection.endpoint, "s3:ListBucketVersions"):
+        async with self._connection.calling(place.raw, "s3:ListBucketVersions") as client:
             answer = await client.list_object_versions(Bucket=place.authority, Prefix=place.path)
         markers = [one for one in answer.get("DeleteMarkers", ()) if one["Key"] == place.path]
         if not any(one["VersionId"] == version and one["IsLatest"] for one in markers):

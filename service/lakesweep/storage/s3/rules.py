@@ -21,7 +21,7 @@ from lakesweep.model.store_rules import BucketRules, LifecycleRule, StoreRules, 
 from lakesweep.storage.s3.client import S3Connection
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.leftovers import S3Leftovers
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.settings import S3Options
 
 log = structlog.get_logger()
 

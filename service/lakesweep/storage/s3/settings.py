@@ -1,11 +1,35 @@
-"""The settings `[storage.s3]`."""
+"""How S3 is reached: the settings `[storage.s3]`, and the options that a store is opened with."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from pydantic import Field
 
 from lakesweep.settings.values import Count, Group
-from lakesweep.storage.s3.options import S3Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """One S3 endpoint and its limits: what S3Settings has, and more. Sent to worker processes, so it never contains a
+    key: credentials come from the usual AWS chain on the machine that opens the store."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    path_style: bool = False
+    profile: str | None = None
+    max_connections: int = 64
+    """Connections of one client. Further requests wait for a free one."""
+    listing_concurrency: int = 16
+    page_size: int = 1000
+    """Keys per list request; S3 never returns more than 1000."""
+    delete_concurrency: int = 10
+    """The most DeleteObjects requests that one deleter has in flight."""
+    compare_etags: bool = True
+    connect_timeout_seconds: float = 10
+    read_timeout_seconds: float = 60
+    attempts: int = 4
+    """Attempts of one request, including the first; throttled requests slow the client down (adaptive mode)."""
 
 
 class S3Settings(Group):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakesweep import aio
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part
-from lakesweep.storage.s3.key_ranges import midpoint
+from lakesweep.storage.s3.keys import midpoint
 from lakesweep.storage.s3.list_parser import Page
 from lakesweep.storage.s3.listing import FetchPage
 

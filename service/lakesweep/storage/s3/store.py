@@ -23,13 +23,11 @@ from lakesweep.model.errors import AlreadyThere, NotFound, TooLarge, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
-from lakesweep.storage.s3.answered_clock import AnsweredClock
-from lakesweep.storage.s3.client import PAGE, S3Connection
+from lakesweep.storage.s3.client import PAGE, AnsweredClock, S3Connection
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import Page
-from lakesweep.storage.s3.listing import FetchPage, Listing, common_prefixes, pages_between
-from lakesweep.storage.s3.named_directories import named_directories
-from lakesweep.storage.s3.options import S3Options
+from lakesweep.storage.s3.listing import FetchPage, Listing, named_directories, pages_between, pages_of
+from lakesweep.storage.s3.settings import S3Options
 from lakesweep.storage.s3.shards import Division
 from lakesweep.telemetry import requests
 
@@ -76,11 +74,10 @@ class S3Storage:
     async def directories(self, root: Location) -> Sequence[str]:
         """Common prefixes up to the next slash, as the store lists them."""
         prefix = root.as_directory().path
-        found = await common_prefixes(await self._fetching(root), root.raw, prefix)
-        return sorted({name for name in (one[len(prefix) : -1] for one in found) if name})
+        pages = pages_of(await self._fetching(root), root.raw, {"Prefix": prefix, "Delimiter": "/"})
+        return sorted({name async for page in pages for one in page.prefixes if (name := one[len(prefix) : -1])})
 
     async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
-        """By pages that answer for several names at once; see `named_directories`."""
         fetch, prefix = await self._fetching(root), root.as_directory().path
         return sorted(await named_directories(fetch, prefix, names, sorts=_sorts(root)))
 
@@ -102,8 +99,7 @@ class S3Storage:
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole object; a large one in concurrent ranges, all of the same version."""
-        client = await self._objects.client()
-        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+        async with self._objects.calling(location.raw, "s3:GetObject") as client:
             answer = await client.get_object(Bucket=location.authority, Key=location.path)
             async with answer["Body"] as body:
                 size, etag = int(answer["ContentLength"]), answer.get("ETag")
@@ -122,8 +118,7 @@ class S3Storage:
         return b"".join(await aio.gather_bounded(range(0, size, _RANGE_BYTES), read, limit=_RANGES_AT_ONCE))
 
     async def _read_range(self, location: Location, start: int, end: int, etag: str) -> bytes:
-        client = await self._objects.client()
-        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+        async with self._objects.calling(location.raw, "s3:GetObject") as client:
             answer = await client.get_object(
                 Bucket=location.authority, Key=location.path, Range=f"bytes={start}-{end - 1}", IfMatch=etag
             )
@@ -138,8 +133,7 @@ class S3Storage:
 
     async def stat(self, location: Location) -> StoredObject:
         """Size, time and etag. S3 gives whole seconds here and milliseconds in listings."""
-        client = await self._objects.client()
-        with translating(location.raw, self._objects.endpoint, "s3:GetObject"):
+        async with self._objects.calling(location.raw, "s3:GetObject") as client:
             answer = await client.head_object(Bucket=location.authority, Key=location.path)
         if "ContentLength" not in answer or "LastModified" not in answer:
             raise Unavailable(location.raw, f"{self._objects.endpoint} answers without the object's size or time")
@@ -172,10 +166,9 @@ class S3Storage:
     async def now(self) -> datetime:
         """The Date header of the last answer or, if that is a while ago, of a cheap request. An error response has it
         too, so no permission is needed."""
-        if told := self._clock.now():
-            return told
-        client = await self._objects.client()
-        with translating("s3", self._objects.endpoint, "s3:ListAllMyBuckets"):
+        if answered := self._clock.now():
+            return answered
+        async with self._objects.calling("s3", "s3:ListAllMyBuckets") as client:
             try:
                 answer = await client.list_buckets()
             except ClientError as exc:
@@ -205,23 +198,22 @@ class S3Writer:
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
         """Write; create-only by If-None-Match, decided by the store."""
-        client = await self._connection.client()
         condition = {"IfNoneMatch": "*", **await _checksum(location, data)} if create_only else {}
-        with translating(location.raw, self._connection.endpoint, "s3:PutObject"):
+        async with self._connection.calling(location.raw, "s3:PutObject") as client:
             try:
                 answer = await client.put_object(Bucket=location.authority, Key=location.path, Body=data, **condition)
             except ClientError as exc:
                 if create_only and exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _TAKEN:
                     raise AlreadyThere(location.raw, "the object exists") from exc
                 raise
-        if not answer.get("ETag") and await self._stored(client, location) != data:
+        if not answer.get("ETag") and await self._stored(location) != data:
             # If something else than the store answered, a commit would refer to an object that does not exist.
             raise Unavailable(location.raw, f"{self._connection.endpoint} answers without the ETag of what it stored")
 
-    async def _stored(self, client: Any, location: Location) -> bytes | None:
-        """The ETag of what is there now. Only for stores that do not return it; some gateways do not."""
+    async def _stored(self, location: Location) -> bytes | None:
+        """What is there now. Only for stores that return no ETag; some gateways do not."""
         try:
-            with translating(location.raw, self._connection.endpoint, "s3:GetObject"):
+            async with self._connection.calling(location.raw, "s3:GetObject") as client:
                 answer = await client.get_object(Bucket=location.authority, Key=location.path)
                 async with answer["Body"] as body:
                     data: bytes = await body.read()

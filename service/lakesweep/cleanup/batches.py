@@ -1,8 +1,11 @@
-"""What became of one batch of a sweep: as rows for the audit trail, and as sums for the run's report. Pure."""
+"""One batch of a sweep: its place among those that run at the same time, and what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,10 +13,10 @@ import pyarrow.compute as pc
 from lakesweep.model.files import DeletionReport, FailedDelete, Tally, Went
 from lakesweep.ports.audit import DELETE_RESULTS_SCHEMA
 from lakesweep.ports.deleter import Deleted, DeleteStatus
+from lakesweep.ports.run import Slots
 
 
 def audit_rows(going: pa.RecordBatch, fates: Sequence[Deleted]) -> pa.RecordBatch:
-    """One row for each file, in the order of the batch."""
     columns = [
         going.column("path"),
         going.column("size_bytes"),
@@ -31,7 +34,6 @@ def _storable(text: str) -> str:
 
 
 def deletion_report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> DeletionReport:
-    """The sums of the batch."""
     fate = [one.fate for one in fates]
     gone_now = fate.count(DeleteStatus.DELETED)
     deleted = going if gone_now == len(fate) else going.filter(pa.array([one is DeleteStatus.DELETED for one in fate]))
@@ -62,3 +64,40 @@ def _kinds(rows: pa.RecordBatch) -> list[str]:
 
 def _tally(rows: pa.RecordBatch) -> Tally:
     return Tally(files=rows.num_rows, bytes=pc.sum(rows.column("size_bytes"), min_count=0).as_py())
+
+
+class BatchSlots:
+    """Places for the batches of one sweep, inside those that all tables share."""
+
+    def __init__(self, own: int, shared: Slots | None) -> None:
+        self._own = asyncio.Semaphore(own)
+        self._shared = shared
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[BatchSlot]:
+        """A slot, free again at the end of the block unless it was handed over."""
+        await self._own.acquire()
+        slot = BatchSlot([self._own.release])
+        try:
+            if self._shared is not None:
+                await self._shared.acquire()
+                slot.held.append(self._shared.release)
+            yield slot
+        finally:
+            slot.release()
+
+
+@dataclass(slots=True)
+class BatchSlot:
+    """One place; given back once, however often it is released."""
+
+    held: list[Callable[[], None]]
+
+    def hand_over(self) -> Callable[[object], None]:
+        """From now on a task gives it back when it is done, even if it never began."""
+        taken, self.held = BatchSlot(self.held), []
+        return lambda _: taken.release()
+
+    def release(self) -> None:
+        while self.held:
+            self.held.pop()()

@@ -1,1 +1,0 @@
-"""Wrappers around any store, one concern each. `registry` applies them in a fixed order."""
