@@ -88,7 +88,7 @@ class Discovery:
         root = Location.parse(tenant.root)
         try:
             source = self.adapters.format(tenant, dataset)
-            refs = targets.matching(pattern, await source.tables())
+            refs = [ref for ref in await source.tables() if targets.covers(pattern, ref.label)]
             return [Work(ref=ref, tenant_root=root, table=await source.open(ref)) for ref in sorted(refs)]
         except LakesweepError as exc:
             return [self.unreadable(tenant, dataset, exc)]

@@ -140,7 +140,9 @@ class GhostHunt:
                 if candidate is not None:
                     found.append(candidate)
                     continue
-                below = [place.join(name).as_directory() for name in names if not _is_internal(name)]
+                # No table lies in hidden directories and partitions.
+                inner = [name for name in names if not name.startswith((".", "_")) and "=" not in name]
+                below = [place.join(name).as_directory() for name in inner]
                 deeper += [one for one in below if not claims.holds(targets.real(one))]
             level = deeper
         return found
@@ -290,8 +292,3 @@ async def _counted(storage: Storage, ghost: Ghost, place: Location) -> Ghost:
             latest: datetime | None = pc.max(page.column("modified_at")).as_py()
             newest = max(filter(None, (newest, latest)), default=None)
     return replace(ghost, files=files, bytes=size, newest_modified_at=newest)
-
-
-def _is_internal(name: str) -> bool:
-    """Hidden directories and partitions: no table lies in them."""
-    return name.startswith((".", "_")) or "=" in name

@@ -126,7 +126,7 @@ class KnownTables:
         else:
             failures = self._datasets[key].failures = self._datasets[key].failures + 1
             self._datasets[key].next_look = now + doubled(failures, FIRST_RETRY, self._interval)
-            self.problems[_name(key)] = str(problem)
+            self.problems["/".join(key)] = str(problem)
             app.metrics.count_skip(works[0].ref, "discovery_failed")
             log.warning("discovery_failed", tenant=tenant.id, dataset=dataset.id, reason=str(problem))
 
@@ -147,7 +147,7 @@ class KnownTables:
             return [app.discovery.unreadable(tenant, dataset, why)]
 
     def _enter(self, app: App, key: DatasetKey, found: dict[str, Entry]) -> None:
-        self.problems.pop(_name(key), None)
+        self.problems.pop("/".join(key), None)
         before = self._datasets[key].labels
         if before != set(found):
             app.neighbours.forget(key[0])
@@ -202,7 +202,3 @@ def _schedule(cleanup: OrphanCleanupSettings) -> Schedule:
     shortest = min(longest, timedelta(hours=cleanup.min_interval_hours))
     rules = Rules(shortest=shortest, longest=longest, waste_budget=cleanup.waste_budget)
     return Schedule(interval=longest, adaptive=rules)
-
-
-def _name(key: DatasetKey) -> str:
-    return "/".join(key)

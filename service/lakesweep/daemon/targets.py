@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -122,13 +122,9 @@ def _parse(text: str) -> Location:
         raise SettingsError(str(exc)) from exc
 
 
-def matching(target: str, refs: Sequence[TableRef]) -> list[TableRef]:
-    """Tables whose label matches the glob. `acme` means all of a tenant, `acme/prod` all of a dataset."""
-    return [ref for ref in refs if covers(target, ref.label)]
-
-
 def covers(target: str, label: str) -> bool:
-    """Does the target name this table, or something that holds it?"""
+    """Does the target name this table, or something that holds it? It may be a glob; `acme` means all of a tenant,
+    `acme/prod` all of a dataset."""
     name = target.rstrip("/")
     if f"{label}/".startswith(f"{name}/"):
         return True  # also of a name that would be a pattern
