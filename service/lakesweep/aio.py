@@ -60,6 +60,9 @@ async def gather_bounded(
     items: Iterable[T], work: Callable[[T], Awaitable[R]], *, limit: int = CONCURRENT_READS
 ) -> list[R]:
     """`work` on every item, at most `limit` at a time, results in order. The first failure stops the rest."""
+    items = list(items)
+    if not items:
+        return []
     slots = asyncio.Semaphore(limit)
 
     async def one(item: T) -> R:

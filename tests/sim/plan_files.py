@@ -1,7 +1,8 @@
-"""In the place of Parquet for the files of plans: the rows stay in memory, and the file holds only their number.
+"""In the place of Parquet for the files of plans and ledgers: the rows stay in memory, and the file holds only their
+number.
 
-Plans are written and read by the product's own `plan_file`, which checks and digests their rows as always. Encoding and
-decoding them takes longer than all of that together, and no story damages a plan; `tests/unit` does.
+They are written and read by the product's own `plan_file` and `ledger`, which check and digest them as always. Encoding
+and decoding them takes longer than all of that together, and no story damages one; `tests/unit` does.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ def forget() -> None:
 
 
 class ParquetWriter:
-    """What `plan_file` uses of pyarrow's."""
+    """What the product uses of pyarrow's."""
 
     def __init__(self, where: Path, schema: pa.Schema, **_: Any) -> None:
         self._where, self._rows = where, _Rows(schema, [])
         where.touch()
 
-    def write_batch(self, rows: pa.RecordBatch, row_group_size: int) -> None:
+    def write_batch(self, rows: pa.RecordBatch, row_group_size: int = 1_000_000) -> None:
         """One row group, as long as it is small."""
         if rows.num_rows > row_group_size or not rows.schema.equals(self._rows.schema):
             raise pa.ArrowInvalid("these are not rows of a small plan")
@@ -44,12 +45,18 @@ class ParquetWriter:
         _written[name] = self._rows
         self._where.write_bytes(name)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class ParquetFile:
     """The same: `source` is a path or an open file."""
 
     def __init__(self, source: Any, **_: Any) -> None:
-        data = Path(source).read_bytes() if isinstance(source, str) else source.read()
+        data = Path(source).read_bytes() if isinstance(source, str | Path) else source.read()
         found = _written.get(data)
         if found is None:
             raise pa.ArrowInvalid("not a plan of this story")
@@ -61,8 +68,8 @@ class ParquetFile:
         """Knows how many rows it has."""
         return self._groups[at]
 
-    def iter_batches(self, batch_size: int, row_groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        for at in row_groups:
+    def iter_batches(self, batch_size: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        for at in range(self.num_row_groups) if row_groups is None else row_groups:
             rows = self._groups[at]
             if rows.num_rows <= batch_size:
                 yield rows

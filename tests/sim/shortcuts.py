@@ -1,9 +1,10 @@
 """What a story can do without: processes of its own, and working the same out twice. Nothing is decided otherwise.
 
 The product decodes Parquet files in a child process, against files made to hurt. Stories have none of these: the
-decoder's own code runs here. The rows of plans are not encoded: see plan_files.py. Some functions of the product give
-the same answer to the same question; their answers are kept. Mutants still find the functions, below what is wrapped
-around them. The stopwatch with which the product notices a slow store stands still: it would measure this machine.
+decoder's own code runs here. The rows of plans and ledgers are not encoded: see plan_files.py. Some functions of the
+product give the same answer to the same question; their answers are kept. Mutants still find the functions, below what
+is wrapped around them. The stopwatch with which the product notices a slow store stands still: it would measure this
+machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 import pyarrow as pa
 from tests.sim import plan_files
 
-from lakesweep.cleanup import addresses, arrow_json, plan_file
+from lakesweep.audit import records
+from lakesweep.cleanup import addresses, arrow_json, ledger, plan_file
 from lakesweep.formats import columnar, columnar_worker, streams
 from lakesweep.formats.delta import actions, checkpoint, names, recent_removes
 from lakesweep.formats.delta import load as delta_load
@@ -30,6 +32,7 @@ from lakesweep.model.location import Location
 
 _MOST = 20_000
 _MOST_PAGES = 500
+_NOTHING = object()
 
 
 class InlineWorker:
@@ -86,13 +89,14 @@ def _kept(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[...
     known: dict[Any, Any] = {}
 
     @functools.wraps(function)
-    def asked(*args: Any) -> Any:
-        what = key(*args)
-        if what not in known:
+    def asked(*args: Any, **options: Any) -> Any:
+        what = key(*args, **options)
+        found = known.get(what, _NOTHING)
+        if found is _NOTHING:
             if len(known) >= _MOST:
                 known.clear()
-            known[what] = function(*args)
-        return known[what]
+            found = known[what] = function(*args, **options)
+        return found
 
     return asked
 
@@ -156,27 +160,51 @@ def _texts(array: pa.Array) -> Any:
     return tuple(array.to_pylist())
 
 
+def _bytes_of(column: pa.Array | bool) -> Any:
+    """What tells any two columns apart: all that they have in memory."""
+    if isinstance(column, bool):
+        return column
+    buffers = [None if one is None else one.to_pybytes() for one in column.buffers()]
+    return (column.type.id, len(column), column.offset, *buffers)
+
+
+def _placed(paths: pa.Array, role: Any, match_by: Any, roots: Any, tolerated: pa.Array | bool = False) -> Any:
+    return (_bytes_of(paths), role, match_by, tuple(roots), _bytes_of(tolerated))
+
+
+def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The manifests of a Paimon list, by its bytes. Each caller gets a list of its own."""
+    kept = _kept(function, lambda data: data)
+    return functools.wraps(function)(lambda data, known=None: list(kept(data)))
+
+
 @functools.cache
 def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
     """Where each of them goes, what is there otherwise, and what takes its place. Made once: answers are kept."""
     parse = Location.__dict__["parse"]
     wrapped = (
-        (manifests, "_read_table", lambda data, wanted, schema: (data, tuple(wanted))),
+        (manifests, "read_columns", lambda data, columns, *, expected=None: (data, tuple(columns), expected)),
         (actions, "parse", lambda *asked: asked),
         (checkpoint, "read_head", lambda *asked: asked),
         (names, "parse", lambda relative: relative),
         (metadata, "parse", lambda *asked: asked),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
+        (addresses, "place", _placed),
         (addresses, "match_keys", lambda paths, match_by: (_texts(paths), match_by)),
         (arrow_json, "json_strings", _texts),
+        (arrow_json, "json_repeated", _texts),
+        (records, "_unless_empty", lambda name, values: (name, _texts(values))),
         (streams, "of_summary", lambda summary: tuple(summary.items())),
     )
     pages = ((paimon_files, "_rows"), (other_histories, "stamps"), (delta_load, "_rows"))
     return (
         (plan_file, "pq", plan_file.pq, plan_files),
+        (ledger, "pq", ledger.pq, plan_files),
         (other_histories, "time", other_histories.time, SimpleNamespace(monotonic=lambda: 0.0)),
         (plan_file, "_canonical", plan_file._canonical, _of_rows(plan_file._canonical)),
         (recent_removes, "_oddly_named", recent_removes._oddly_named, _of_one(recent_removes._oddly_named)),
+        (manifests, "by_partition", manifests.by_partition, _of_one(manifests.by_partition)),
+        (manifests, "read_list", manifests.read_list, _listed(manifests.read_list)),
         *((owner, name, getattr(owner, name), _of_page(getattr(owner, name))) for owner, name in pages),
         (columnar, "_Worker", columnar._Worker, InlineWorker),
         (Location, "parse", parse, classmethod(_kept(parse.__func__, lambda cls, text: (cls, text)))),
