@@ -16,10 +16,10 @@ from tests.builders.audits import a_run
 
 from lakesweep.admin.app import make_app
 from lakesweep.admin.auth import Gatekeeper, mint
-from lakesweep.admin.backend import Health, PlanPage, SnapshotPage, TableDetail, TableSnapshot
+from lakesweep.admin.backend import Health, PlanPage
 from lakesweep.admin.limits import Limits
 from lakesweep.admin.server import serving
-from lakesweep.cleanup import plan_file, plan_groups
+from lakesweep.cleanup import plan_file, plan_groups, report
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.explain import Explanation
@@ -28,7 +28,7 @@ from lakesweep.cleanup.trash_report import restore_document
 from lakesweep.daemon import lake_report, targets
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.lake_report import Named
-from lakesweep.daemon.table_detail import why_then
+from lakesweep.daemon.table_status import why_then
 from lakesweep.model.access import EVERY_TENANT, Role
 from lakesweep.model.errors import Refused, UnknownTable
 from lakesweep.model.files import Tally
@@ -186,22 +186,30 @@ class SmallService:
             raise UnknownTable(table)
         held = [hold for hold in await self.state.holds() if targets.covers(hold.scope, table)]
         figures = await self.state.run_figures(NOON - timedelta(days=90), table=table)
-        return TableDetail(
-            holds=held, trend=trend(figures, NOON.date()), next_due=NOON, next_expiry=None, next_listing=None,
-            next_because=why_then(Schedule(interval=timedelta(hours=24)), None, held, enabled=True),
-        )  # fmt: skip
+        return {
+            "table": table,
+            "next_due": report.iso_utc(NOON),
+            "next_expiry": None,
+            "next_listing": None,
+            "next_because": why_then(Schedule(interval=timedelta(hours=24)), None, held, enabled=True),
+            "holds": [report.hold_document(hold) for hold in held],
+            "trend": trend(figures, NOON.date()),
+        }
 
     async def snapshots(self, table):
         if table not in self.tables_known:
             raise UnknownTable(table)
-        newest = TableSnapshot(id="7", committed_at=NOON, expires=False, why="<b>head</b>", pins=["branch main"])
-        oldest = TableSnapshot(id="1", committed_at=NOON, expires=True, why="no rule keeps it any longer", pins=[])
-        return SnapshotPage(head="h1", total=2, expiring=1, skipped=None, snapshots=[newest, oldest])
+        at = {"committed_at": report.iso_utc(NOON)}
+        newest = {"id": "7", **at, "expires": False, "why": "<b>head</b>", "pins": ["branch main"]}
+        oldest = {"id": "1", **at, "expires": True, "why": "no rule keeps it any longer", "pins": []}
+        some = {"table": table, "head": "h1", "total": 2, "expiring": 1, "skipped": None}
+        return {**some, "snapshots": [newest, oldest]}
 
     async def settings_of(self, table):
         if table not in self.tables_known:
             raise UnknownTable(table)
-        return effective.for_table(Settings(), lambda _: None, *table.split("/"))[:3]
+        found = effective.for_table(Settings(), lambda _: None, *table.split("/"))[:3]
+        return [{"name": one.name, "value": one.value, "level": one.level.value} for one in found]
 
     async def approve(self, run_id, *, digest, who):
         header = await self.state.get_plan(run_id)
@@ -242,10 +250,10 @@ class SmallService:
         await self.state.clear_hold(scope)
 
     async def holds(self):
-        return await self.state.holds()
+        return [report.hold_document(hold) for hold in await self.state.holds()]
 
     async def ended_holds(self):
-        return await self.state.ended_holds()
+        return [report.hold_document(hold) for hold in await self.state.ended_holds()]
 
     async def alive(self):
         return Health(well=self.well, checks={"scheduler": "ok"})

@@ -42,7 +42,7 @@ async def cleaned(home: Path, *tenants: dict[str, Any], target: str = TABLE) -> 
     clock = SetClock(later(days=10))
     async with App.open(Settings.model_validate(document), clock=clock) as app:
         (work,) = await app.resolve(target)
-        storage = app._adapters.storage(work.tenant, work.read_root)
+        storage = app.adapters.storage(work.tenant, work.read_root)
 
         async def now():
             return clock.now()

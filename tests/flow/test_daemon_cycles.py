@@ -43,7 +43,7 @@ class Stand:
         cleanup = {"enabled": True, "dry_run": False, **self.cleanup}
         settings = Settings.model_validate(self.lake.settings(orphan_cleanup=cleanup))
         self.app = await App.open(settings, clock=self.clock).__aenter__()
-        storage = self.app._adapters.storage("acme")
+        storage = self.app.adapters.storage("acme")
 
         async def now():
             return self.clock.now()
@@ -278,8 +278,8 @@ def kill_at(deleter, batch):
 async def test_an_interrupted_run_is_closed_and_its_table_planned_again(stand):
     stand.cleanup = {"batch_size": 2, "max_concurrent_deletions": 1}
     await stand.start()
-    opened = stand.app._adapters.deleter
-    stand.app._adapters.deleter = lambda *which, **more: kill_at(opened(*which, **more), 2)
+    opened = stand.app.adapters.deleter
+    stand.app.adapters.deleter = lambda *which, **more: kill_at(opened(*which, **more), 2)
     with pytest.raises(Killed):
         await stand.run()
     assert len(stand.lake.orphans_left(TABLE)) == 2
@@ -299,7 +299,7 @@ async def test_an_interrupted_run_is_closed_and_its_table_planned_again(stand):
 async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_reported(stand):
     stand.cleanup = {"batch_size": 1, "max_concurrent_deletions": 1}
     await stand.start()
-    opened = stand.app._adapters.deleter
+    opened = stand.app.adapters.deleter
     state = stand.app.state
 
     def slow(*which, **more):
@@ -315,7 +315,7 @@ async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_reported(stand)
         deleter._inner.delete = taken_meanwhile
         return deleter
 
-    stand.app._adapters.deleter = slow
+    stand.app.adapters.deleter = slow
     run = await stand.run()
     assert run.outcome is Outcome.FAILED
     assert "lease" in run.reason
@@ -349,7 +349,7 @@ async def test_a_stop_while_planning_ends_at_once_and_changes_nothing(stand):
 
 async def test_an_unresponsive_table_takes_no_planning_slot(stand):
     await stand.start()
-    listings = stand.app._limits.listings.of("acme")
+    listings = stand.app.listings.of("acme")
     while not listings.locked():
         await listings.acquire()
     (one,), (two,) = [await stand.app.resolve(label) for label in (TABLE, "acme/d/two")]

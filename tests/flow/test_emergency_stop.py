@@ -70,7 +70,7 @@ async def test_a_stop_from_any_replica_ends_all_sweeps_before_their_next_page(re
     tasks = await sweeping(apps)
     await pages.until(len(TABLES))
     hold = Hold(scope="*", since=elsewhere.clock.now(), by="somebody", reason="wrong files go")
-    reached = await way(elsewhere.state, elsewhere.settings, hold)
+    reached = await way(elsewhere, hold)
     assert way is holds.pause or len(reached) == len(TABLES)
     pages.goes.set()
     runs = await asyncio.gather(*tasks)
@@ -92,7 +92,7 @@ async def test_a_stop_of_one_table_leaves_the_others_alone(replicas, monkeypatch
     tasks = await sweeping(apps)
     await pages.until(len(TABLES))
     hold = Hold(scope="acme/d/two", since=elsewhere.clock.now(), by="somebody")
-    await holds.stop(elsewhere.state, elsewhere.settings, hold)
+    await holds.stop(elsewhere, hold)
     pages.goes.set()
     runs = await asyncio.gather(*tasks)
     assert [run.outcome for run in runs] == [Outcome.DONE, Outcome.REFUSED, Outcome.DONE]

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tests.builders.ghosts import ADA, LOG, aged, approved, content, executed, ghost, lake, opened, planned
 from tests.builders.small_lake import LONG_AGO, LocalLake, small_table, write_local
 
-from lakesweep.daemon import hold_commands
+from lakesweep.daemon import holds
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.ghost_table import GhostTable
 from lakesweep.daemon.table_locations import TableLocations
@@ -143,16 +143,16 @@ async def test_a_ghost_is_paused_and_stopped_by_its_label(lake: LocalLake):
     label = "acme/~ghosts/old/clicks"
     async with opened(lake) as app:
         await approved(app)
-        for hold in (hold_commands.pause, hold_commands.stop):
-            await hold_commands.check_names_a_table(app, label)
+        for hold in (holds.pause, holds.stop):
+            await holds.check_names_a_table(app, label)
             await hold(app, Hold(scope=label, since=app.clock.now(), by="ada"))
             assert [code(run) for run in await executed(app)] == ["held"]
-            assert await hold_commands.resume(app, label, by="ada", admin=True)
+            assert await holds.resume(app, label, by="ada", admin=True)
         for scope in ("acne/~ghosts/old/clicks", "acme/~ghost/old/clicks"):
             with pytest.raises(UnknownTable):
-                await hold_commands.check_names_a_table(app, scope)
+                await holds.check_names_a_table(app, scope)
             with pytest.raises(UnknownTable):
-                await hold_commands.pause(app, Hold(scope=scope, since=app.clock.now(), by="ada"))
+                await holds.pause(app, Hold(scope=scope, since=app.clock.now(), by="ada"))
 
 
 async def test_an_approval_does_not_outlive_a_restore(lake: LocalLake):
@@ -161,7 +161,7 @@ async def test_an_approval_does_not_outlive_a_restore(lake: LocalLake):
         (done,) = await executed(app)
         await app.restoring(done.id, [], ADA).execute(new_run_id())
         for hold in await app.state.holds():
-            await hold_commands.resume(app, hold.scope, by="ada", admin=True)
+            await holds.resume(app, hold.scope, by="ada", admin=True)
         (plan,) = await planned(app)
         assert code(plan) == "ghost_not_approved"
         assert await executed(app) == []
@@ -174,7 +174,7 @@ async def test_a_place_that_is_claimed_during_the_listing_stays(lake: LocalLake,
     """The places are the last question of all."""
     async with opened(lake) as app:
         (found,) = await app.ghosts("acme")
-        table = app.ghost_works("acme").work(found).table
+        table = app.ghost_hunt("acme").work(found).table
         assert isinstance(table, GhostTable)
         await table.load()
         assert await table.head()
@@ -210,7 +210,7 @@ async def test_any_hold_of_the_tenant_holds_a_ghost_of_unknown_name(lake: LocalL
 async def test_a_hold_that_comes_during_a_sweep_ends_one_of_unknown_name(lake: LocalLake):
     async with opened(lake) as app:
         await approved(app)
-        (work,) = await app.ghost_works("acme").approved()
+        (work,) = await app.ghost_hunt("acme").approved()
         tasks: list[asyncio.Task[None]] = []
 
         def watch(progress) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -365,7 +364,7 @@ async def test_a_hold_on_the_table_that_it_was_holds_its_ghost(lake: LocalLake):
         (found,) = [one for one in await app.ghosts("acme") if one.location.rstrip("/").endswith(str(registered_at))]
         assert found.name == "acme/d/source"
         await app.state.set_hold(Hold(scope="acme/d/source", since=app.clock.now(), by="ada", reason="no"))
-        held = await app.run(app.ghost_works("acme").work(found), execute=True)
+        held = await app.run(app.ghost_hunt("acme").work(found), execute=True)
     assert held.refusal
     assert held.refusal.code == "held"
 
@@ -379,7 +378,7 @@ async def test_what_a_table_uses_is_read_anew_for_other_places(lake: LocalLake):
     aged(lake.directory("acme/d/clone") / LOG / f"{1:020}.json", json.dumps({"add": add}).encode() + b"\n")
     async with opened(lake) as app:
         (work,) = await app.resolve("acme/d/clone")
-        borrowed = SharedFileIndex(app.tenant_storage("acme"))
+        borrowed = SharedFileIndex(app.adapters.storage("acme"))
         for begins in (["elsewhere"], [str(lake.root).split("/")[1]]):
             used = await borrowed.of([work.table], pa.array(begins, pa.string()))
     assert any("part-00001-live" in key for uses in used.values() for key in uses.keys.to_pylist())
@@ -441,5 +440,5 @@ async def test_an_approval_of_a_ghost_ends_at_its_time(lake: LocalLake):
         label, digest, now = plan.table.label, plan.plan.digest, app.clock.now()
         assert await approvals.is_given(label, digest, now)
         assert not await approvals.is_given(label, digest, now + timedelta(hours=25))
-        works = app.ghost_works("acme")
-        assert await replace(works, clock=SetClock(now + timedelta(hours=25))).approved() == []
+        app.clock = SetClock(now + timedelta(hours=25))
+        assert await app.ghost_hunt("acme").approved() == []

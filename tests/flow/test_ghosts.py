@@ -17,6 +17,7 @@ from tests.builders.small_lake import LONG_AGO, LocalLake, small_table, to_toml,
 from lakesweep.cli.main import main
 from lakesweep.daemon import ghosts, lake_map, lake_report
 from lakesweep.daemon.app import App
+from lakesweep.daemon.lake_map import draw
 from lakesweep.daemon.lake_report import Named
 from lakesweep.model.errors import Refused
 from lakesweep.model.ghost import digest
@@ -232,7 +233,7 @@ async def test_a_map_says_whose_everything_is(deltas):
     (root / ".lakesweep-trash" / "r1").mkdir(parents=True)
     (root / ".lakesweep-trash" / "r1" / "a.parquet").write_bytes(b"12345")
     async with App.open(settings_of(deltas)) as app:
-        drawn = await app.map("acme")
+        drawn = await draw(app, "acme")
     whose = {tuple(place["tables"]): place["files"] for place in drawn["places"]}
     assert whose == {("acme/d/source",): 6, ("acme/d/clone",): 6}
     assert [Path(one["location"]).name for one in drawn["ghosts"]] == ["clicks"]
@@ -318,6 +319,6 @@ async def test_metadata_larger_than_allowed_makes_no_plan(deltas):
     values["storage"] |= {"local": {"age_by": "modification"}}
     async with App.open(Settings.model_validate(values)) as app:
         (found,) = await app.ghosts("acme")
-        plan = await app.plan(app.ghost_works("acme").work(found))
+        plan = await app.plan(app.ghost_hunt("acme").work(found))
     assert plan.refusal
     assert (plan.plan, plan.refusal.code) == (None, "indeterminate")

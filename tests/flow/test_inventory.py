@@ -111,9 +111,9 @@ async def test_an_inventory_made_while_waiting_is_not_from_the_future(stand):
         return clock.at
 
     async with stand.app(clock=clock) as app:
-        app._adapters.storage("acme").now = now
+        app.adapters.storage("acme").now = now
         (work,) = await app.resolve(TABLE)
-        listings = app._limits.listings.of("acme")
+        listings = app.listings.of("acme")
         while not listings.locked():
             await listings.acquire()
         planning = asyncio.create_task(app.plan(work))

@@ -11,7 +11,7 @@ from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup.restore_finder import EMPTIED, GONE_FOR_GOOD
 from lakesweep.cleanup.trash_report import restore_document
-from lakesweep.daemon import hold_commands
+from lakesweep.daemon import holds
 from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.model.access import Trigger, TriggeredBy
@@ -66,7 +66,7 @@ async def test_a_restore_ends_the_approval_of_what_it_restored(lake: LocalLake):
         done = await run(app)
         assert (done.outcome, done.deletion.deleted.files) == (Outcome.DONE, 3)
         await app.restoring(done.id, (), ADA).execute(new_run_id())
-        await hold_commands.resume(app, "acme/d/t", by="ada", admin=True)
+        await holds.resume(app, "acme/d/t", by="ada", admin=True)
         again = await run(app)
         assert (again.outcome, again.refusal.code if again.refusal else None) == (Outcome.REFUSED, "ceiling_files")
         assert len(lake.orphans_left("acme/d/t")) == 3

@@ -22,7 +22,7 @@ from tests.sim.story import Step
 from tests.sim.watch import Watch
 from tests.sim.world import Adversary, Call, Fault, Killed, Rules
 
-from lakesweep.daemon import clock, hold_commands, scheduler
+from lakesweep.daemon import clock, holds, scheduler
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.table import TableRef
@@ -200,16 +200,16 @@ class ServiceStory:
         self.world.say(OPERATOR, name)
         try:
             if name == "pause":
-                await hold_commands.pause(app, self._hold())
+                await holds.pause(app, self._hold())
                 self.watch.paused()
             elif name == "stop":
-                await hold_commands.stop(app, self._hold())
+                await holds.stop(app, self._hold())
                 self.watch.paused()
                 for replica in self._schedulers():
                     replica.scheduler.end_covered(self._hold())
             elif name == "resume":
                 for hold in await app.state.holds():
-                    await hold_commands.resume(app, hold.scope, by=OPERATOR, admin=True)
+                    await holds.resume(app, hold.scope, by=OPERATOR, admin=True)
                 self.watch.resumed()
             elif name == "approve":
                 await self._approve()

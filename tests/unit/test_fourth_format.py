@@ -101,7 +101,7 @@ def test_a_format_touches_its_package_and_three_files(name):
     if name == "ICEBERG":
         beside.add("formats/delta/uniform.py")  # the seam that the import contract names
         beside.add("formats/ghost_metadata.py")  # Iceberg metadata beside any format's
-        beside.add("daemon/ghost_works.py")  # the name of a ghost of which only data files are left
+        beside.add("daemon/ghosts.py")  # the name of a ghost of which only data files are left
     assert found - beside == TOUCHED
 
 

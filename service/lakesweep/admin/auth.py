@@ -13,7 +13,6 @@ import re
 import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -21,6 +20,7 @@ from starlette.requests import Request
 from lakesweep.model.access import EVERY_TENANT, ApiToken, Principal, Role
 from lakesweep.model.errors import SettingsError
 from lakesweep.ports.clock import Clock
+from lakesweep.ports.state import StateStore
 
 _TOKEN = re.compile(r"lakesweep_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NOBODY = hashlib.sha256(b"").hexdigest()
@@ -32,18 +32,6 @@ class Unauthorized(Exception):
 
 class NotLocal(Exception):
     """The API is open to this machine only, and the request comes from elsewhere or was sent by a foreign web page."""
-
-
-class TokenStore(Protocol):
-    """The part of the state store that holds tokens."""
-
-    async def get_token(self, token_id: str) -> ApiToken | None:
-        """One token, revoked or not."""
-        ...
-
-    async def list_tokens(self) -> list[ApiToken]:
-        """All tokens ever made."""
-        ...
 
 
 def mint(*, role: Role, tenants: Iterable[str], now: datetime, lasts: timedelta | None) -> tuple[ApiToken, str]:
@@ -63,7 +51,7 @@ def mint(*, role: Role, tenants: Iterable[str], now: datetime, lasts: timedelta 
 class Gatekeeper:
     """Says who sent a request, or raises."""
 
-    def __init__(self, store: TokenStore, clock: Clock, *, loopback: bool) -> None:
+    def __init__(self, store: StateStore, clock: Clock, *, loopback: bool) -> None:
         self._store = store
         self._clock = clock
         self._loopback = loopback
@@ -92,7 +80,7 @@ class Gatekeeper:
         return Principal(name=f"token {token.id}", role=token.role, tenants=token.tenants)
 
 
-async def check_listen(listen: str, store: TokenStore) -> None:
+async def check_listen(listen: str, store: StateStore) -> None:
     """Refuse to be open to the network: SettingsError unless the address is loopback or there are tokens."""
     if not is_loopback(listen) and not await store.list_tokens():
         raise SettingsError(

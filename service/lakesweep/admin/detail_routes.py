@@ -10,12 +10,9 @@ from starlette.responses import JSONResponse
 from lakesweep.admin import documents
 from lakesweep.admin.hold_routes import visible_holds
 from lakesweep.admin.problems import documented
-from lakesweep.admin.routes import Backend, Reader, RunId, seen
-from lakesweep.audit.chain import tenant_of
-from lakesweep.cleanup.report import iso_utc
+from lakesweep.admin.routes import Backend, Reader, RunId, check_sees, seen
 from lakesweep.model import run_document
-from lakesweep.model.access import Principal
-from lakesweep.model.errors import UnknownRun, UnknownTable
+from lakesweep.model.errors import UnknownRun
 from lakesweep.model.files import Tally
 from lakesweep.model.refusal import consequences, remedy
 
@@ -102,65 +99,32 @@ async def explain(
     path: Annotated[str, Query(min_length=1, max_length=5000, description="Full address of a file.")],
 ) -> JSONResponse:
     """Why one file of a table stays or is deleted."""
-    _check_sees(principal, table)
+    check_sees(principal, table)
     return JSONResponse((await backend.explain(table, path)).document)
 
 
 @router.get("/table", response_model=documents.TableDetail, responses=documented(404))
 async def table(backend: Backend, principal: Reader, table: TableName) -> JSONResponse:
     """One table: its holds, its trend, and when its next cycle comes and why."""
-    _check_sees(principal, table)
+    check_sees(principal, table)
     found = await backend.table_detail(table)
-    answer: documents.TableDetail = {
-        "table": table,
-        "next_due": iso_utc(found.next_due),
-        "next_expiry": iso_utc(found.next_expiry),
-        "next_listing": iso_utc(found.next_listing),
-        "next_because": found.next_because,
-        "holds": visible_holds(found.holds, principal),
-        "trend": found.trend,
-    }
+    answer: documents.TableDetail = {**found, "holds": visible_holds(found["holds"], principal)}
     return JSONResponse(answer)
 
 
 @router.get("/snapshots", response_model=documents.Snapshots, responses=documented(404, 409))
 async def snapshots(backend: Backend, principal: Reader, table: TableName) -> JSONResponse:
     """The newest snapshots of one table, and why each stays or expires. Reads the table's metadata."""
-    _check_sees(principal, table)
-    found = await backend.snapshots(table)
-    answer: documents.Snapshots = {
-        "table": table,
-        "head": found.head,
-        "total": found.total,
-        "expiring": found.expiring,
-        "skipped": found.skipped,
-        "snapshots": [
-            {
-                "id": one.id,
-                "committed_at": iso_utc(one.committed_at),
-                "expires": one.expires,
-                "why": one.why,
-                "pins": list(one.pins),
-            }
-            for one in found.snapshots
-        ],
-    }
-    return JSONResponse(answer)
+    check_sees(principal, table)
+    return JSONResponse(await backend.snapshots(table))
 
 
 @router.get("/settings", response_model=documents.TableSettings, responses=documented(404))
 async def settings(backend: Backend, principal: Reader, table: TableName) -> JSONResponse:
     """The rules that apply to one table, and which level sets each."""
-    _check_sees(principal, table)
-    found = await backend.settings_of(table)
-    rows: list[documents.Setting] = [{"name": one.name, "value": one.value, "level": one.level.value} for one in found]
-    answer: documents.TableSettings = {"table": table, "settings": rows}
+    check_sees(principal, table)
+    answer: documents.TableSettings = {"table": table, "settings": await backend.settings_of(table)}
     return JSONResponse(answer)
-
-
-def _check_sees(principal: Principal, table: str) -> None:
-    if not principal.sees(tenant_of(table)):
-        raise UnknownTable(table)
 
 
 def _groups(found: dict[str, Tally]) -> list[documents.Group]:

@@ -11,11 +11,9 @@ from lakesweep.admin import documents
 from lakesweep.admin.backend import AdminBackend
 from lakesweep.admin.problems import documented
 from lakesweep.admin.routes import Backend, Operator, Reader
-from lakesweep.cleanup import report
 from lakesweep.model import run_document
 from lakesweep.model.access import EVERY_TENANT, Principal
 from lakesweep.model.errors import UnknownTable
-from lakesweep.ports.state import Hold
 
 router = APIRouter(prefix="/api/v1", responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
 
@@ -49,8 +47,9 @@ async def holds(backend: Backend, principal: Reader) -> JSONResponse:
 @router.post("/stop", response_model=documents.Pauses, responses=documented(404))
 async def stop(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
     """Emergency stop: end what runs, on all replicas, before its next request, and start nothing more until resumed."""
+    reason = wanted.reason if wanted else None
     for scope in _scopes(principal, wanted):
-        await backend.stop(scope, who=principal.name, reason=_reason(wanted), admin=principal.sees_all)
+        await backend.stop(scope, who=principal.name, reason=reason, admin=principal.sees_all)
     return await _pauses(backend, principal)
 
 
@@ -60,10 +59,6 @@ async def resume(backend: Backend, principal: Operator, wanted: documents.ScopeR
     for scope in _scopes(principal, wanted):
         await backend.resume(scope, who=principal.name, admin=principal.sees_all)
     return await _pauses(backend, principal)
-
-
-def _reason(wanted: documents.ScopeRequest | None) -> str | None:
-    return wanted.reason if wanted else None
 
 
 def _scopes(principal: Principal, wanted: documents.ScopeRequest | None) -> Collection[str]:
@@ -76,33 +71,17 @@ def _scopes(principal: Principal, wanted: documents.ScopeRequest | None) -> Coll
 
 
 async def _pauses(backend: AdminBackend, principal: Principal) -> JSONResponse:
-    held = [_pause(hold, principal) for hold in await backend.holds() if _is_visible(hold, principal)]
-    answer: documents.Pauses = {"paused": held}
+    answer: documents.Pauses = {"paused": [*visible_holds(await backend.holds(), principal)]}
     return JSONResponse(answer)
 
 
-def visible_holds(holds: Iterable[Hold], principal: Principal) -> list[run_document.Hold]:
-    """Those that concern the caller. A tenant does not see who holds several tenants, and why."""
-    return [_hold(hold, principal) for hold in holds if _is_visible(hold, principal)]
-
-
-def _is_visible(hold: Hold, principal: Principal) -> bool:
-    return hold.scope == EVERY_TENANT or principal.sees(hold.scope.partition("/")[0])
-
-
-def _pause(hold: Hold, principal: Principal) -> documents.Paused:
-    """A hold on everything concerns everybody; who said it and why may name another tenant."""
-    whole = principal.sees(hold.scope.partition("/")[0])
-    return {
-        "scope": hold.scope,
-        "since": report.iso_utc(hold.since),
-        "ends_at": report.iso_utc(hold.ends_at),
-        "by": hold.by if whole else None,
-        "reason": hold.reason if whole else None,
-    }
-
-
-def _hold(hold: Hold, principal: Principal) -> run_document.Hold:
-    whole = principal.sees(hold.scope.partition("/")[0])
-    document = report.hold_document(hold)
-    return document if whole else {**document, "by": None, "reason": None}
+def visible_holds(holds: Iterable[run_document.Hold], principal: Principal) -> list[run_document.Hold]:
+    """Those that concern the caller. A hold on everything concerns everybody; who said it and why may name another
+    tenant, so a tenant does not see that."""
+    shown: list[run_document.Hold] = []
+    for hold in holds:
+        if principal.sees(hold["scope"].partition("/")[0]):
+            shown.append(hold)
+        elif hold["scope"] == EVERY_TENANT:
+            shown.append({**hold, "by": None, "reason": None})
+    return shown

@@ -82,7 +82,6 @@ class Guarded:
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -92,7 +91,7 @@ class Guarded:
             return
         try:
             principal = await self._admit(scope)
-            body = await self._arrived(_Body(receive, self._limits), principal)
+            body = await self._arrived(receive, principal)
         except (_TooMuch, Unauthorized, NotLocal, HTTPException, LakesweepError) as exc:
             await (await _refusal(scope, exc))(scope, receive, send)
             return
@@ -132,19 +131,19 @@ class Guarded:
         if wait:
             raise _TooMuch(429, "too many requests from this client", wait)
 
-    async def _arrived(self, body: _Body, principal: Principal | None) -> Receive:
+    async def _arrived(self, receive: Receive, principal: Principal | None) -> Receive:
         """The complete body. A slow one takes no slot that others need."""
         sender = principal.name if principal else ""
         if self._arriving[sender] >= self._limits.bodies_at_once:
             raise _TooMuch(429, "this client has too many requests in progress", 1)
         self._arriving[sender] += 1
         try:
-            messages = await body.whole()
+            messages = await _whole_body(receive, self._limits)
         finally:
             self._arriving[sender] -= 1
         if self._running >= self._limits.at_once:
             raise _TooMuch(429, "too many requests at once", 1)
-        return _Replayed(messages, body)
+        return _replayed(messages, receive)
 
 
 class _TooMuch(Exception):
@@ -188,40 +187,32 @@ class _Rates:
         return wait
 
 
-class _Body:
-    """Receives a body, and gives up on one that is too long or too slow."""
-
-    def __init__(self, receive: Receive, limits: Limits) -> None:
-        self.receive = receive
-        self._limits = limits
-
-    async def whole(self) -> list[Message]:
-        """Every message of it. HTTPException if it is too long or too slow."""
-        messages: list[Message] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                while not messages or messages[-1].get("more_body", False):
-                    messages.append(await self.receive())
-                    size += len(messages[-1].get("body", b""))
-                    if size > self._limits.body_bytes:
-                        raise HTTPException(413, _too_large(self._limits))
-        except TimeoutError as exc:
-            raise HTTPException(408, "the body did not arrive in time") from exc
-        return messages
+async def _whole_body(receive: Receive, limits: Limits) -> list[Message]:
+    """Every message of it. HTTPException if it is too long or too slow."""
+    messages: list[Message] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            while not messages or messages[-1].get("more_body", False):
+                messages.append(await receive())
+                size += len(messages[-1].get("body", b""))
+                if size > limits.body_bytes:
+                    raise HTTPException(413, _too_large(limits))
+    except TimeoutError as exc:
+        raise HTTPException(408, "the body did not arrive in time") from exc
+    return messages
 
 
-class _Replayed:
+def _replayed(messages: list[Message], receive: Receive) -> Receive:
     """Gives a body that has arrived to the app; after it, waits for the client to go away."""
+    arrived = iter(messages)
 
-    def __init__(self, messages: list[Message], body: _Body) -> None:
-        self._messages = iter(messages)
-        self._receive = body.receive
-
-    async def __call__(self) -> Message:
-        for message in self._messages:
+    async def next_message() -> Message:
+        for message in arrived:
             return message
-        return await self._receive()
+        return await receive()
+
+    return next_message
 
 
 def _too_large(limits: Limits) -> str:

@@ -6,7 +6,7 @@ They are served twice: with the API, and on the port for metrics, which is for m
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException
 from starlette.applications import Starlette
@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from lakesweep.admin import documents
-from lakesweep.admin.backend import Health
+from lakesweep.admin.backend import AdminBackend, Health
 from lakesweep.admin.problems import documented
 from lakesweep.admin.routes import Backend, reader
 from lakesweep.model.access import Principal
@@ -23,22 +23,6 @@ from lakesweep.model.access import Principal
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 router = APIRouter()
-
-
-class Probed(Protocol):
-    """What answers: the service as the API sees it, or a part of it."""
-
-    async def alive(self) -> Health:
-        """Should this process be left running?"""
-        ...
-
-    async def ready(self) -> Health:
-        """Can it work now?"""
-        ...
-
-    def metrics(self) -> bytes:
-        """What Prometheus scrapes."""
-        ...
 
 
 _FAILING: dict[int | str, dict[str, object]] = {503: {"model": documents.Health, "description": "It is not."}}
@@ -71,7 +55,7 @@ async def metrics(backend: Backend, principal: Annotated[Principal, Depends(read
     return await _scrape(backend)
 
 
-def metrics_app(service: Probed) -> Starlette:
+def metrics_app(service: AdminBackend) -> Starlette:
     """The same three on a port of their own."""
 
     async def scrape(_: Request) -> Response:
@@ -86,7 +70,7 @@ def metrics_app(service: Probed) -> Starlette:
     return Starlette(routes=[Route("/metrics", scrape), Route("/healthz", alive), Route("/readyz", ready)])
 
 
-async def _scrape(service: Probed) -> Response:
+async def _scrape(service: AdminBackend) -> Response:
     # Many tables make a long text: it is put together beside the event loop.
     return Response(await asyncio.to_thread(service.metrics), media_type=METRICS_TYPE)
 

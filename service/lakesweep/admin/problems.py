@@ -37,7 +37,6 @@ class Problem(BaseModel):
 def response(
     status: int, detail: str, *, code: str | None = None, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    """A problem as an answer."""
     problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, code=code)
     return JSONResponse(problem.model_dump(), status, headers=headers, media_type=MEDIA_TYPE)
 
@@ -58,34 +57,28 @@ def install(app: FastAPI) -> None:
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to add to the document
-    app.add_exception_handler(Unauthorized, _unauthorized)
-    app.add_exception_handler(NotLocal, _not_local)
-    app.add_exception_handler(LakesweepError, _ours)
+    for kind in (Unauthorized, NotLocal, HTTPException, LakesweepError):
+        app.add_exception_handler(kind, answer)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
 
 
 async def answer(request: Request, exc: Exception) -> Response:
-    """The same answers for a request that is refused before it reaches a route."""
+    """Also for a request that is refused before it reaches a route."""
     if isinstance(exc, Unauthorized):
-        return await _unauthorized(request, exc)
+        return response(401, "a valid bearer token is required", headers={"WWW-Authenticate": "Bearer"})
     if isinstance(exc, NotLocal):
-        return await _not_local(request, exc)
+        how = "create one with `lakesweep token new`"
+        return response(403, f"without tokens this API answers only local requests: {how}")
     if isinstance(exc, HTTPException):
-        return response(exc.status_code, exc.detail)
-    return await _ours(request, exc)
+        headers = dict(exc.headers or {})
+        if exc.status_code == 405:
+            headers["Allow"] = ", ".join(sorted(_methods(request)))
+        return response(exc.status_code, exc.detail, headers=headers)
+    return _ours(request, exc)
 
 
-async def _unauthorized(_: Request, __: Exception) -> Response:
-    return response(401, "a valid bearer token is required", headers={"WWW-Authenticate": "Bearer"})
-
-
-async def _not_local(_: Request, __: Exception) -> Response:
-    return response(403, "without tokens this API answers only local requests: create one with `lakesweep token new`")
-
-
-async def _ours(request: Request, exc: Exception) -> Response:
+def _ours(request: Request, exc: Exception) -> Response:
     if isinstance(exc, UnknownTable | UnknownRun):
         # The same message whether it does not exist or belongs to another tenant.
         return response(404, "no such table or run")
@@ -105,15 +98,6 @@ async def _invalid(_: Request, exc: Exception) -> Response:
     faults = exc.errors() if isinstance(exc, RequestValidationError) else ()
     detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:10])
     return response(422, detail or "the request is malformed")
-
-
-async def _http(request: Request, exc: Exception) -> Response:
-    if not isinstance(exc, HTTPException):
-        raise exc
-    headers = dict(exc.headers or {})
-    if exc.status_code == 405:
-        headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return response(exc.status_code, exc.detail, headers=headers)
 
 
 def _methods(request: Request) -> set[str]:

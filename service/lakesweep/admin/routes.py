@@ -85,8 +85,7 @@ async def report_of_all(
 @router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))
 async def start_run(backend: Backend, principal: Operator, wanted: documents.RunRequest) -> JSONResponse:
     """Start a run of one table. `execute` overrides the global dry_run, never a tenant's or table's own."""
-    if not principal.sees(tenant_of(wanted.target)):
-        raise UnknownTable(wanted.target)
+    check_sees(principal, wanted.target)
     run_id = await backend.start_run(wanted.target, execute=wanted.execute, who=principal.name)
     started: documents.Started = {"run_id": run_id}
     return JSONResponse(started, 202, headers={"Location": f"/api/v1/runs/{run_id}"})
@@ -95,8 +94,7 @@ async def start_run(backend: Backend, principal: Operator, wanted: documents.Run
 @router.post("/hints", status_code=202, response_model=documents.Hinted, responses=documented(404))
 async def hint(backend: Backend, principal: Operator, reported: documents.HintRequest) -> JSONResponse:
     """Report that something happened to a table: its next regular cycle comes earlier. Changes no rule."""
-    if not principal.sees(tenant_of(reported.table)):
-        raise UnknownTable(reported.table)
+    check_sees(principal, reported.table)
     answer: documents.Hinted = {
         "table": reported.table,
         "next_due": report.iso_utc(await backend.hint(reported.table, event=reported.event, who=principal.name)),
@@ -202,6 +200,11 @@ async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONRe
 
 def _tenants(principal: Principal) -> Collection[str] | None:
     return None if principal.sees_all else principal.tenants
+
+
+def check_sees(principal: Principal, table: str) -> None:
+    if not principal.sees(tenant_of(table)):
+        raise UnknownTable(table)
 
 
 async def seen(backend: AdminBackend, principal: Principal, run_id: str) -> run_document.Run:

@@ -75,10 +75,10 @@ async def show(
 
     Exit codes: 0 shown, 2 no such run, 4 its records are damaged or cannot be read.
     """
-    from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
 
     console = screen.output()
-    run_id = await run_ids.whole(opened.app.state, run)
+    run_id = await targets.whole_run_id(opened.app.state, run)
     async with aclosing(opened.app.trails.inspector().records(run_id, table)) as records:
         if as_json:
             with documents.array("records", sys.stdout) as written:

@@ -59,7 +59,7 @@ async def ghosts(
 
 async def _plans(app: App, tenant: str, found: Sequence[Ghost]) -> dict[str, CleanupRun]:
     """By location: the run that planned it. A tenant that makes thousands of them has them planned in several calls."""
-    works = app.ghost_works(tenant)
+    works = app.ghost_hunt(tenant)
     largest = sorted(found, key=lambda one: (-one.bytes, one.location))
     if len(largest) > MOST_PLANNED:
         screen.complain(f"{tenant}: only the {MOST_PLANNED} largest of {len(largest)} ghosts are planned at once")
@@ -122,10 +122,12 @@ async def lake_map(
 
     Exit codes: 0 shown, 2 bad usage or settings, 4 storage could not be read.
     """
+    from lakesweep.daemon.lake_map import draw  # noqa: PLC0415 - heavy
+
     drawn: list[TenantMap] = []
 
     async def look(name: str) -> None:
-        drawn.append(await opened.app.map(name))
+        drawn.append(await draw(opened.app, name))
 
     codes = await session.each_tenant(opened, tenant, look)
     if as_json:

@@ -46,7 +46,7 @@ async def pause(
 
     Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
     """
-    from lakesweep.daemon import hold_commands  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
     from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
     from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
@@ -58,7 +58,7 @@ async def pause(
     now = app.clock.now()
     ends_at = _end(now, until=until, lasts=lasts)
     hold = Hold(scope=scope, since=now, by=this_user().who, reason=reason, ends_at=ends_at)
-    stands = await hold_commands.pause(app, hold)
+    stands = await holds.pause(app, hold)
     end = f" until {screen.moment(stands.ends_at)}" if stands.ends_at else ""
     screen.say(f"{scope}: held{end}")
 
@@ -81,7 +81,7 @@ async def stop(
 
     Exit codes: 0 stopped, 2 bad usage or settings or no such target, 4 the state store cannot be used.
     """
-    from lakesweep.daemon import hold_commands, holds  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
     from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
     from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
@@ -90,7 +90,7 @@ async def stop(
     app = opened.app
     wanted = scope or holds.EVERYTHING
     hold = Hold(scope=wanted, since=app.clock.now(), by=this_user().who, reason=reason)
-    reached = await hold_commands.stop(app, hold)
+    reached = await holds.stop(app, hold)
     under_way = f"; under way: {', '.join(reached)}" if reached else "; nothing is under way"
     screen.say(f"{wanted}: stopped and held{under_way}")
     await _check(opened, wanted, "the hold is still in place")  # after the stop, which must not wait for it
@@ -115,10 +115,10 @@ async def holds(opened: session.Session, as_json: options.Json = False) -> None:
 
 
 async def _check(opened: session.Session, scope: str, hint: str) -> None:
-    from lakesweep.daemon import hold_commands  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
 
     try:
-        await hold_commands.check_names_a_table(opened.app, scope)
+        await holds.check_names_a_table(opened.app, scope)
     except UnknownTable as exc:
         raise UnknownTable(f"{exc}; {hint}") from exc
 
@@ -132,7 +132,7 @@ async def resume(opened: session.Session, scope: Scope) -> None:
 
     Exit codes: 0 lifted, 2 bad usage or settings or no such hold, 4 the state store cannot be used.
     """
-    from lakesweep.daemon import clock, hold_commands  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import clock, holds  # noqa: PLC0415 - heavy
     from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
     state = opened.app.state
@@ -140,7 +140,7 @@ async def resume(opened: session.Session, scope: Scope) -> None:
         await clock.believe(state)
         screen.say("the current clock is accepted as correct")
         return
-    lifted = await hold_commands.resume(opened.app, scope, by=this_user().who, admin=True)
+    lifted = await holds.resume(opened.app, scope, by=this_user().who, admin=True)
     if lifted is None:
         held = ", ".join(repr(hold.scope) for hold in await state.holds())
         raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))

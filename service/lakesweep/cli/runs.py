@@ -124,10 +124,10 @@ async def show(
 
     Exit codes: 0 shown, 2 no such run or no plan of it is kept, 4 the plan cannot be read.
     """
-    from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
 
     state, artifacts = opened.app.state, opened.app.artifacts
-    run_id = await run_ids.whole(state, run)
+    run_id = await targets.whole_run_id(state, run)
     recorded, header = await state.get_run(run_id), await state.get_plan(run_id)
     if recorded is None:
         raise UnknownRun(f"there is no run {run!r}: `lakesweep runs` shows them")
@@ -187,10 +187,10 @@ async def approve(
 
     Exit codes: 0 approved, 2 bad usage or settings or no such run, 3 the run does not wait for an approval, 4 failed.
     """
-    from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
     from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
-    run_id = await run_ids.whole(opened.app.state, run)
+    run_id = await targets.whole_run_id(opened.app.state, run)
     approval = await opened.app.approve(run_id, by=this_user().who, digest=digest)
     header = await opened.app.state.get_plan(run_id)
     files = header.candidates if header else 0

@@ -118,7 +118,7 @@ class ApprovedGhosts(Targets):
                 from lakesweep.daemon.targets import unknown_tenant  # noqa: PLC0415 - heavy
 
                 raise unknown_tenant(name, known, "with --ghosts a target is a tenant")
-            for work in await self._app.ghost_works(name).approved():
+            for work in await self._app.ghost_hunt(name).approved():
                 found += 1
                 yield work
         if not found:

@@ -17,7 +17,7 @@ from lakesweep.model.run import Outcome, Restored
 from lakesweep.model.table import BARE_TENANT
 
 if TYPE_CHECKING:
-    from lakesweep.daemon.undone import Undone
+    from lakesweep.daemon.taken_run import Undone
     from lakesweep.model import trash_document
     from lakesweep.ports.state import StateStore
 
@@ -106,11 +106,11 @@ async def restore(
 
     Exit codes: 0 restored, 2 bad usage or settings or no such run, 3 nothing can be restored, 4 failed.
     """
-    from lakesweep.daemon import run_ids  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
     from lakesweep.daemon.app import new_run_id  # noqa: PLC0415 - heavy
     from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
 
-    run_id = await run_ids.whole(opened.app.state, run)
+    run_id = await targets.whole_run_id(opened.app.state, run)
     restoring, stop = opened.app.restoring(run_id, path or (), this_user()), StopRequest()
     try:
         if dry_run:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.delete_gate import GatedDeleter
@@ -43,6 +44,15 @@ from lakesweep.storage.local.settings import LocalOptions
 from lakesweep.storage.read_cache import ListedContents, ReadCache, RecentObjects
 from lakesweep.storage.spec import Confine, StorageSpec
 
+K = TypeVar("K", bound=Hashable)
+
+
+class _Closes(Protocol):
+    async def aclose(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closes)
+
 
 class Adapters:
     """The adapters of one set of settings. Nothing is opened before it is requested."""
@@ -69,7 +79,6 @@ class Adapters:
         """Signs the engines' cache. None: no cache."""
 
     async def aclose(self) -> None:
-        """Close everything that was opened, newest first."""
         await self._closing.aclose()
 
     def format(self, tenant: TenantSettings, dataset: DatasetSettings) -> TableFormat:
@@ -95,22 +104,19 @@ class Adapters:
                 self.writer(tenant.id, spec.tenant_root),
                 self._tidy(tenant.id, spec.tenant_root),
                 survey=self._survey(tenant.id),
-                contents=self._contents(tenant.id),
+                contents=ListedContents(lambda: self._cache(tenant.id)),
             )
         return self._formats[key]
 
     def _storage_spec(self, tenant: str) -> StorageSpec:
         """Put together once: every cycle asks several times, and settings never change."""
         if tenant not in self._specs:
-            self._specs[tenant] = self._new_spec(tenant)
+            self._specs[tenant] = StorageSpec(
+                stores=tuple(one.options() for one in stores.for_tenant(self._settings, tenant).values()),
+                call_timeout_seconds=self._settings.storage.call_timeout_seconds,
+                max_bytes=self._settings.storage.max_metadata_bytes,
+            )
         return self._specs[tenant]
-
-    def _new_spec(self, tenant: str) -> StorageSpec:
-        return StorageSpec(
-            stores=tuple(one.options() for one in stores.for_tenant(self._settings, tenant).values()),
-            call_timeout_seconds=self._settings.storage.call_timeout_seconds,
-            max_bytes=self._settings.storage.max_metadata_bytes,
-        )
 
     def _own_spec(self) -> StorageSpec:
         """What the service keeps on its own disk is no request of a run."""
@@ -138,12 +144,8 @@ class Adapters:
         return self._opened_writer(replace(self._storage_spec(tenant), confine=Confine(places=(root,))))
 
     def rules(self, tenant: str) -> StoreRulesReader:
-        """Who knows what one tenant's stores do with deleted objects."""
         spec = self._storage_spec(tenant)
-        if spec not in self._rules:
-            self._rules[spec] = storages.open_rules(spec)
-            self._closing.push_async_callback(self._rules[spec].aclose)
-        return self._rules[spec]
+        return self._opened(self._rules, spec, lambda: storages.open_rules(spec))
 
     def _survey(self, tenant: str) -> Storage:
         """The same as `storage`, and metadata files of a catalog's other tables, wherever the tenant's keys reach."""
@@ -179,9 +181,6 @@ class Adapters:
             reader=tenant,
         )
 
-    def _contents(self, tenant: str) -> ListedContents:
-        return ListedContents(lambda: self._cache(tenant))
-
     def _cache(self, tenant: str) -> DigestCache | None:
         """The cache that the tenant's engines use, for what formats read themselves."""
         if tenant not in self._caches and self.cache_key is not None:
@@ -190,22 +189,21 @@ class Adapters:
         return self._caches.get(tenant)
 
     def _opened_storage(self, spec: StorageSpec, cache: ReadCache | None = None) -> Storage:
-        if spec not in self._storages:
-            storage = storages.open_storage(spec, cache)
-            self._closing.push_async_callback(storage.aclose)
-            self._storages[spec] = storage
-        return self._storages[spec]
+        return self._opened(self._storages, spec, lambda: storages.open_storage(spec, cache))
 
     def _opened_writer(self, spec: StorageSpec) -> Writer:
-        if spec not in self._writers:
-            writer = storages.open_writer(spec)
-            self._closing.push_async_callback(writer.aclose)
-            self._writers[spec] = writer
-        return self._writers[spec]
+        return self._opened(self._writers, spec, lambda: storages.open_writer(spec))
 
-    def _tidy(self, tenant: str, tenant_root: Location) -> GatedTidy:
+    def _opened(self, opened: dict[K, C], key: K, make: Callable[[], C]) -> C:
+        """Opened once, and closed with all others."""
+        if key not in opened:
+            opened[key] = make()
+            self._closing.push_async_callback(opened[key].aclose)
+        return opened[key]
+
+    def _tidy(self, tenant: str, root: Location, table_roots: Sequence[Location] = ()) -> GatedTidy:
         spec = self._storage_spec(tenant)
-        return GatedTidy(lambda: storages.open_deleter(spec), tenant_root, age_by=spec.options(LocalOptions).age_by)
+        return GatedTidy(lambda: storages.open_deleter(spec), root, table_roots, spec.options(LocalOptions).age_by)
 
     def deleter(
         self,
@@ -222,8 +220,7 @@ class Adapters:
 
         A tenant's deleters share their pace: a store that throttles one table's sweep means all of them.
         """
-        spec = self._storage_spec(tenant)
-        spec = replace(spec, delete_concurrency=concurrency)
+        spec = replace(self._storage_spec(tenant), delete_concurrency=concurrency)
         inner = storages.open_deleter(spec, gate=self._pace(tenant))
         if trash is not None:
             inner = TrashDeleter(storages.open_mover(spec, gate=self._pace(tenant)), inner, trash)
@@ -236,8 +233,7 @@ class Adapters:
 
     async def remove_empty(self, tenant: str, place: Location, directory: Location) -> None:
         """Remove a directory of the trash and those in it, as far as they are empty."""
-        spec = self._storage_spec(tenant)
-        tidy = GatedTidy(lambda: storages.open_deleter(spec), place, (place,), spec.options(LocalOptions).age_by)
+        tidy = self._tidy(tenant, place, (place,))
         inside = await tidy.empty_directories(directory, datetime.max.replace(tzinfo=UTC))
         await tidy.remove_empty_directories(place, [*inside, directory.raw])
 
@@ -254,23 +250,25 @@ class Adapters:
 
     def inprocess(self, tenant: str, root: Location | None = None) -> Engine:
         """The engine inside this process. `root` is a bare location's."""
-        if (tenant, root) not in self._engines:
-            engine = engines.open_inprocess(
+        return self._opened(
+            self._engines,
+            (tenant, root),
+            lambda: engines.open_inprocess(
                 storage=self.storage(tenant, root),
                 decoder=self._decoder,
                 data_dir=self._settings.service.data_dir,
                 memory_limit=self._settings.engine.memory_limit,
                 cache_scope=self._cache_scope(tenant),
                 cache_key=self.cache_key,
-            )
-            self._closing.push_async_callback(engine.aclose)
-            self._engines[tenant, root] = engine
-        return self._engines[tenant, root]
+            ),
+        )
 
     def spark(self, tenant: str, root: Location | None = None) -> Engine:
         """The engine on Spark. All tenants share its session; its executors are confined like this process."""
-        if (tenant, root) not in self._spark_engines:
-            engine = engines.open_spark(
+        return self._opened(
+            self._spark_engines,
+            (tenant, root),
+            lambda: engines.open_spark(
                 storage=self.storage(tenant, root),
                 spec=self._reading(tenant, root),
                 decoder=self._decoder,
@@ -280,10 +278,8 @@ class Adapters:
                 discard=self._discard_scratch,
                 cache_scope=self._cache_scope(tenant),
                 cache_key=self.cache_key,
-            )
-            self._closing.push_async_callback(engine.aclose)
-            self._spark_engines[tenant, root] = engine
-        return self._spark_engines[tenant, root]
+            ),
+        )
 
     @property
     def _decoder(self) -> Callable[[FormatName], Decode]:
@@ -321,12 +317,12 @@ class Adapters:
     async def remove_own(self, paths: Sequence[str]) -> None:
         """Remove files of the service's own. Never raises."""
         place = self._settings.artifacts
-        await GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard(paths)
+        await self._tidy("", place, (place,)).discard(paths)
 
     async def _discard_scratch(self, paths: Sequence[str]) -> None:
         """Remove what a plan on Spark left in a store of ours. Never raises, and reaches no other place."""
         place = Location.parse(self._spark_config.scratch or "")
-        await GatedTidy(lambda: storages.open_deleter(self._storage_spec("")), place, (place,)).discard(paths)
+        await self._tidy("", place, (place,)).discard(paths)
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         return await formats.open_location(
@@ -337,5 +333,5 @@ class Adapters:
             root,
             writer=self.writer(tenant, root),
             tidy=self._tidy(tenant, root),
-            contents=self._contents(tenant),
+            contents=ListedContents(lambda: self._cache(tenant)),
         )

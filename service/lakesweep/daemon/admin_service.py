@@ -8,34 +8,31 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from lakesweep.admin import documents
-from lakesweep.admin.app import make_app
-from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
-from lakesweep.admin.backend import Health, PlanPage, SnapshotPage, TableDetail
-from lakesweep.admin.limits import Limits
-from lakesweep.admin.server import serving
+from lakesweep.admin.backend import Health, PlanPage
 from lakesweep.aio import finish_shielded, working_for
 from lakesweep.cleanup import plan_groups, report, trash_report
 from lakesweep.cleanup.explain import Explanation
 from lakesweep.cleanup.restore_finder import refuse_nothing
-from lakesweep.daemon import hold_commands, next_looks, table_detail
+from lakesweep.daemon import cadence, holds, table_status
 from lakesweep.daemon import lake_report as gather_report
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.health import Checkup
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.model import lake_report, run_document, trash_document
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError, Refused, StorageError, UnknownTable, Unreadable
 from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.table import FormatName
 from lakesweep.ports.state import Approval, BatchRecord, DueTime, Hold
 from lakesweep.settings import effective
 from lakesweep.settings.cascade import cleanup_for
@@ -66,14 +63,14 @@ class Control:
     async def tables(self, tenants: Collection[str] | None, *, after: str | None, limit: int) -> list[documents.Table]:
         """Known tables by name, and datasets whose tables are not known because they cannot be looked at."""
         # As the state store has them: the scheduler's own may be some seconds old.
-        holds = HoldIndex(await self._app.state.holds())
+        held = HoldIndex(await self._app.state.holds())
         unseen = self._unseen()
         known = self._scheduler.known_tables.entries.keys() | unseen.keys()
         labels = sorted(label for label in known if tenants is None or label.partition("/")[0] in tenants)
         first = bisect_right(labels, after) if after is not None else 0
         page = labels[first : first + limit]
         last = await self._app.state.last_runs(page)
-        return [unseen.get(label) or await self._table(label, holds, last.get(label)) for label in page]
+        return [unseen.get(label) or await self._table(label, held, last.get(label)) for label in page]
 
     async def report(self, tenants: Collection[str] | None) -> lake_report.Report:
         """Of the tables that this replica knows. It reads a run of every table, so only one is made at a time. It is
@@ -91,39 +88,36 @@ class Control:
             return kept[1]
 
     def _named(self, tenants: Collection[str] | None) -> list[gather_report.Named]:
-        problems = self._scheduler.known_tables.problems
-        entries = self._scheduler.known_tables.entries.items()
-        known = {label: (entry.work.ref.format, _dataset(label)) for label, entry in entries}
-        unseen = {label: (table["format"], _dataset(label)) for label, table in self._unseen().items()}
+        known = self._scheduler.known_tables
+        formats = {label: table["format"] for label, table in self._unseen().items()}
+        formats |= {label: entry.work.ref.format for label, entry in known.entries.items()}
         return [
-            gather_report.Named(label=label, format=format_, problem=problems.get(dataset))
-            for label, (format_, dataset) in sorted((unseen | known).items())
+            gather_report.Named(label=label, format=format_, problem=known.problems.get(_dataset(label)))
+            for label, format_ in sorted(formats.items())
             if tenants is None or label.partition("/")[0] in tenants
         ]
 
-    def forget_report(self) -> None:
+    def _changed(self) -> None:
+        """Somebody changed holds or due times: the kept reports are void, and the scheduler looks again."""
         self._reports = {}
+        self._scheduler.invalidate()
 
     async def start_run(self, table: str, *, execute: bool, who: str) -> str:
-        """Before all tables that are only due."""
         run_id = self._scheduler.request(table, execute=execute, trigger=Trigger(by=TriggeredBy.API, who=who))
         log.info("run_requested", requested_run=run_id, table=table, execute=execute, by=who)
         return run_id
 
     async def hint(self, table: str, *, event: str, who: str) -> datetime:
         """For all replicas. Never sooner after its last cycle than `min_interval_hours`, however many hints come."""
-        entry = self._scheduler.known_tables.entries.get(table)
-        if entry is None:
-            raise UnknownTable(f"no table {table} is known")
+        ref = self._entry(table).work.ref
         state, now = self._app.state, self._app.clock.now()
         known = await state.get_due(table) or DueTime(table=table, next_due=now)
-        ref = entry.work.ref
         cleanup = cleanup_for(self._app.settings, ref.tenant, ref.dataset, ref.name)
         rest = timedelta(hours=cleanup.min_interval_hours)
         soonest = now if known.last_finished is None else max(now, known.last_finished + rest)
         due = replace(known, next_due=min(known.next_due, soonest))
         await state.set_due(due)
-        await next_looks.pull_forward(state, table, due.next_due)
+        await cadence.pull_forward(state, table, due.next_due)
         log.info("hint_taken", table=table, told=event, next_due=due.next_due, by=who)
         self._scheduler.invalidate()
         return due.next_due
@@ -131,7 +125,6 @@ class Control:
     async def runs(
         self, *, tenants: Collection[str] | None, table: str | None, before: str | None, limit: int
     ) -> list[run_document.Run]:
-        """Of all replicas."""
         return await self._app.state.list_runs(tenants=tenants, table=table, before=before, limit=limit)
 
     async def run(self, run_id: str) -> run_document.Run | None:
@@ -150,72 +143,60 @@ class Control:
         if header is None:
             return None
         artifacts, rows_path = self._app.artifacts, header.rows_path
-        try:
+        with _rows_may_be_gone(run_id):
             if not text:
                 files = await artifacts.page(rows_path, offset, limit)
                 return PlanPage(header=header, files=files, matching=header.candidates)
             async with artifacts.opened(rows_path) as local:
                 files, matching = await asyncio.to_thread(plan_groups.search, local, text, offset, limit)
                 return PlanPage(header=header, files=files, matching=matching)
-        except (StorageError, Unreadable, OSError) as exc:
-            log.warning("plan_rows_gone", planned_by=run_id, reason=str(exc))
-            return None
+        return None
 
     async def plan_groups(self, run_id: str) -> plan_groups.PlanGroups | None:
         """A plan never changes, so what it consists of is kept."""
-        if run_id in self._groups:
-            return self._groups[run_id]
-        header = await self._app.state.get_plan(run_id)
-        if header is None:
-            return None
-        try:
-            async with self._app.artifacts.opened(header.rows_path) as local:
-                found = await asyncio.to_thread(plan_groups.groups, local)
-        except (StorageError, Unreadable, OSError) as exc:
-            log.warning("plan_rows_gone", planned_by=run_id, reason=str(exc))
-            return None
-        if len(self._groups) >= GROUPS_KEPT:
-            self._groups.pop(next(iter(self._groups)))
-        self._groups[run_id] = found
-        return found
+        header = None if run_id in self._groups else await self._app.state.get_plan(run_id)
+        if header is not None:
+            with _rows_may_be_gone(run_id):
+                async with self._app.artifacts.opened(header.rows_path) as local:
+                    found = await asyncio.to_thread(plan_groups.groups, local)
+                if len(self._groups) >= GROUPS_KEPT:
+                    self._groups.pop(next(iter(self._groups)))
+                self._groups[run_id] = found
+        return self._groups.get(run_id)
 
     async def batches(self, run_id: str) -> list[BatchRecord]:
-        """Of all replicas."""
         return await self._app.state.journal(run_id)
 
     async def explain(self, table: str, path: str) -> Explanation:
-        """Only of a table that is known here."""
         self._entry(table)
         return await self._app.explain(path, target=table)
 
-    async def table_detail(self, table: str) -> TableDetail:
-        """Only of a table that is known here, as all of these."""
-        return await table_detail.of(self._app, self._entry(table), self._scheduler.due_at(table))
+    async def table_detail(self, table: str) -> documents.TableDetail:
+        return await table_status.detail(self._app, self._entry(table), self._scheduler.due_at(table))
 
-    async def snapshots(self, table: str) -> SnapshotPage:
+    async def snapshots(self, table: str) -> documents.Snapshots:
         """One tenant's requests are counted as its own."""
         entry = self._entry(table)
         with working_for(entry.work.tenant):
-            return await table_detail.snapshots(entry.app, entry)
+            return await table_status.snapshots(entry.app, entry)
 
     def _entry(self, table: str) -> Entry:
         entry = self._scheduler.known_tables.entries.get(table)
         if entry is None:
-            raise UnknownTable(table)
+            raise UnknownTable(f"no table {table} is known")
         return entry
 
-    async def settings_of(self, table: str) -> list[effective.Effective]:
+    async def settings_of(self, table: str) -> list[documents.Setting]:
         """The rules of cleaning only; the rest of the settings is for the operator alone."""
         self._entry(table)
         in_effect = effective.for_table(self._app.settings, lambda _: None, *table.split("/", 2))
-        return [one for one in in_effect if one.name.startswith("orphan_cleanup.")]
+        rules = (one for one in in_effect if one.name.startswith("orphan_cleanup."))
+        return [{"name": one.name, "value": one.value, "level": one.level.value} for one in rules]
 
     async def approve(self, run_id: str, *, digest: str | None, who: str) -> Approval:
-        """The table's next cycle comes at once."""
         approval = await self._app.approve(run_id, by=who, digest=digest)
         log.info("plan_approved", approved_run=run_id, by=who)
-        self.forget_report()
-        self._scheduler.invalidate()
+        self._changed()
         return approval
 
     async def restore(
@@ -249,41 +230,34 @@ class Control:
         force: bool = False,
         ends_at: datetime | None = None,
     ) -> None:
-        """For all replicas."""
         if not force:
-            await hold_commands.check_names_a_table(self._app, scope, self._scheduler.known_tables.entries)
+            await holds.check_names_a_table(self._app, scope, self._scheduler.known_tables.entries)
         now = self._app.clock.now()
         hold = Hold(scope=scope, since=now, by=who, reason=reason, by_admin=admin, ends_at=ends_at)
-        await hold_commands.pause(self._app, hold)
+        await holds.pause(self._app, hold)
         log.info("paused", scope=scope, by=who, reason=reason, ends_at=ends_at)
-        self.forget_report()
-        self._scheduler.invalidate()
+        self._changed()
 
     async def stop(self, scope: str, *, who: str, reason: str | None, admin: bool) -> None:
         """For all replicas. Those of this one end at once; others check before each request."""
         hold = Hold(scope=scope, since=self._app.clock.now(), by=who, reason=reason, by_admin=admin)
-        reached = await hold_commands.stop(self._app, hold)
+        reached = await holds.stop(self._app, hold)
         self._scheduler.end_covered(hold)
         log.warning("stopped", scope=scope, by=who, reason=reason, runs=reached)
-        self.forget_report()
-        self._scheduler.invalidate()
+        self._changed()
 
     async def resume(self, scope: str, *, who: str, admin: bool) -> None:
-        """For all replicas."""
-        if await hold_commands.resume(self._app, scope, by=who, admin=admin):
+        if await holds.resume(self._app, scope, by=who, admin=admin):
             log.info("resumed", scope=scope, by=who)
-        self.forget_report()
-        self._scheduler.invalidate()
+        self._changed()
 
-    async def holds(self) -> list[Hold]:
-        return await self._app.state.holds()
+    async def holds(self) -> list[run_document.Hold]:
+        return [report.hold_document(hold) for hold in await self._app.state.holds()]
 
-    async def ended_holds(self) -> list[Hold]:
-        """Likewise."""
-        return await self._app.state.ended_holds()
+    async def ended_holds(self) -> list[run_document.Hold]:
+        return [report.hold_document(hold) for hold in await self._app.state.ended_holds()]
 
     async def alive(self) -> Health:
-        """Should this process be left running?"""
         return await self._checkup.alive()
 
     async def ready(self) -> Health:
@@ -292,55 +266,55 @@ class Control:
     def metrics(self) -> bytes:
         return self._app.metrics.exposition()
 
-    async def _table(self, label: str, holds: HoldIndex, last: run_document.Run | None) -> documents.Table:
+    async def _table(self, label: str, held: HoldIndex, last: run_document.Run | None) -> documents.Table:
         entry = self._scheduler.known_tables.entries[label]
-        ref = entry.work.ref
-        return {
-            "table": label,
-            "format": ref.format,
-            "location": last["location"] if last else None,
-            "problem": self._scheduler.known_tables.problems.get(f"{ref.tenant}/{ref.dataset}"),
-            "last_run": last,
-            "estimate": run_document.next_cycle(last),
-            "next_due": report.iso_utc(self._scheduler.due_at(label)) if entry.enabled else None,
-            "paused": holds.covering(label) is not None,
-            **next_looks.document(
-                await next_looks.recall(self._app.state, label) if entry.schedule.adaptive is not None else None
-            ),
-        }
+        return _row(
+            label,
+            entry.work.ref.format,
+            self._scheduler.known_tables.problems.get(_dataset(label)),
+            last=last,
+            next_due=self._scheduler.due_at(label) if entry.enabled else None,
+            paused=held.covering(label) is not None,
+            chosen=await cadence.recall(self._app.state, label) if entry.schedule.adaptive is not None else None,
+        )
 
     def _unseen(self) -> dict[str, documents.Table]:
         """Datasets that cannot be looked at, each as `tenant/dataset/*`."""
         formats = {f"{tenant.id}/{dataset.id}": dataset.format for tenant, dataset in self._app.discovery.datasets()}
-        return {
-            f"{name}/*": {
-                "table": f"{name}/*",
-                "format": formats[name],
-                "location": None,
-                "problem": problem,
-                "last_run": None,
-                "estimate": None,
-                "next_due": None,
-                "paused": False,
-                **next_looks.document(None),
-            }
-            for name, problem in self._scheduler.known_tables.problems.items()
-            if name in formats
-        }
+        problems = self._scheduler.known_tables.problems.items()
+        return {f"{name}/*": _row(f"{name}/*", formats[name], why) for name, why in problems if name in formats}
+
+
+def _row(
+    label: str,
+    format: FormatName,
+    problem: str | None,
+    *,
+    last: run_document.Run | None = None,
+    next_due: datetime | None = None,
+    paused: bool = False,
+    chosen: cadence.Cadence | None = None,
+) -> documents.Table:
+    return {
+        "table": label,
+        "format": format,
+        "location": last["location"] if last else None,
+        "problem": problem,
+        "last_run": last,
+        "estimate": run_document.next_cycle(last),
+        "next_due": report.iso_utc(next_due),
+        "paused": paused,
+        **cadence.document(chosen),
+    }
+
+
+@contextmanager
+def _rows_may_be_gone(run_id: str) -> Iterator[None]:
+    try:
+        yield
+    except (StorageError, Unreadable, OSError) as exc:
+        log.warning("plan_rows_gone", planned_by=run_id, reason=str(exc))
 
 
 def _dataset(label: str) -> str:
     return "/".join(label.split("/")[:2])
-
-
-@asynccontextmanager
-async def open_admin(scheduler: Scheduler, service: Control) -> AsyncIterator[str]:
-    """Serve the API; gives its address. SettingsError if it would be open to other machines without any token."""
-    app = scheduler.app
-    listen = app.settings.admin.listen
-    await check_listen(listen, app.state)
-    gatekeeper = Gatekeeper(app.state, app.clock, loopback=is_loopback(listen))
-    per_second = app.settings.admin.requests_per_second
-    limits = Limits(per_second=per_second, burst=per_second * 5)
-    async with serving(make_app(service, gatekeeper, limits), listen) as address:
-        yield address

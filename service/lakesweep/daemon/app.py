@@ -9,12 +9,11 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
@@ -23,42 +22,33 @@ from lakesweep.cleanup import plan_file, private_files
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explanation
-from lakesweep.daemon import holds, lake_map, lake_report, run_results, table_status, targets
+from lakesweep.daemon import cycle_setup, file_explainer, holds, lake_report, run_results, table_status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.audit_factory import AuditFactory
 from lakesweep.daemon.clock import SystemClock
-from lakesweep.daemon.cycle_setup import CycleSetup
 from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.events import ServiceEvents
-from lakesweep.daemon.file_explainer import FileExplainer
-from lakesweep.daemon.ghost_works import GhostWorks
+from lakesweep.daemon.file_users import OtherTenants
 from lakesweep.daemon.ghosts import GhostHunt
 from lakesweep.daemon.lease import HeldLease, lease
-from lakesweep.daemon.limits import Limits
+from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.notifier import Notifier
-from lakesweep.daemon.other_tenants import OtherTenants
 from lakesweep.daemon.restoring import Restoring
 from lakesweep.daemon.table_locations import TableLocations
 from lakesweep.daemon.table_status import TableStatus
 from lakesweep.daemon.targets import Work
-from lakesweep.model import ghost
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError
 from lakesweep.model.files import Candidate, Tally
 from lakesweep.model.ghost import Ghost
-from lakesweep.model.location import Location
-from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, ListingMode
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef, is_ghost
 from lakesweep.ports.clock import Clock
-from lakesweep.ports.deleter import Deleter
 from lakesweep.ports.run import ReportProgress
 from lakesweep.ports.state import Approval, DueTime, StateStore
-from lakesweep.ports.storage import Storage
-from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.ports.table import MergesManifests
-from lakesweep.settings.cascade import cleanup_for, policy_for, trash_places
+from lakesweep.settings.cascade import cleanup_for, policy_for
 from lakesweep.settings.cleanup import CleanupOverride
 from lakesweep.settings.schema import Settings
 from lakesweep.state.installation_key import derived, installation_key
@@ -67,9 +57,10 @@ from lakesweep.telemetry import compiled, logs
 from lakesweep.telemetry.metrics import Metrics
 from lakesweep.telemetry.tracing import tracing_by
 
+T = TypeVar("T")
+
 
 def new_run_id() -> str:
-    """Unique for ever."""
     return uuid.uuid4().hex
 
 
@@ -91,17 +82,19 @@ class App:
     ) -> None:
         """`override` are rules for this one call, over all that is configured."""
         self.settings = settings
-        self._override = override or CleanupOverride()
+        self.override = override or CleanupOverride()
         self.clock = clock
         self.metrics = metrics or Metrics(table_labels=settings.metrics.table_labels)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._limits = Limits.of(settings.daemon)
+        self.listings = Slots(settings.daemon.max_listings)
+        self.deletions = Slots(settings.daemon.max_deletions)
+        """Over all tables; planning takes the former, deletion batches the latter. Reading for a sweep never waits."""
         self.memory = MemoryWatch(settings)
-        self._adapters = Adapters(settings, clock)
-        self.artifacts = self._adapters.artifacts()
-        self.neighbours = TableLocations(self._adapters, clock)
-        self._other_tenants = OtherTenants(settings, self.neighbours, clock)
-        self.discovery = Discovery(settings, self._adapters, self.neighbours)
+        self.adapters = Adapters(settings, clock)
+        self.artifacts = self.adapters.artifacts()
+        self.neighbours = TableLocations(self.adapters, clock)
+        self.other_tenants = OtherTenants(self)
+        self.discovery = Discovery(settings, self.adapters, self.neighbours)
         self._closing = AsyncExitStack()
         self.tracing = tracing_by(settings.tracing)
 
@@ -115,7 +108,7 @@ class App:
         compiled.warn_if_missing()
         self.state = await open_state(self.settings.state_url, self.clock)
         self._closing.push_async_callback(self.state.aclose)
-        self._closing.push_async_callback(self._adapters.aclose)
+        self._closing.push_async_callback(self.adapters.aclose)
         self._closing.push_async_callback(self.tracing.flush)
         self._use_key(await installation_key(self.settings.service.installation_key, self.state))
         self._open_trails()
@@ -131,13 +124,7 @@ class App:
         after._open_trails()
         return after
 
-    async def retire(self) -> None:
-        """Close the adapters. The state store stays open for whoever shares it."""
-        await self._adapters.aclose()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._closing.aclose()
 
     async def resolve(
@@ -159,46 +146,15 @@ class App:
     async def ghosts(self, tenant: str) -> list[Ghost]:
         """Directories below a tenant's root that nobody claims. What was found is remembered for the reports."""
         with working_for(tenant):
-            found = await self._hunt(tenant).find()
+            found = await self.ghost_hunt(tenant).find()
         await lake_report.remember_ghosts(self.state, tenant, found, self.clock.now())
         self.metrics.count_ghosts(tenant, Tally(files=len(found), bytes=sum(one.bytes for one in found)))
         return found
 
-    def ghost_works(self, tenant: str) -> GhostWorks:
-        """A tenant's ghosts as work for cycles."""
-        return GhostWorks(hunt=self._hunt(tenant), adapters=self._adapters, clock=self.clock)
-
-    def _hunt(self, tenant: str) -> GhostHunt:
-        owner = self.settings.tenant(tenant)
-        if owner is None:
-            raise targets.unknown_tenant(tenant, [one.id for one in self.settings.tenants])
-        return GhostHunt(
-            settings=self.settings,
-            adapters=self._adapters,
-            discovery=self.discovery,
-            state=self.state,
-            tenant=owner,
-        )
-
-    async def map(self, tenant: str) -> lake_map.TenantMap:
-        """Who owns what below a tenant's root. Ghosts are left out if a catalog cannot be read."""
-        owner = self.settings.tenant(tenant)
-        if owner is None:
-            raise targets.unknown_tenant(tenant, [one.id for one in self.settings.tenants])
-        with working_for(tenant):
-            places = await self.neighbours.of(owner)
-            unread = [one.id for one in owner.datasets if self.neighbours.problem(tenant, one.id) is not None]
-            root = Location.parse(owner.root)
-            trash = trash_places(self.settings, owner)
-            drawn = await lake_map.draw(self._adapters.storage(tenant), tenant, root, places, unread, trash=trash)
-        try:
-            found = await self.ghosts(tenant)
-        except Refused as exc:
-            return {**drawn, "unread": [*drawn["unread"], exc.reason]}
-        return {**drawn, "ghosts": [ghost.document(one) for one in found]}
+    def ghost_hunt(self, tenant: str) -> GhostHunt:
+        return GhostHunt(app=self, tenant=targets.tenant(self.settings, tenant))
 
     async def plan(self, work: Work) -> CleanupRun:
-        """What a run would do; changes nothing."""
         return await self.run(work, execute=False)
 
     async def run(
@@ -220,7 +176,7 @@ class App:
         with logs.about(work.ref, run_id), working_for(work.tenant), self.tracing.cycle(work.ref, run_id) as trace:
             try:
                 async with self.claimed(work.ref, run_id, held) as claimed:
-                    ports, context = await self._setup.prepare(run_id, work, claimed, trigger, execute=execute)
+                    ports, context = await cycle_setup.prepare(self, run_id, work, claimed, trigger, execute=execute)
                     context = replace(
                         context,
                         listing=listing,
@@ -297,82 +253,32 @@ class App:
         async with self.claimed(work.ref, new_run_id()) as held:
             return await table.compact_manifests(self.clock.now(), held) is not None
 
-    async def candidates(self, run: CleanupRun) -> AsyncIterator[list[Candidate]]:
-        """The rows of a run's plan, in bounded lists."""
-        if run.plan is None:
-            return
-        rows = plan_file.read_batches(run.plan.rows_path)
-        while batch := await asyncio.to_thread(next, rows, None):
-            yield batch
+    def candidates(self, run: CleanupRun) -> AsyncIterator[list[Candidate]]:
+        return _read_in_threads(plan_file.read_batches(run.plan.rows_path) if run.plan else iter(()))
 
-    async def plan_rows(self, run: CleanupRun) -> AsyncIterator[pa.RecordBatch]:
-        if run.plan is None:
-            return
-        rows = plan_file.read_rows(run.plan.rows_path)
-        while batch := await asyncio.to_thread(next, rows, None):
-            yield batch
-
-    def tenant_storage(self, tenant: str) -> Storage:
-        return self._adapters.storage(tenant)
-
-    def store_rules(self, tenant: str) -> StoreRulesReader:
-        """Who knows what a tenant's stores keep of what is deleted."""
-        return self._adapters.rules(tenant)
-
-    def trash_deleter(self, tenant: str, place: Location, runs: Sequence[str]) -> Deleter:
-        """Deleting what these runs moved to a tenant's trash."""
-        return self._adapters.trash_deleter(tenant, place, runs)
-
-    async def remove_empty_trash(self, tenant: str, place: Location, run: str) -> None:
-        """Remove what is left of a run's directory in the trash, where it is empty. Object stores have none."""
-        if place.is_local:
-            await self._adapters.remove_empty(tenant, place, place.join(run))
+    def plan_rows(self, run: CleanupRun) -> AsyncIterator[pa.RecordBatch]:
+        return _read_in_threads(plan_file.read_rows(run.plan.rows_path) if run.plan else iter(()))
 
     def restoring(self, run_id: str, patterns: Sequence[str], trigger: Trigger, *, admin: bool = True) -> Restoring:
-        """Restore a run, or see what that would restore."""
-        return Restoring(
-            app=self, adapters=self._adapters, run_id=run_id, patterns=patterns, trigger=trigger, admin=admin
-        )
+        return Restoring(app=self, run_id=run_id, patterns=patterns, trigger=trigger, admin=admin)
 
     async def explain(
         self, path: str, *, target: str | None = None, format: FormatName | None = None, root: str | None = None
     ) -> Explanation:
-        explainer = FileExplainer(setup=self._setup, discovery=self.discovery)
-        return await explainer.explain(path, target=target, format=format, root=root)
-
-    def policy(self, work: Work) -> CleanupPolicy:
-        """The rules that a plan of the table follows."""
-        return self._setup.policy(work, execute=False)
-
-    @property
-    def _setup(self) -> CycleSetup:
-        return CycleSetup(
-            settings=self.settings,
-            override=self._override,
-            adapters=self._adapters,
-            locations=self.neighbours,
-            other_tenants=self._other_tenants,
-            state=self.state,
-            trails=self.trails,
-            artifacts=self.artifacts,
-            limits=self._limits,
-            metrics=self.metrics,
-            clock=self.clock,
-        )
+        return await file_explainer.explain(self, path, target=target, format=format, root=root)
 
     def _use_key(self, key: bytes) -> None:
         self.key = key
-        self._adapters.cache_key = derived(key, "cache")
+        self.adapters.cache_key = derived(key, "cache")
 
     @property
     def notifier(self) -> Notifier:
-        """Notifies the operator's webhook of how runs ended."""
         return Notifier(self.settings.notify, self.state, self.clock)
 
     def _open_trails(self) -> None:
         self.trails = AuditFactory(
             settings=self.settings,
-            adapters=self._adapters,
+            adapters=self.adapters,
             state=self.state,
             clock=self.clock,
             key=derived(self.key, "audit"),
@@ -401,3 +307,8 @@ async def _guarded(cycle: Cycle, held: HeldLease, hours: int) -> CleanupRun:
         if not deadline.expired():
             raise
         return await cycle.abandon(Interrupted(f"the run took longer than daemon.max_cycle_hours = {hours}"))
+
+
+async def _read_in_threads(rows: Iterator[T]) -> AsyncIterator[T]:
+    while batch := await asyncio.to_thread(next, rows, None):
+        yield batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
-import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from lakesweep import __version__
 from lakesweep.audit.chain_writer import ChainWriter
@@ -19,18 +19,15 @@ from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import StateStore
-from lakesweep.ports.storage import Storage
 from lakesweep.settings.effective import digest
 from lakesweep.settings.schema import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AuditFactory:
     """Opens the trails of all tables for one set of settings."""
 
     settings: Settings
-    settings_digest: str = field(init=False)
-    """Worked out once: settings never change, and all of them are looked at for it."""
     adapters: Adapters
     state: StateStore
     clock: Clock
@@ -39,8 +36,10 @@ class AuditFactory:
     worker: str
     """Who writes: host, process and a random part."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "settings_digest", digest(self.settings))
+    @cached_property
+    def settings_digest(self) -> str:
+        """Worked out once: settings never change, and all of them are looked at for it."""
+        return digest(self.settings)
 
     def open(self, run_id: str, table: TableRef, fencing_token: int, trigger: Trigger | None) -> Trail:
         """One run's part of its table's trail. Without a trigger it is this user's command."""
@@ -78,19 +77,7 @@ class AuditFactory:
         anchor = self.settings.service.audit_anchor
         return Location.parse(anchor) if anchor else None
 
-    @property
-    def place(self) -> Location:
-        return self.settings.artifacts
-
-    @property
-    def own_storage(self) -> Storage:
-        return self.adapters.own_storage()
-
-    def new_id(self) -> str:
-        return uuid.uuid4().hex
-
     def chain(self, table: str, run_id: str) -> ChainWriter:
-        """The end of one chain, to write to."""
         return ChainWriter(
             artifacts=self.settings.artifacts,
             table=table,

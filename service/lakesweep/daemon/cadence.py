@@ -1,4 +1,5 @@
-"""How often a table runs, chosen from what its last runs found. Pure: runs in, times and a sentence out.
+"""How often a table runs, chosen from what its last runs found, and kept as a small note in the state store. `choose`
+is pure: runs in, times and a sentence out.
 
 Bytes become deletable at a rate: some by expiry, which a cycle without a listing deletes, some as files of failed jobs,
 which only a listing finds. Whatever waits is waste. Waits T of both kinds cost `requests / T` each, and let `rate * T`
@@ -8,14 +9,18 @@ to look for and grows slowly waits longest. Both stay between the shortest and t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import sqrt
+from typing import TypedDict
 
+from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import run_document
 from lakesweep.model.files import Reason
-from lakesweep.model.run import Outcome
+from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.ports.state import StateStore
 
 RUNS = 30
 """How many of the last runs are read."""
@@ -104,15 +109,19 @@ def choose(runs: Sequence[PastRun], rules: Rules, now: datetime, comes_of_age: d
 def _past(run: run_document.Run) -> PastRun:
     # A dry run finds the same bytes again and again: they say nothing of how fast they come.
     reasons = run["orphans"]["by_reason"] if run["outcome"] is Outcome.DONE else {}
-    sent = run["requests"]["sent"]
     return PastRun(
         at=datetime.fromisoformat(run["finished_at"] or run["started_at"]),
         listed=run["listed"],
         expired_bytes=reasons.get(Reason.EXPIRED.value, {"bytes": 0, "count": 0})["bytes"],
         unreferenced_bytes=reasons.get(Reason.UNREFERENCED.value, {"bytes": 0, "count": 0})["bytes"],
         live_bytes=run["kept_bytes"]["live"],
-        requests=sent["list"] + sent["get"] + sent["head"] + sent["put"] + sent["delete"],
+        requests=requests_of(run),
     )
+
+
+def requests_of(run: run_document.Run) -> int:
+    sent = run["requests"]["sent"]
+    return sent["list"] + sent["get"] + sent["head"] + sent["put"] + sent["delete"]
 
 
 def _rate(runs: Sequence[PastRun], what: str) -> float:
@@ -127,14 +136,14 @@ def _waits(
     rates: tuple[float, float], costs: tuple[float, float], budget: float, rules: Rules
 ) -> tuple[timedelta, timedelta]:
     total = sum(sqrt(cost * rate) for cost, rate in zip(costs, rates, strict=True))
-    waits = []
-    for cost, rate in zip(costs, rates, strict=True):
+
+    def wait(cost: float, rate: float) -> timedelta:
         if not rate:
-            waits.append(rules.longest)
-            continue
+            return rules.longest
         days = min(budget * sqrt(cost / rate) / total, rules.longest / _DAY)
-        waits.append(max(rules.shortest, timedelta(days=days)))
-    return waits[0], waits[1]
+        return max(rules.shortest, timedelta(days=days))
+
+    return wait(costs[0], rates[0]), wait(costs[1], rates[1])
 
 
 def _why(expiring: float, dead: float, live: int, waits: tuple[timedelta, timedelta], rules: Rules) -> str:
@@ -152,3 +161,68 @@ def _span(wait: timedelta) -> str:
     if hours < 1:
         return f"{max(1, round(hours * 60))} min"
     return f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"
+
+
+async def recall(state: StateStore, table: str) -> Cadence | None:
+    noted = json.loads(await state.recall(_name(table)) or "{}")
+    if not noted:
+        return None
+    return Cadence(
+        next_expiry=datetime.fromisoformat(noted["next_expiry"]),
+        next_listing=datetime.fromisoformat(noted["next_listing"]),
+        why=noted["why"],
+    )
+
+
+class Document(TypedDict):
+    """The cadence of a table in JSON documents."""
+
+    next_expiry: str | None
+    next_listing: str | None
+    cadence: str | None
+
+
+def document(chosen: Cadence | None) -> Document:
+    """All null where the cadence is fixed."""
+    if chosen is None:
+        return {"next_expiry": None, "next_listing": None, "cadence": None}
+    return {
+        "next_expiry": iso_utc(chosen.next_look),
+        "next_listing": iso_utc(chosen.next_listing),
+        "cadence": chosen.why,
+    }
+
+
+async def choose_after(state: StateStore, run: CleanupRun, rules: Rules | None, now: datetime) -> Cadence | None:
+    """After a run: by this one and those before it. None without rules, where the schedule is fixed."""
+    label = run.table.label
+    if rules is None:
+        if await state.recall(_name(label)):
+            await state.remember(_name(label), "")
+        return None
+    documents = await state.list_runs(table=label, limit=RUNS)
+    runs: Sequence[PastRun] = past(documents)
+    if len(documents) == RUNS and not enough(runs):
+        runs = recent(past(await state.list_runs(table=label, limit=MOST_RUNS)))
+    chosen = choose(runs, rules, now, run.comes_of_age)
+    await _write(state, label, chosen)
+    return chosen
+
+
+async def pull_forward(state: StateStore, table: str, now: datetime) -> None:
+    """Somebody says that there is something to see: look now, without a listing."""
+    if (known := await recall(state, table)) is not None:
+        await _write(state, table, replace(known, next_expiry=now))
+
+
+async def _write(state: StateStore, table: str, chosen: Cadence) -> None:
+    noted = {
+        "next_expiry": chosen.next_expiry.isoformat(),
+        "next_listing": chosen.next_listing.isoformat(),
+        "why": chosen.why,
+    }
+    await state.remember(_name(table), json.dumps(noted))
+
+
+def _name(table: str) -> str:
+    return f"cadence:{table}"

@@ -50,11 +50,9 @@ class SystemClock:
         self._boot = _boot()
 
     def now(self) -> datetime:
-        """Aware, in UTC."""
         return datetime.now(UTC)
 
     def uptime(self) -> Uptime:
-        """By the kernel's own counter."""
         return Uptime(boot=self._boot, seconds=time.clock_gettime(STEADY))
 
 

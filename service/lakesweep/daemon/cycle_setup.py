@@ -2,112 +2,160 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.run_context import Ports, RunContext
-from lakesweep.daemon import holds
-from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.audit_factory import AuditFactory
+from lakesweep.daemon import file_users, holds
+from lakesweep.daemon.clock import ClockWatch
 from lakesweep.daemon.lease import HeldLease
-from lakesweep.daemon.limits import Limits
-from lakesweep.daemon.other_tenants import OtherTenants
-from lakesweep.daemon.run_ports import TableDeleters, TableEngines, TableSurroundings
-from lakesweep.daemon.table_locations import TableLocations
+from lakesweep.daemon.table_locations import other_roots, without_itself
 from lakesweep.daemon.targets import Work
+from lakesweep.engines.registry import RUNS_LOOKED_AT
 from lakesweep.model.access import Trigger
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy, Deletion
+from lakesweep.model.run import EngineChoice, Refusal
 from lakesweep.model.table import is_ghost
 from lakesweep.model.trash import RunTrash
-from lakesweep.ports.clock import Clock
-from lakesweep.ports.state import StateStore
+from lakesweep.ports.deleter import Deleter
+from lakesweep.ports.engine import Engine
+from lakesweep.ports.surroundings import DirectoryIdentity, Neighbours
+from lakesweep.ports.table import TableState
 from lakesweep.settings.cascade import ghost_policy, policy_for, trash_for
-from lakesweep.settings.cleanup import CleanupOverride
-from lakesweep.settings.schema import Settings
-from lakesweep.telemetry.metrics import Metrics
+from lakesweep.settings.tenants import TenantSettings
+from lakesweep.storage.local.same_place import identify
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
+
+
+async def prepare(
+    app: App, run_id: str, work: Work, held: HeldLease, trigger: Trigger | None, *, execute: bool | None
+) -> tuple[Ports, RunContext]:
+    """Raises why the table cannot be opened, or that it is held."""
+    table = work.opened()
+    rules = policy(app, work, execute=execute)
+    if not rules.dry_run:
+        await holds.refuse_held(app.state, *work.names, tenant=work.is_held_with)
+    trash = None
+    if rules.deletion is Deletion.TRASH:
+        place = trash_for(app.settings, work.tenant_root, work.tenant, *work.rules_of)
+        trash = RunTrash(place=place, root=work.tenant_root, run_id=run_id)
+    ports = Ports(
+        table=table,
+        storage=app.adapters.storage(work.tenant, work.read_root),
+        engines=TableEngines(app=app, work=work, run_id=run_id),
+        deleters=TableDeleters(app=app, work=work, policy=rules, trash=trash),
+        state=app.state,
+        audit=app.trails.open(run_id, work.ref, held.token, trigger),
+        clock=app.clock,
+        artifacts=app.artifacts,
+        surroundings=TableSurroundings(app=app, work=work),
+        rules=app.adapters.rules(work.tenant),
+    )
+    context = RunContext(
+        run_id=run_id,
+        tenant_root=work.tenant_root,
+        policy=rules,
+        execute=not rules.dry_run,
+        fence=held,
+        fencing_token=held.token,
+        rows_path=str(app.artifacts.file("plans", f"{run_id}.parquet")),
+        inventory=_inventory_of(app, work),
+        listing_slots=app.listings.of(work.tenant),
+        deletion_slots=app.deletions.of(work.tenant),
+        trash=trash,
+        prices=app.settings.prices.of_requests(local=work.tenant_root.is_local),
+    )
+    return ports, context
+
+
+def policy(app: App, work: Work, *, execute: bool | None) -> CleanupPolicy:
+    rules = policy_for(app.settings, work.tenant, *work.rules_of, execute=execute, override=app.override)
+    place = work.table.place() if work.table and is_ghost(work.ref.label) else None
+    known = work.former is not None
+    return ghost_policy(app.settings, rules, work.tenant, place, known=known) if place else rules
+
+
+def _inventory_of(app: App, work: Work) -> Location | None:
+    tenant = None if work.bare else app.settings.tenant(work.tenant)
+    dataset = tenant.dataset(work.ref.dataset) if tenant else None
+    return Location.parse(dataset.inventory) if dataset and dataset.inventory else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CycleSetup:
-    """Prepares cycles under one set of settings."""
+class TableEngines:
+    """The Engines port for one table."""
 
-    settings: Settings
-    override: CleanupOverride
-    """Rules for this one call, over all that is configured."""
-    adapters: Adapters
-    locations: TableLocations
-    other_tenants: OtherTenants
-    state: StateStore
-    trails: AuditFactory
-    artifacts: Artifacts
-    limits: Limits
-    metrics: Metrics
-    clock: Clock
+    app: App
+    work: Work
+    run_id: str
 
-    async def prepare(
-        self, run_id: str, work: Work, held: HeldLease, trigger: Trigger | None, *, execute: bool | None
-    ) -> tuple[Ports, RunContext]:
-        """Raises why the table cannot be opened, or that it is held."""
-        table = work.opened()
-        policy = self.policy(work, execute=execute)
-        if not policy.dry_run:
-            await holds.refuse_held(self.state, *work.names, tenant=work.is_held_with)
-        trash = self._trash(work, run_id) if policy.deletion is Deletion.TRASH else None
-        ports = Ports(
-            table=table,
-            storage=self.adapters.storage(work.tenant, work.read_root),
-            engines=TableEngines(adapters=self.adapters, work=work, state=self.state, run_id=run_id),
-            deleters=TableDeleters(adapters=self.adapters, work=work, policy=policy, metrics=self.metrics, trash=trash),
-            state=self.state,
-            audit=self.trails.open(run_id, work.ref, held.token, trigger),
-            clock=self.clock,
-            artifacts=self.artifacts,
-            surroundings=self.surroundings(work),
-            rules=self.adapters.rules(work.tenant),
-        )
-        context = RunContext(
-            run_id=run_id,
-            tenant_root=work.tenant_root,
-            policy=policy,
-            execute=not policy.dry_run,
-            fence=held,
-            fencing_token=held.token,
-            rows_path=str(self.artifacts.file("plans", f"{run_id}.parquet")),
-            inventory=self._inventory_of(work),
-            listing_slots=self.limits.listings.of(work.tenant),
-            deletion_slots=self.limits.deletions.of(work.tenant),
-            trash=trash,
-            prices=self.settings.prices.of_requests(local=work.tenant_root.is_local),
-        )
-        return ports, context
+    async def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
+        """By the runs before this one, which show how large the table is."""
+        work = self.work
+        runs = await self.app.state.list_runs(table=work.ref.label, before=self.run_id, limit=RUNS_LOOKED_AT)
+        return self.app.adapters.choose_engine(work.tenant, state, runs, work.read_root)
 
-    def policy(self, work: Work, *, execute: bool | None) -> CleanupPolicy:
-        """The rules that a run of the table follows."""
-        names = (work.tenant, *work.rules_of)
-        policy = policy_for(self.settings, *names, execute=execute, override=self.override)
-        place = work.table.place() if work.table and is_ghost(work.ref.label) else None
-        known = work.former is not None
-        return ghost_policy(self.settings, policy, work.tenant, place, known=known) if place else policy
 
-    def surroundings(self, work: Work) -> TableSurroundings:
-        """Who else has files near the table."""
-        return TableSurroundings(
-            settings=self.settings,
-            locations=self.locations,
-            other_tenants=self.other_tenants,
-            state=self.state,
-            clock=self.clock,
-            work=work,
+@dataclass(frozen=True, kw_only=True)
+class TableDeleters:
+    """The Deleters port for one table: inside its tenant's root and its own roots only."""
+
+    app: App
+    work: Work
+    policy: CleanupPolicy
+    trash: RunTrash | None
+
+    def open(self, state: TableState) -> Deleter:
+        return self.app.adapters.deleter(
+            self.work.tenant,
+            self.work.tenant_root,
+            state,
+            self.policy.max_concurrent_deletions,
+            lambda files: self.app.metrics.count_batch(self.work.ref, files),
+            trash=self.trash,
         )
 
-    def _trash(self, work: Work, run_id: str) -> RunTrash:
-        root = work.tenant_root
-        place = trash_for(self.settings, root, work.tenant, *work.rules_of)
-        return RunTrash(place=place, root=root, run_id=run_id)
 
-    def _inventory_of(self, work: Work) -> Location | None:
-        """The inventory of a configured table's dataset, if it has one."""
-        tenant = None if work.bare else self.settings.tenant(work.tenant)
-        dataset = tenant.dataset(work.ref.dataset) if tenant else None
-        return Location.parse(dataset.inventory) if dataset and dataset.inventory else None
+@dataclass(frozen=True, kw_only=True)
+class TableSurroundings:
+    """The Surroundings port for one table."""
+
+    app: App
+    work: Work
+
+    @property
+    def _tenant(self) -> TenantSettings | None:
+        return self.app.settings.tenant(self.work.tenant)
+
+    async def neighbours(self) -> Neighbours:
+        app, work, tenant = self.app, self.work, self._tenant
+        places = await app.neighbours.of(tenant) if tenant else {}
+        if work.bare:
+            places = without_itself(places, work.ref)
+        others = other_roots(app.settings.tenants, tenant.id) if tenant else {}
+        return Neighbours(places={**places, **others}, problem=app.neighbours.problem(work.tenant, work.ref.dataset))
+
+    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
+        tenant = self._tenant
+        if tenant is None:
+            return {}
+        shared = await self.app.neighbours.shared_files(tenant, state.roots, self.work.ref)
+        shared |= await self.app.other_tenants.shared_files(tenant, state.roots, self.work.ref)
+        return {other.label: paths for other, paths in shared.items()}
+
+    async def check_file_users(self, state: TableState) -> Refusal | None:
+        return await file_users.check_known(self.app, self._tenant, state) if self._tenant else None
+
+    async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
+        return await identify(places)
+
+    async def check_clock(self, allowed: timedelta) -> Refusal | None:
+        return await ClockWatch(self.app.clock, self.app.state).check(allowed)
+
+    async def check_not_held(self) -> None:
+        await holds.refuse_held(self.app.state, *self.work.names, tenant=self.work.is_held_with)

@@ -15,6 +15,11 @@ from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 
+def whole_dataset(tenant: TenantSettings, dataset: DatasetSettings) -> TableRef:
+    """Stands for all of its tables."""
+    return TableRef(tenant=TenantId(tenant.id), dataset=dataset.id, name="*", format=dataset.format)
+
+
 @dataclass(frozen=True, slots=True)
 class Discovery:
     """The tables of one set of settings."""
@@ -83,7 +88,7 @@ class Discovery:
         root = Location.parse(tenant.root)
         try:
             source = self.adapters.format(tenant, dataset)
-            refs = targets.matching(pattern, await source.tables())
+            refs = [ref for ref in await source.tables() if targets.covers(pattern, ref.label)]
             return [Work(ref=ref, tenant_root=root, table=await source.open(ref)) for ref in sorted(refs)]
         except LakesweepError as exc:
             return [self.unreadable(tenant, dataset, exc)]
@@ -92,8 +97,7 @@ class Discovery:
 
     def unreadable(self, tenant: TenantSettings, dataset: DatasetSettings, why: LakesweepError) -> Work:
         """Stands for all tables of a dataset that cannot be listed."""
-        whole = TableRef(tenant=TenantId(tenant.id), dataset=dataset.id, name="*", format=dataset.format)
-        return Work(ref=whole, tenant_root=Location.parse(tenant.root), problem=why)
+        return Work(ref=whole_dataset(tenant, dataset), tenant_root=Location.parse(tenant.root), problem=why)
 
     async def reopened(self, work: Work) -> Work:
         """A fresh handle on the same table: one that is used for months would remember all it ever read."""

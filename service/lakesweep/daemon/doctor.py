@@ -10,7 +10,7 @@ import importlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,22 +65,19 @@ def installed() -> Iterator[Finding]:
 async def answers(settings: Settings) -> AsyncIterator[Finding]:
     """What the configured stores and catalogs answer, with this process's credentials."""
     yield _state(settings)
-    adapters = Adapters(settings, SystemClock())
-    try:
+    async with aclosing(Adapters(settings, SystemClock())) as adapters:
         for tenant in settings.tenants:
             if (found := await _limited(f"credentials {tenant.id}", _credentials(adapters, tenant))).detail:
                 yield found
             yield await _limited(f"storage {tenant.id}", _store(adapters, tenant))
             for dataset in tenant.datasets:
                 yield await _limited(f"dataset {tenant.id}/{dataset.id}", _dataset(adapters, tenant, dataset))
-    finally:
-        await adapters.aclose()
 
 
-async def _limited(name: str, checks: AsyncIterator[str]) -> Finding:
+async def _limited(name: str, check: Awaitable[str]) -> Finding:
     try:
         async with asyncio.timeout(_SECONDS):
-            return _ok(name, "; ".join([part async for part in checks]))
+            return _ok(name, await check)
     except TimeoutError:
         return Finding(name=name, health=Health.FAILED, detail=f"no answer in {_SECONDS:g} s")
     except LakesweepError as exc:
@@ -89,29 +86,27 @@ async def _limited(name: str, checks: AsyncIterator[str]) -> Finding:
         return Finding(name=name, health=Health.FAILED, detail=f"{type(exc).__name__}: {mask_text(str(exc))}")
 
 
-async def _credentials(adapters: Adapters, tenant: TenantSettings) -> AsyncIterator[str]:
+async def _credentials(adapters: Adapters, tenant: TenantSettings) -> str:
     """Nothing, where the store needs none."""
-    if source := await adapters.credentials(tenant.id, Location.parse(tenant.root)):
-        yield f"from {source}"
+    source = await adapters.credentials(tenant.id, Location.parse(tenant.root))
+    return f"from {source}" if source else ""
 
 
-async def _store(adapters: Adapters, tenant: TenantSettings) -> AsyncIterator[str]:
+async def _store(adapters: Adapters, tenant: TenantSettings) -> str:
     root = Location.parse(tenant.root)
     async with aclosing(adapters.storage(tenant.id).list(root.as_directory())) as pages:
         async for page in pages:
             if page.num_rows:
-                yield f"{tenant.root} can be listed"
-                return
-    yield f"{tenant.root} answers and is empty"
+                return f"{tenant.root} can be listed"
+    return f"{tenant.root} answers and is empty"
 
 
-async def _dataset(adapters: Adapters, tenant: TenantSettings, dataset: DatasetSettings) -> AsyncIterator[str]:
+async def _dataset(adapters: Adapters, tenant: TenantSettings, dataset: DatasetSettings) -> str:
     found = await adapters.format(tenant, dataset).tables()
-    yield f"{len(found)} table{'' if len(found) == 1 else 's'}"
+    return f"{len(found)} table{'' if len(found) == 1 else 's'}"
 
 
 def _part(name: str) -> Finding:
-    """A compiled part, or why plain Python does its work."""
     short = f"compiled {name.rpartition('.')[2]}"
     if compiled.is_there(name):
         module = importlib.import_module(name)

@@ -10,6 +10,7 @@ it, but the chain does: `catch_up` finds the segments that the state store has f
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,9 +24,7 @@ from lakesweep.audit.chain import Broken, Record, Segment
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon.audit_factory import AuditFactory
 from lakesweep.model.errors import LakesweepError, NotFound
-from lakesweep.model.location import Location
 from lakesweep.ports.state import Approval, Hold, StateStore
-from lakesweep.ports.storage import Storage
 
 log = structlog.get_logger()
 
@@ -55,12 +54,11 @@ class ServiceEvents:
             log.warning("event_not_recorded", what=event, by=by, reason=str(exc))
 
     async def approved(self, approval: Approval) -> None:
-        """A plan above its ceilings is about to be allowed."""
         fields = {"run_id": approval.run_id, "table": approval.table, "digest": approval.digest}
         await self._record("approved", approval.approved_by, {**fields, "expires_at": iso_utc(approval.expires_at)})
 
     async def _record(self, event: str, by: str, fields: dict[str, Any]) -> None:
-        writer = self.trails.chain(CHAIN, self.trails.new_id())
+        writer = self.trails.chain(CHAIN, uuid.uuid4().hex)
         record = {"record": "event", "event": event, "by": by, **fields}
         await writer.remember(await writer.append(chain.lines([record])))
 
@@ -84,8 +82,10 @@ class ServiceEvents:
         trails = self.trails
         while True:
             number += 1
-            data = await _read(trails.own_storage, chain.segment_place(trails.place, CHAIN, number))
-            if data is None:
+            place = chain.segment_place(trails.settings.artifacts, CHAIN, number)
+            try:
+                data = await trails.adapters.own_storage().read(place)
+            except NotFound:
                 return
             if not chain.is_signed(data, trails.key):
                 continue  # planted: the next one of ours passes over it
@@ -119,10 +119,3 @@ def hold_fields(hold: Hold) -> dict[str, Any]:
         "by_admin": hold.by_admin,
         "ends_at": iso_utc(hold.ends_at),
     }
-
-
-async def _read(storage: Storage, place: Location) -> bytes | None:
-    try:
-        return await storage.read(place)
-    except NotFound:
-        return None

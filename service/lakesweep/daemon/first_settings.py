@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from lakesweep.aio import gather_bounded
@@ -89,16 +89,18 @@ async def look(settings: Settings, root: str, tenant: str, catalog: Mapping[str,
     elif catalog:
         raise SettingsError("--tenant '*' looks at directories: a catalog's tables need one --tenant")
     else:
-        async with _opened(settings, root) as (_, storage):
-            names = await storage.directories(Location.parse(root))
+        owner = _tenant(root)
+        async with _adapters(settings, owner) as adapters:
+            names = await adapters.storage(owner.id).directories(Location.parse(root))
         visible = [name for name in names if not name.startswith(_HIDDEN)]
         found = [await _look_at(settings, f"{root.rstrip('/')}/{name}", _identifier(name), {}) for name in visible]
     return [one for one in found if not one.is_empty]
 
 
 async def _look_at(settings: Settings, root: str, tenant: str, catalog: Mapping[str, str]) -> Tenant:
-    async with _opened(settings, root) as (owner, storage):
-        places = await _walk(storage, Location.parse(root))
+    owner = _tenant(root)
+    async with _adapters(settings, owner) as adapters:
+        places = await _walk(adapters.storage(owner.id), Location.parse(root))
     wanted: list[dict[str, object]] = []
     if any(place.has_delta for place in places.values()):
         wanted.append(_dataset_at("location", root))
@@ -116,7 +118,6 @@ async def _look_at(settings: Settings, root: str, tenant: str, catalog: Mapping[
 
 
 def _dataset_at(key: str, place: object, *, name: str = "") -> dict[str, object]:
-    """A dataset of the format whose tables are found by this key."""
     wanted = next(one for one, facts in FACTS.items() if facts.keys[0] == key)
     return {"id": _identifier(name or str(wanted)), "format": wanted, key: place}
 
@@ -155,22 +156,17 @@ async def _has_metadata(storage: Storage, directory: Location) -> bool:
 
 async def _tables(settings: Settings, owner: TenantSettings, dataset: DatasetSettings) -> Dataset:
     tenant = owner.model_copy(update={"datasets": (dataset,)})
-    adapters = Adapters(settings.model_copy(update={"tenants": (tenant,)}), SystemClock())
-    try:
+    async with _adapters(settings, tenant) as adapters:
         refs = await adapters.format(tenant, dataset).tables()
-    finally:
-        await adapters.aclose()
     return Dataset(settings=dataset, tables=[ref.name for ref in refs])
 
 
-@asynccontextmanager
-async def _opened(settings: Settings, root: str) -> AsyncIterator[tuple[TenantSettings, Storage]]:
-    tenant = TenantSettings(id="init", root=root, datasets=())
-    adapters = Adapters(settings.model_copy(update={"tenants": (tenant,)}), SystemClock())
-    try:
-        yield tenant, adapters.storage(tenant.id)
-    finally:
-        await adapters.aclose()
+def _tenant(root: str) -> TenantSettings:
+    return TenantSettings(id="init", root=root, datasets=())
+
+
+def _adapters(settings: Settings, tenant: TenantSettings) -> aclosing[Adapters]:
+    return aclosing(Adapters(settings.model_copy(update={"tenants": (tenant,)}), SystemClock()))
 
 
 def _number(wanted: Sequence[dict[str, object]]) -> None:
@@ -231,7 +227,6 @@ def _value(value: str) -> str:
 
 
 def _identifier(text: str) -> str:
-    """Of a directory or a catalog: what settings take as a name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text).strip("-.") or "main"
 
 

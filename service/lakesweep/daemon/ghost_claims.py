@@ -10,23 +10,23 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lakesweep.daemon import targets
-from lakesweep.daemon.discovery import Discovery
+from lakesweep.daemon.file_users import NOBODY
 from lakesweep.daemon.shared_files import file_names, really_below
 from lakesweep.daemon.table_locations import other_roots
 from lakesweep.model.errors import LakesweepError, Refused
 from lakesweep.model.location import Location
-from lakesweep.model.table import FormatName, TableRef, TenantId
-from lakesweep.ports.state import StateStore
+from lakesweep.model.table import TableRef
 from lakesweep.ports.surroundings import DirectoryIdentity
 from lakesweep.ports.table import ReadsAnyway
 from lakesweep.settings.cascade import trash_places
-from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 from lakesweep.storage.local.same_place import identify
 
-_NOBODY = TableRef(tenant=TenantId(""), dataset="", name="", format=next(iter(FormatName)))
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
 
 
 class Claims:
@@ -66,7 +66,6 @@ class Claims:
         return next((one for one in odd if one.overlaps(place) and not place.contains(one)), None)
 
     def _above(self, key: str) -> Location | None:
-        """The claimed place that this is, or that is around it."""
         ends = (at for at, sign in enumerate(key, 1) if sign == "/")
         return next((self._by_key[key[:end]] for end in ends if key[:end] in self._by_key), None)
 
@@ -80,9 +79,7 @@ def _key(place: Location) -> str:
 class ClaimsReader:
     """Finds out who claims the places of one tenant."""
 
-    settings: Settings
-    discovery: Discovery
-    state: StateStore
+    app: App
     tenant: TenantSettings
 
     async def read(self) -> Claims:
@@ -90,22 +87,22 @@ class ClaimsReader:
         Refused if one of them cannot be read."""
         places = await self._places()
         uuids: set[str] = set()
-        for tenant in self.settings.tenants:
+        for tenant in self.app.settings.tenants:
             uuids |= await self._read_every_table(tenant)
         real = list(dict.fromkeys(targets.real(place) for place in places))
         return Claims(real, uuids, await identify(real))
 
     async def _places(self) -> list[Location]:
-        neighbours = self.discovery.neighbours
+        neighbours = self.app.neighbours
         places: list[Location] = []
-        for tenant in self.settings.tenants:
+        for tenant in self.app.settings.tenants:
             neighbours.forget(tenant.id)
             places += [place for where in (await neighbours.of(tenant)).values() for place in where]
             places += await neighbours.claimed(tenant)
-            places += trash_places(self.settings, tenant)
+            places += trash_places(self.app.settings, tenant)
             places += [Location.parse(one.inventory) for one in tenant.datasets if one.inventory]
         self._refuse_silent_datasets()
-        places += [root for where in other_roots(self.settings.tenants, self.tenant.id).values() for root in where]
+        places += [root for where in other_roots(self.app.settings.tenants, self.tenant.id).values() for root in where]
         return places + self._own_places()
 
     async def refuse_claimed_place(self, places: Sequence[Location]) -> None:
@@ -113,41 +110,41 @@ class ClaimsReader:
         claims = Claims(targets.real(one) for one in await self._places())
         for place in places:
             if claim := claims.touches(targets.real(place)):
-                raise _claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
+                raise claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
 
     async def refuse_used(self, place: Location, claims: Claims, *, elsewhere: Sequence[Location] = ()) -> None:
         """Refused if somebody claims the place, or any known table uses a file in it. `elsewhere` are further places
         that its own metadata names."""
         for one in (place, *elsewhere):
             if claim := claims.touches(targets.real(one)):
-                raise _claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
+                raise claimed(place, f"{claim} is inside it, around it or the same place, and is not free")
         if (mine := (await identify([place])).get(place)) is not None:
             for claim, theirs in claims.identities.items():
                 if mine.overlaps(theirs):
-                    raise _claimed(place, f"it is {claim} under another name (a link or a mount)")
+                    raise claimed(place, f"it is {claim} under another name (a link or a mount)")
         shared: dict[TableRef, list[str]] = {}
         spelled = list(dict.fromkeys([targets.real(place), place]))
-        for tenant in self.settings.tenants:
-            shared |= await self.discovery.neighbours.shared_files(tenant, spelled, _NOBODY)
+        for tenant in self.app.settings.tenants:
+            shared |= await self.app.neighbours.shared_files(tenant, spelled, NOBODY)
         self.refuse_unknown()  # the last catalog may have been the first not to answer
-        shared |= await asyncio.to_thread(really_below, self.discovery.neighbours.uses(), targets.real(place))
+        shared |= await asyncio.to_thread(really_below, self.app.neighbours.uses(), targets.real(place))
         for other, paths in shared.items():
-            raise _claimed(place, f"{other} uses {len(paths)} files in it, first {paths[0]}")
+            raise claimed(place, f"{other} uses {len(paths)} files in it, first {paths[0]}")
 
     def used_names(self) -> dict[str, TableRef]:
         """The names of all files that tables use outside their places, as `refuse_used` last asked."""
-        return file_names(self.discovery.neighbours.uses())
+        return file_names(self.app.neighbours.uses())
 
     def refuse_unknown(self) -> None:
         """Refused if a dataset, or a table's own list of its files, could not be read when `refuse_used` last asked."""
         self._refuse_silent_datasets()
-        for tenant in self.settings.tenants:
-            for ref, why in self.discovery.neighbours.unread(tenant.id).items():
+        for tenant in self.app.settings.tenants:
+            for ref, why in self.app.neighbours.unread(tenant.id).items():
                 raise _unknown(f"{ref.label} cannot be read, and may use files of a ghost: {why}")
 
     def _refuse_silent_datasets(self) -> None:
-        for tenant, dataset in self.discovery.datasets():
-            problem = self.discovery.neighbours.problem(tenant.id, dataset.id)
+        for tenant, dataset in self.app.discovery.datasets():
+            problem = self.app.neighbours.problem(tenant.id, dataset.id)
             if problem is not None:
                 name = f"{tenant.id}/{dataset.id}"
                 raise _unknown(f"{name} cannot be read, and may claim what looks like a ghost: {problem}")
@@ -156,7 +153,7 @@ class ClaimsReader:
         """Their uuids. One that cannot be read may use files anywhere."""
         uuids = set()
         for dataset in tenant.datasets:
-            works = await self.discovery.discover(tenant, dataset)
+            works = await self.app.discovery.discover(tenant, dataset)
             await self._refuse_suddenly_empty(tenant, dataset, works)
             for work in works:
                 if work.table is None:
@@ -184,7 +181,7 @@ class ClaimsReader:
             )
         if works:
             return
-        known = sorted(one for one in await self.state.last_planned([tenant.id]) if one.startswith(f"{name}/"))
+        known = sorted(one for one in await self.app.state.last_planned([tenant.id]) if one.startswith(f"{name}/"))
         if known:
             raise _unknown(
                 f"{name} has no tables now, and had {known[0]} before: they may use files of a ghost. Bring them back, "
@@ -193,9 +190,9 @@ class ClaimsReader:
 
     def _own_places(self) -> list[Location]:
         """Where the service keeps its own files: plans, ledgers, records, scratch."""
-        service, scratch = self.settings.service, self.settings.engine.spark.scratch
+        service, scratch = self.app.settings.service, self.app.settings.engine.spark.scratch
         given = [str(service.data_dir), service.artifacts, service.audit_anchor, scratch]
-        own = [self.settings.artifacts]
+        own = [self.app.settings.artifacts]
         for text in filter(None, given):
             try:
                 own.append(Location.parse(text))
@@ -204,7 +201,7 @@ class ClaimsReader:
         return own
 
 
-def _claimed(place: Location, why: str) -> Refused:
+def claimed(place: Location, why: str) -> Refused:
     return Refused("ghost_claimed", f"{place} is not a ghost: {why}")
 
 

@@ -8,26 +8,31 @@ read; what is gone was deleted by the sweep itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from lakesweep.daemon import ghost_files, targets
-from lakesweep.daemon.ghosts import GhostHunt
+from lakesweep.daemon.ghost_claims import claimed
 from lakesweep.formats import markers
 from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import Indeterminate, Refused
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
+from lakesweep.model.run import Outcome
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FormatName, TableRef
-from lakesweep.ports.clock import Clock
 from lakesweep.ports.references import References
 from lakesweep.ports.run import Fence
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import ExpiringFiles, ReadSources, Shortlist, TableView
 
+if TYPE_CHECKING:
+    from lakesweep.daemon.ghosts import GhostHunt
+
+RUNS_LOOKED_AT = 50
 LISTED_WHOLE = 100_000
 """Files of a ghost up to which all of it is listed before each batch. Of a larger one only its metadata is."""
 
@@ -37,7 +42,6 @@ class GhostView(TableView):
     """A ghost as it was found. It has no snapshots and nothing refers to its files."""
 
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        """Nothing expires."""
         del policy, now
         return ExpiryPlan(head=self.head)
 
@@ -47,7 +51,6 @@ class GhostView(TableView):
         return References(retained=(), expired=(), sources=())
 
     async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:
-        """None."""
         del expiring, found, read
         return ExpiringFiles(shortlist=Shortlist(roots=(), objects=()))
 
@@ -57,12 +60,10 @@ class GhostView(TableView):
         return ()
 
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
-        """Likewise."""
         del unreferenced
         return None
 
     async def explain(self, source: Location) -> tuple[str, ...]:
-        """Nothing leads to it."""
         del source
         return ()
 
@@ -77,11 +78,7 @@ class GhostTable:
     format: FormatName | None
     """None where only data files are left."""
     hunt: GhostHunt
-    storage: Storage
-    clock: Clock
     grace: timedelta
-    was_begun: Callable[[], Awaitable[bool]]
-    """Has an earlier run of ours begun to delete it? Then its metadata need not be whole."""
     executable: bool = True
     _seen: frozenset[int] | None = None
     """All objects as they were when it was first looked at."""
@@ -92,7 +89,6 @@ class GhostTable:
     """What its own metadata contains, if it can be read."""
 
     def place(self) -> Location | None:
-        """Where it is."""
         return self.location
 
     async def head(self) -> str:
@@ -105,7 +101,6 @@ class GhostTable:
         return self._identity
 
     async def load(self) -> TableView:
-        """Read it again. Raises Refused if it is not a ghost, or not one that may be deleted."""
         await self._refuse_claimed(read=True)
         await self._refuse_links()
         seen = await self._look()
@@ -127,19 +122,16 @@ class GhostTable:
         )
 
     async def load_at(self, head: str, now_view: TableView) -> TableView | None:
-        """It has no history."""
         del head, now_view
         return None
 
     async def commit_expiry(
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
     ) -> tuple[TableView, ExpiryPlan]:
-        """Nothing is ever committed to a ghost."""
         del policy, now, fence
         raise Indeterminate(f"{view.ref} is a ghost: nothing expires there")
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
-        """Nothing is left to tidy."""
         del view, expiring
 
     @property
@@ -158,10 +150,11 @@ class GhostTable:
         if read and self.format is not None:
             metadata = await self.hunt.read(self.location, self.format, claims)
             if metadata.owned:
-                raise self._claimed(
-                    "its metadata is that of a known table, of a known table's former location, or of a view"
+                raise claimed(
+                    self.location,
+                    "its metadata is that of a known table, of a known table's former location, or of a view",
                 )
-            if metadata.problem and not await self.was_begun():
+            if metadata.problem and not await self._was_begun():
                 raise Indeterminate(
                     f"the metadata of {self.location} cannot be read, so it is unknown whose it was: {metadata.problem}"
                 )
@@ -169,11 +162,20 @@ class GhostTable:
             self._elsewhere = metadata.roots or self._elsewhere
             self._uuid = metadata.uuid or self._uuid
         if self._uuid in claims.uuids:
-            raise self._claimed("a table has its uuid now")
+            raise claimed(self.location, "a table has its uuid now")
         await claims_reader.refuse_used(self.location, claims, elsewhere=self._elsewhere)
 
+    async def _was_begun(self) -> bool:
+        """Has an earlier run of ours begun to delete it? Then its metadata need not be whole."""
+        state = self.hunt.app.state
+        for run in await state.list_runs(table=self.ref.label, limit=RUNS_LOOKED_AT):
+            if await state.journal(run["run_id"]):
+                # After one that took all of it, or brought it back, what is there is somebody's again.
+                return run["outcome"] is not Outcome.DONE and run["restored"] is None
+        return False
+
     async def _refuse_links(self) -> None:
-        found = await self.storage.irregular(self.location)
+        found = await self.hunt.storage.irregular(self.location)
         if found:
             raise Refused(
                 "foreign_table",
@@ -183,12 +185,12 @@ class GhostTable:
 
     async def _look(self) -> frozenset[int]:
         """Everything that is there, all of it old and of one table."""
-        oldest = min(self.clock.now(), await self.storage.now()) - self.grace
+        oldest = min(self.hunt.app.clock.now(), await self.hunt.storage.now()) - self.grace
         await self.hunt.refuse_lately_known(self.location, oldest)
         seen: set[int] = set()
         layout, used = self._layout, self.hunt.claims_reader.used_names()
         directories: dict[str, str] = {}
-        async for path, size, modified, etag in _objects(self.storage, self.location):
+        async for path, size, modified, etag in _objects(self.hunt.storage, self.location):
             if modified is None or modified >= oldest:
                 raise Refused(
                     "ghost_young",
@@ -203,7 +205,9 @@ class GhostTable:
                 )
             above, _, name = path[len(layout.root) :].rpartition("/")
             if name in used:
-                raise self._claimed(f"{path} has the name of a file that {used[name]} uses, perhaps by another address")
+                raise claimed(
+                    self.location, f"{path} has the name of a file that {used[name]} uses, perhaps by another address"
+                )
             if layout.classify(path).kind == "data":
                 directories.setdefault(above, path)
             seen.add(hash((path, size, modified, etag)))
@@ -213,8 +217,8 @@ class GhostTable:
     async def _refuse_foreign(self, directories: dict[str, str]) -> None:
         """If an earlier run of ours began to delete it, it was checked when it was complete, and its metadata says less
         by now."""
-        found = await ghost_files.foreign(self.storage, self._view, self._layout, directories)
-        if found and not await self.was_begun():
+        found = await ghost_files.foreign(self.hunt.storage, self._view, self._layout, directories)
+        if found and not await self._was_begun():
             raise Refused(
                 "foreign_table",
                 f"{found} is in a directory that the metadata of {self.location} does not know, so it may be somebody "
@@ -227,12 +231,9 @@ class GhostTable:
             top = [*markers.SIGNS.directories, *markers.PAIMON_DIRECTORIES]
             places = [self.location.join(name).as_directory() for name in dict.fromkeys(top)]
         for place in places:
-            async for row in _objects(self.storage, place):
+            async for row in _objects(self.hunt.storage, place):
                 if hash(row) not in seen:
                     raise self._changed(row[0])
-
-    def _claimed(self, why: str) -> Refused:
-        return Refused("ghost_claimed", f"{self.location} is not a ghost: {why}")
 
     def _changed(self, what: str | None = None) -> Refused:
         first = f" (first {what})" if what else ""

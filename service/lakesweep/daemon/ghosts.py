@@ -1,4 +1,5 @@
-"""Look for ghosts: directories below a tenant's root that look like tables and that nobody claims. Reads only.
+"""Ghosts: directories below a tenant's root that look like tables and that nobody claims. Found here, and made work for
+cycles. Reads only.
 
 Never inside or around a place that a known table has, never where any known table uses a file, never where a catalog or
 a table of the tenant cannot be read: it may claim anything. Directory by directory, so that a lake costs as many
@@ -11,27 +12,32 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from lakesweep.aio import gather_bounded
+from lakesweep.cleanup.approve import standing
 from lakesweep.daemon import targets
-from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.discovery import Discovery
 from lakesweep.daemon.ghost_claims import Claims, ClaimsReader
+from lakesweep.daemon.ghost_table import GhostTable
+from lakesweep.daemon.targets import Work
 from lakesweep.formats import ghost_metadata, markers
 from lakesweep.formats.ghost_layout import GhostLayout
 from lakesweep.model.errors import LakesweepError, Refused, Unreadable
 from lakesweep.model.ghost import UNKNOWN_FORMAT, Ghost
 from lakesweep.model.location import Location
 from lakesweep.model.refusal import RefusalCode
+from lakesweep.model.run import Outcome
 from lakesweep.model.run_document import Run
-from lakesweep.model.table import FormatName, is_ghost
-from lakesweep.ports.state import StateStore
+from lakesweep.model.table import GHOSTS, FormatName, TableRef, TenantId, is_ghost
 from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import TableView
-from lakesweep.settings.schema import Settings
+from lakesweep.settings.cascade import ghost_grace
 from lakesweep.settings.tenants import TenantSettings
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
 
 DEEPEST = 8
 """Levels below the root that are looked at. Tables lie two or three deep."""
@@ -49,12 +55,9 @@ class _Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class GhostHunt:
-    """One look at one tenant."""
+    """The ghosts of one tenant."""
 
-    settings: Settings
-    adapters: Adapters
-    discovery: Discovery
-    state: StateStore
+    app: App
     tenant: TenantSettings
 
     async def find(self) -> list[Ghost]:
@@ -62,19 +65,18 @@ class GhostHunt:
         claims_reader = self.claims_reader
         claims = await claims_reader.read()
         former = await self.former_names()
-        storage = self.adapters.storage(self.tenant.id)
-        candidates = await self._walk(storage, claims)
+        candidates = await self._walk(claims)
         seen = [one.location for one in candidates]
         candidates += [
             _Candidate(place, run["format"], f"Lakesweep has planned {run['table']} here")
             for place, run in ((Location.parse(run["location"] or "").as_directory(), run) for run in former.values())
             if claims.touches(targets.real(place)) is None
             and not any(one.overlaps(place) for one in seen)
-            and self._root.contains(place)
+            and self.root.contains(place)
         ]
         ghosts = []
         for candidate in candidates:
-            ghost = await self._ghost(storage, candidate, claims, former)
+            ghost = await self._ghost(candidate, claims, former)
             if ghost is not None and ghost.files:
                 ghosts.append(ghost)
         if candidates:
@@ -83,33 +85,36 @@ class GhostHunt:
 
     @property
     def claims_reader(self) -> ClaimsReader:
-        """Reads who claims a place."""
-        return ClaimsReader(settings=self.settings, discovery=self.discovery, state=self.state, tenant=self.tenant)
+        return ClaimsReader(app=self.app, tenant=self.tenant)
 
     @property
-    def _root(self) -> Location:
+    def storage(self) -> Storage:
+        return self.app.adapters.storage(self.tenant.id)
+
+    @property
+    def root(self) -> Location:
         return Location.parse(self.tenant.root)
 
     async def former_names(self) -> dict[str, Run]:
-        """By `place_key`: the run that was last planned there; of a table, if there was one, rather than of its
+        """By `_place_key`: the run that was last planned there; of a table, if there was one, rather than of its
         ghost."""
-        planned = await self.state.last_planned([self.tenant.id])
+        planned = await self.app.state.last_planned([self.tenant.id])
         found: dict[str, Run] = {}
         for run in sorted(planned.values(), key=lambda run: (not is_ghost(run["table"]), run["started_at"])):
             if run["location"]:
-                found[place_key(Location.parse(run["location"]))] = run
+                found[_place_key(Location.parse(run["location"]))] = run
         return found
 
     async def refuse_lately_known(self, place: Location, since: datetime) -> None:
         """Refused if Lakesweep has worked there since then on a table, of whatever tenant: it was claimed then."""
         here = targets.real(place)
-        planned = await self.state.last_planned()
+        planned = await self.app.state.last_planned()
         near = [
             label
             for label, run in planned.items()
             if run["location"] and not is_ghost(label) and targets.real(Location.parse(run["location"])).overlaps(here)
         ]
-        for label, run in (await self.state.last_runs(near)).items():
+        for label, run in (await self.app.state.last_runs(near)).items():
             if datetime.fromisoformat(run["finished_at"] or run["started_at"]) >= since:
                 raise Refused(
                     "ghost_young",
@@ -117,11 +122,11 @@ class GhostHunt:
                     f"ghost_grace_hours: {place} belonged to somebody until recently, so it stays",
                 )
 
-    async def _walk(self, storage: Storage, claims: Claims) -> list[_Candidate]:
+    async def _walk(self, claims: Claims) -> list[_Candidate]:
         """Level by level. Claimed directories are not searched; those that contain a claimed one are, but are not
         ghosts themselves."""
         found: list[_Candidate] = []
-        root = self._root
+        root, storage = self.root, self.storage
         level, looked = ([] if claims.holds(targets.real(root)) else [root.as_directory()]), 0
         for _ in range(DEEPEST):
             looked += len(level)
@@ -131,18 +136,18 @@ class GhostHunt:
             children = await gather_bounded(level, storage.directories, limit=_AT_ONCE)
             for place, names in zip(level, children, strict=True):
                 free = claims.touches(targets.real(place)) is None
-                candidate = await recognised(storage, place, names) if free else None
+                candidate = await _recognised(storage, place, names) if free else None
                 if candidate is not None:
                     found.append(candidate)
                     continue
-                below = [place.join(name).as_directory() for name in names if not _is_internal(name)]
+                # No table lies in hidden directories and partitions.
+                inner = [name for name in names if not name.startswith((".", "_")) and "=" not in name]
+                below = [place.join(name).as_directory() for name in inner]
                 deeper += [one for one in below if not claims.holds(targets.real(one))]
             level = deeper
         return found
 
-    async def _ghost(
-        self, storage: Storage, candidate: _Candidate, claims: Claims, former: dict[str, Run]
-    ) -> Ghost | None:
+    async def _ghost(self, candidate: _Candidate, claims: Claims, former: dict[str, Run]) -> Ghost | None:
         """None if somebody uses it after all."""
         place = candidate.location
         try:
@@ -158,7 +163,7 @@ class GhostHunt:
                 return None
             uuid = read.uuid
             evidence += read.evidence
-        run = former.get(place_key(place))
+        run = former.get(_place_key(place))
         noted = run is not None and f"Lakesweep has planned {run['table']} here" in evidence
         if run is not None and not noted and not is_ghost(run["table"]):
             evidence.append(f"Lakesweep last planned it as {run['table']} at {run['started_at']}")
@@ -174,20 +179,19 @@ class GhostHunt:
             name=run["table"] if run and not is_ghost(run["table"]) else None,
             uuid=uuid,
         )
-        return await _counted(storage, ghost, place)
+        return await _counted(self.storage, ghost, place)
 
     async def read(self, place: Location, format: FormatName, claims: Claims) -> Read:
         """What its metadata contains: its identity, and whether that makes it a known table's, its earlier place for
         one, or a view's, which catalogs do not list for us."""
-        root = Location.parse(self.tenant.root)
         try:
-            beside = await ghost_metadata.read(self.adapters.storage(self.tenant.id), place)
+            beside = await ghost_metadata.read(self.storage, place)
             if beside.view is not None or beside.uuids & claims.uuids:
                 return Read(owned=True)
         except Unreadable as exc:
             return Read(problem=str(exc), evidence=(f"its metadata cannot be read: {exc}",))
         try:
-            table = await self.adapters.bare_table(place, format, root, self.tenant.id)
+            table = await self.app.adapters.bare_table(place, format, self.root, self.tenant.id)
             state = await table.load()
         except LakesweepError as exc:
             return Read(problem=str(exc), evidence=(f"its metadata cannot be read: {exc}",))
@@ -196,6 +200,39 @@ class GhostHunt:
         return Read(
             uuid=uuid, owned=owned, roots=state.roots, state=state, evidence=(f"its uuid is {uuid}",) if uuid else ()
         )
+
+    def work(self, ghost: Ghost) -> Work:
+        known = None if ghost.format == UNKNOWN_FORMAT else FormatName(ghost.format)
+        return self._work(Location.parse(ghost.location), known, ghost.name)
+
+    async def approved(self) -> list[Work]:
+        """Those whose plan may go now, whatever has become of them since."""
+        found = []
+        former = await self.former_names()
+        planned = await self.app.state.last_planned([self.tenant.id])
+        for label, run in sorted(planned.items()):
+            if is_ghost(label) and run["location"] and await self._may_go(label, run):
+                place = Location.parse(run["location"]).as_directory()
+                was = former.get(_place_key(place))
+                name = was["table"] if was and not is_ghost(was["table"]) else None
+                found.append(self._work(place, await self._format(place, run), name))
+        return found
+
+    async def _may_go(self, label: str, last: Run) -> bool:
+        """Is there a valid approval that no run has carried out since?"""
+        return bool(await standing(self.app.state, label, self.app.clock.now())) and last["outcome"] is not Outcome.DONE
+
+    async def _format(self, place: Location, run: Run) -> FormatName | None:
+        seen = await _recognised(self.storage, place, await self.storage.directories(place))
+        return seen.format if seen else run["format"]
+
+    def _work(self, place: Location, format: FormatName | None, former: str | None) -> Work:
+        name = targets.without_slash(place).path.removeprefix(self.root.as_directory().path)
+        # A ghost of which only data files are left is taken for an Iceberg table: its files lie in data/.
+        ref = TableRef(tenant=TenantId(self.tenant.id), dataset=GHOSTS, name=name, format=format or FormatName.ICEBERG)
+        grace = ghost_grace(self.app.settings, self.tenant.id)
+        table = GhostTable(ref=ref, location=place.as_directory(), format=format, hunt=self, grace=grace)
+        return Work(ref=ref, tenant_root=self.root, table=table, former=former)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,13 +249,12 @@ class Read:
     evidence: tuple[str, ...] = ()
 
 
-def place_key(place: Location) -> str:
+def _place_key(place: Location) -> str:
     """The same for one directory however it is spelled."""
     return targets.real(place).as_directory().match_key
 
 
-async def recognised(storage: Storage, place: Location, names: Sequence[str]) -> _Candidate | None:
-    """A table's directory by the names in it."""
+async def _recognised(storage: Storage, place: Location, names: Sequence[str]) -> _Candidate | None:
     here = set(names)
     for marker in markers.MARKERS:
         if not here.issuperset(marker.directories):
@@ -237,7 +273,6 @@ async def recognised(storage: Storage, place: Location, names: Sequence[str]) ->
 
 
 async def _some(storage: Storage, directory: Location) -> list[str]:
-    """The first page of what is there."""
     async with aclosing(storage.list(directory.as_directory())) as pages:
         page = await anext(pages, None)
     paths: list[str] = [] if page is None else page.column("path").to_pylist()
@@ -245,7 +280,6 @@ async def _some(storage: Storage, directory: Location) -> list[str]:
 
 
 def _first(paths: Sequence[str], suffixes: tuple[str, ...]) -> str | None:
-    """The name of the first that ends so."""
     return next((path.rpartition("/")[2] for path in paths if path.endswith(suffixes)), None)
 
 
@@ -258,8 +292,3 @@ async def _counted(storage: Storage, ghost: Ghost, place: Location) -> Ghost:
             latest: datetime | None = pc.max(page.column("modified_at")).as_py()
             newest = max(filter(None, (newest, latest)), default=None)
     return replace(ghost, files=files, bytes=size, newest_modified_at=newest)
-
-
-def _is_internal(name: str) -> bool:
-    """Hidden directories and partitions: no table lies in them."""
-    return name.startswith((".", "_")) or "=" in name

@@ -7,61 +7,147 @@ for a while only; the files it pinned must not be deleted when the log has moved
 from __future__ import annotations
 
 import glob
+import re
+from collections.abc import Iterable
 from datetime import datetime
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import structlog
 
 from lakesweep.cleanup import table_notes
 from lakesweep.daemon import targets
-from lakesweep.daemon.hold_index import MAX_HOLDS, HoldIndex
+from lakesweep.daemon.events import hold_fields
 from lakesweep.model import refusal
-from lakesweep.model.errors import Refused, UnknownTable
+from lakesweep.model.errors import Refused, SettingsError, UnknownTable
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.run_document import INTERRUPTED
 from lakesweep.model.table import BARE_TENANT, GHOSTS, is_ghost
 from lakesweep.ports.state import Hold, StateStore
-from lakesweep.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
 
 log = structlog.get_logger()
 
+MAX_HOLDS = 200
+"""Of one tenant. A person who holds more tables than that pauses their dataset or tenant instead."""
 OURSELVES = "lakesweep"
 INTERRUPTIONS = 3
 """Runs in a row that their process did not outlive; then a person must look."""
 EVERYTHING = "*"
 _RUNS_LOOKED_AT = 500
 """To report which runs a stop reaches; it reaches all of them."""
+_PATTERN = re.compile(r"[*?[]")
 
 
-async def stop(state: StateStore, settings: Settings, hold: Hold) -> list[str]:
+class HoldIndex:
+    """Every hold there is at one moment, queried quickly for many tables and many holds. Pure.
+
+    A scope without a pattern is looked up by the table's name and by what holds it: `acme/prod/orders`, `acme/prod`,
+    `acme`. A scope with a pattern is compiled once, and only tables of the tenant that it names are matched against it.
+    """
+
+    def __init__(self, holds: Iterable[Hold] = ()) -> None:
+        self.holds = tuple(holds)
+        self._named: dict[str, Hold] = {}
+        self._patterns: dict[str | None, list[Hold]] = {}
+        for hold in self.holds:
+            self._named[hold.scope.rstrip("/")] = hold
+            self._named[hold.scope] = hold  # also of a name that would be a pattern
+            if _PATTERN.search(hold.scope):
+                tenant = hold.scope.partition("/")[0]
+                self._patterns.setdefault(None if _PATTERN.search(tenant) else tenant, []).append(hold)
+
+    def __bool__(self) -> bool:
+        return bool(self.holds)
+
+    def covering(self, label: str) -> Hold | None:
+        """A hold that names this table, or something that holds it; None if there is none."""
+        scope = label
+        while scope:
+            if scope in self._named:
+                return self._named[scope]
+            scope = scope.rpartition("/")[0]
+        for tenant in (None, label.partition("/")[0]):
+            for hold in self._patterns.get(tenant, ()):
+                if _compiled(hold.scope).match(label):
+                    return hold
+        return None
+
+
+@lru_cache(maxsize=10_000)
+def _compiled(scope: str) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{translate(one)})" for one in (scope, f"{scope.rstrip('/')}/*")))
+
+
+async def pause(app: App, hold: Hold) -> Hold:
+    """Hold tables. Returns the hold that now applies: an existing one may last longer."""
+    if hold.ends_at is not None and hold.ends_at <= app.clock.now():
+        raise SettingsError(f"a pause that ends at {hold.ends_at:%Y-%m-%d %H:%M} UTC has no effect: give a later time")
+    async with app.events.tightening("paused", hold.by, **hold_fields(hold)):
+        _check_known(app, hold.scope)
+        scopes = [one.scope for one in await app.state.holds()]
+        tenant = hold.scope.partition("/")[0]
+        of_tenant = sum(scope.partition("/")[0] == tenant for scope in scopes)
+        if of_tenant >= MAX_HOLDS and hold.scope not in scopes:
+            raise Refused(
+                "too_many_holds", f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant"
+            )
+        await app.state.set_hold(hold)
+    return next((one for one in await app.state.holds() if one.scope == hold.scope), hold)
+
+
+async def stop(app: App, hold: Hold) -> list[str]:
     """Hold tables in an emergency, however many holds there are: every running sweep checks holds before each request,
     on any replica. Returns the ids of the runs that this reaches."""
-    _check_known(settings, hold.scope)
-    await state.set_hold(hold)
-    held = HoldIndex([hold])
-    recent = await state.list_runs(limit=_RUNS_LOOKED_AT)
-    return [run["run_id"] for run in recent if run["outcome"] is None and held.covering(run["table"])]
+    async with app.events.tightening("stopped", hold.by, **hold_fields(hold)):
+        _check_known(app, hold.scope)
+        await app.state.set_hold(hold)
+        held = HoldIndex([hold])
+        recent = await app.state.list_runs(limit=_RUNS_LOOKED_AT)
+        return [run["run_id"] for run in recent if run["outcome"] is None and held.covering(run["table"])]
 
 
-async def pause(state: StateStore, settings: Settings, hold: Hold) -> None:
-    """Hold tables. A typo in a name must not look like a pause: raises UnknownTable."""
-    _check_known(settings, hold.scope)
-    held = HoldIndex(await state.holds())
-    tenant = hold.scope.partition("/")[0]
-    if held.count(tenant) >= MAX_HOLDS and hold.scope not in {one.scope for one in held.holds}:
-        raise Refused(
-            "too_many_holds", f"{tenant} has {MAX_HOLDS} holds already; pause its dataset or the whole tenant"
-        )
-    await state.set_hold(hold)
+async def resume(app: App, scope: str, *, by: str, admin: bool) -> Hold | None:
+    """Lift a hold and return it. None if there is none of that scope, Refused if it is an administrator's and the
+    caller is not one."""
+    hold = next((one for one in await app.state.holds() if one.scope == scope), None)
+    if hold is None:
+        return None
+    if hold.by_admin and not admin:
+        raise Refused("held_by_admin", f"an administrator holds {scope}: ask somebody with a token for all tenants")
+    async with app.events.loosening("resumed", by, scope=scope, by_admin=admin):
+        cleared = await app.state.clear_hold(scope, admin=admin)  # an administrator's may have come meanwhile
+    return hold if cleared else None
 
 
-def _check_known(settings: Settings, scope: str) -> None:
-    known = [(tenant.id, dataset.id) for tenant in settings.tenants for dataset in tenant.datasets]
+def _check_known(app: App, scope: str) -> None:
+    """A typo in a name must not look like a pause: raises UnknownTable."""
+    known = [(tenant.id, dataset.id) for tenant, dataset in app.discovery.datasets()]
     bare = fnmatchcase(BARE_TENANT, scope.partition("/")[0])
-    ghosts = [(tenant.id, GHOSTS) for tenant in settings.tenants]
+    ghosts = [(tenant.id, GHOSTS) for tenant in app.settings.tenants]
     if not bare and not any(targets.may_match(scope, *names) for names in (*known, *ghosts)):
         hint = targets.suggestion(scope, [name for one in known for name in (one[0], "/".join(one))])
         raise UnknownTable(f"nothing to pause: {scope!r} names no configured tenant or dataset{hint and ': ' + hint}")
+
+
+async def check_names_a_table(app: App, scope: str, known: Iterable[str] = ()) -> None:
+    """Raise UnknownTable for a scope that looks like a table's label and names none: such a hold would have no effect.
+
+    `known` are tables whose catalog need not be queried. A catalog that does not answer is no reason against a hold.
+    """
+    tenant, _, table = scope.partition("/")
+    if "/" not in table or tenant == BARE_TENANT or any(targets.covers(scope, label) for label in known):
+        return
+    if is_ghost(scope) and app.settings.tenant(tenant) is not None:
+        return  # in no catalog
+    for owner, dataset in app.discovery.datasets():
+        if targets.may_match(scope, owner.id, dataset.id) and await app.discovery.discover(owner, dataset, scope):
+            return
+    meant = await app.discovery.suggestion(scope)
+    raise UnknownTable(f"no table matches {scope!r}: " + (meant or "`lakesweep tables` lists them"))
 
 
 async def refuse_held(state: StateStore, label: str, *other_names: str, tenant: str | None = None) -> None:
@@ -102,7 +188,6 @@ async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> N
 
 
 async def hold_if_lasting(state: StateStore, run: CleanupRun, now: datetime) -> None:
-    """Keep a refusal that must not be forgotten."""
     if run.refusal is not None and refusal.consequences(run.refusal.code).holds_table:
         scope = glob.escape(run.table.label)
         await state.set_hold(Hold(scope=scope, since=now, by=OURSELVES, reason=run.refusal.reason))

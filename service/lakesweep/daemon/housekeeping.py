@@ -7,7 +7,6 @@ replica may do it, also several at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
@@ -15,7 +14,7 @@ import structlog
 from lakesweep.daemon import lake_report
 from lakesweep.daemon.app import App
 from lakesweep.daemon.clock import ClockWatch
-from lakesweep.model.errors import LakesweepError, StateError
+from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import Tally
 
 log = structlog.get_logger()
@@ -25,16 +24,6 @@ RUNS_AT_ONCE = 200
 """Each transaction is short: others wait for it."""
 ENDED_HOLDS_DAYS = 7
 """So long a pause that has ended is still listed."""
-
-
-async def run(current: Callable[[], App]) -> None:
-    while True:
-        try:
-            await tidy(current())
-            await look_for_ghosts(current())
-        except StateError as exc:
-            log.warning("housekeeping_put_off", reason=str(exc))
-        await asyncio.sleep(EVERY_SECONDS)
 
 
 async def tidy(app: App) -> int:

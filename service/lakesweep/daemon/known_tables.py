@@ -17,15 +17,16 @@ import structlog
 from lakesweep.aio import working_for
 from lakesweep.daemon.app import App
 from lakesweep.daemon.cadence import Rules
+from lakesweep.daemon.discovery import whole_dataset
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import CatalogUnavailable
 from lakesweep.model.policy import CadenceKind
-from lakesweep.model.table import TableRef, TenantId
 from lakesweep.retry import doubled
 from lakesweep.settings.cascade import cleanup_for
 from lakesweep.settings.cleanup import OrphanCleanupSettings
+from lakesweep.settings.schema import Settings
 from lakesweep.settings.tenants import DatasetSettings, TenantSettings
 
 log = structlog.get_logger()
@@ -91,23 +92,16 @@ class KnownTables:
                 known.looking = True
                 yield tenant, dataset
 
-    def not_looked_yet(self, ref: TableRef) -> bool:
-        """May the table's dataset still turn out to have it, under the present settings?"""
-        return self._not_looked_yet(ref.tenant, ref.dataset)
-
     def may_appear(self, label: str) -> bool:
         """May this name still turn out to be a table: has its dataset not been looked at, or did that fail?"""
         tenant, dataset, name = (*label.split("/", 2), "", "")[:3]
-        return bool(name) and (self._not_looked_yet(tenant, dataset) or f"{tenant}/{dataset}" in self.problems)
+        return bool(name) and (self.not_looked_yet(tenant, dataset) or f"{tenant}/{dataset}" in self.problems)
 
-    def _not_looked_yet(self, tenant: str, dataset: str) -> bool:
+    def not_looked_yet(self, tenant: str, dataset: str) -> bool:
+        """May the dataset still turn out to have a table, under the present settings?"""
         settings = self.app.settings.tenant(tenant)
         known = self._datasets.get((tenant, dataset))
         return settings is not None and settings.dataset(dataset) is not None and not (known and known.looked)
-
-    def next_look(self) -> datetime | None:
-        """When a dataset is next due to be looked at."""
-        return min((known.next_look for known in self._datasets.values() if not known.looking), default=None)
 
     async def look(self, tenant: TenantSettings, dataset: DatasetSettings) -> None:
         app, key = self.app, (tenant.id, dataset.id)
@@ -132,14 +126,13 @@ class KnownTables:
         else:
             failures = self._datasets[key].failures = self._datasets[key].failures + 1
             self._datasets[key].next_look = now + doubled(failures, FIRST_RETRY, self._interval)
-            self.problems[_name(key)] = str(problem)
+            self.problems["/".join(key)] = str(problem)
             app.metrics.count_skip(works[0].ref, "discovery_failed")
             log.warning("discovery_failed", tenant=tenant.id, dataset=dataset.id, reason=str(problem))
 
     async def _works(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> list[Work]:
-        if not _any_enabled(app, tenant, dataset):
-            whole = TableRef(tenant=TenantId(tenant.id), dataset=dataset.id, name="*", format=dataset.format)
-            app.metrics.count_skip(whole, "disabled")
+        if not any_enabled(app.settings, tenant, dataset):
+            app.metrics.count_skip(whole_dataset(tenant, dataset), "disabled")
             return []
         async with self._places.of(tenant.id):
             try:
@@ -154,7 +147,7 @@ class KnownTables:
             return [app.discovery.unreadable(tenant, dataset, why)]
 
     def _enter(self, app: App, key: DatasetKey, found: dict[str, Entry]) -> None:
-        self.problems.pop(_name(key), None)
+        self.problems.pop("/".join(key), None)
         before = self._datasets[key].labels
         if before != set(found):
             app.neighbours.forget(key[0])
@@ -163,20 +156,17 @@ class KnownTables:
             self.entries.pop(gone, None)
         self.entries |= found
         self._datasets[key].labels = set(found)
-        self._count(app)
+        counts = Counter(str(entry.work.ref.tenant) for entry in self.entries.values())
+        for tenant in app.settings.tenants:
+            app.metrics.tables_known.labels(tenant.id).set(counts[tenant.id])
 
     def _log_if_empty(self, app: App, tenant: TenantSettings, dataset: DatasetSettings) -> None:
         """Once: it may be new. It may also be a typo in an address, which nothing else would show."""
         known = self._datasets[tenant.id, dataset.id]
-        empty = not known.labels and _any_enabled(app, tenant, dataset)
+        empty = not known.labels and any_enabled(app.settings, tenant, dataset)
         if empty and not known.empty:
             log.warning("no_tables_found", tenant=tenant.id, dataset=dataset.id)
         known.empty = empty
-
-    def _count(self, app: App) -> None:
-        counts = Counter(str(entry.work.ref.tenant) for entry in self.entries.values())
-        for tenant in app.settings.tenants:
-            app.metrics.tables_known.labels(tenant.id).set(counts[tenant.id])
 
     @property
     def _interval(self) -> timedelta:
@@ -200,9 +190,9 @@ async def _entries(app: App, dataset: DatasetSettings, key: DatasetKey, works: l
     return found
 
 
-def _any_enabled(app: App, tenant: TenantSettings, dataset: DatasetSettings) -> bool:
+def any_enabled(settings: Settings, tenant: TenantSettings, dataset: DatasetSettings) -> bool:
     levels = [None, *(table.name for table in dataset.tables)]
-    return any(cleanup_for(app.settings, tenant.id, dataset.id, table).enabled for table in levels)
+    return any(cleanup_for(settings, tenant.id, dataset.id, table).enabled for table in levels)
 
 
 def _schedule(cleanup: OrphanCleanupSettings) -> Schedule:
@@ -212,7 +202,3 @@ def _schedule(cleanup: OrphanCleanupSettings) -> Schedule:
     shortest = min(longest, timedelta(hours=cleanup.min_interval_hours))
     rules = Rules(shortest=shortest, longest=longest, waste_budget=cleanup.waste_budget)
     return Schedule(interval=longest, adaptive=rules)
-
-
-def _name(key: DatasetKey) -> str:
-    return "/".join(key)

@@ -6,16 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from typing_extensions import TypedDict
 
+from lakesweep.aio import working_for
 from lakesweep.daemon import targets
 from lakesweep.daemon.table_locations import PlacesByTable, is_of_no_dataset
 from lakesweep.model import ghost
+from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
 from lakesweep.model.run_document import Count
-from lakesweep.ports.storage import Storage
+from lakesweep.settings.cascade import trash_places
+from lakesweep.settings.tenants import TenantSettings
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
 
 DIRECTORIES_SHOWN = 50
 _DIRECTORIES_KEPT = 100_000
@@ -64,54 +70,59 @@ class Owner:
     tables: tuple[str, ...]
 
 
-async def draw(
-    storage: Storage,
-    tenant: str,
-    root: Location,
-    places: PlacesByTable,
-    unread: Sequence[str],
-    *,
-    trash: Sequence[Location] = (),
-) -> TenantMap:
-    """The map without ghosts: every listed file goes to the innermost place that holds it."""
-    owned = owners(places)
-    trashes = sorted({targets.real(one).as_directory().raw for one in trash})
+async def draw(app: App, name: str) -> TenantMap:
+    """Of one tenant. Ghosts are left out if a catalog cannot be read."""
+    tenant = targets.tenant(app.settings, name)
+    with working_for(name):
+        drawn = await _without_ghosts(app, tenant)
+    try:
+        found = await app.ghosts(name)
+    except Refused as exc:
+        return {**drawn, "unread": [*drawn["unread"], exc.reason]}
+    return {**drawn, "ghosts": [ghost.document(one) for one in found]}
+
+
+async def _without_ghosts(app: App, tenant: TenantSettings) -> TenantMap:
+    """Every listed file goes to the innermost place that holds it."""
+    owned = owners(await app.neighbours.of(tenant))
+    unread = [one.id for one in tenant.datasets if app.neighbours.problem(tenant.id, one.id) is not None]
+    root = Location.parse(tenant.root)
+    trashes = sorted({prefix(one) for one in trash_places(app.settings, tenant)})
     nearest = Nearest([*(owner.prefix for owner in owned), *trashes])
-    files: Counter[str | None] = Counter()
-    sizes: Counter[str | None] = Counter()
-    loose_files: Counter[str] = Counter()
-    loose_sizes: Counter[str] = Counter()
-    base = targets.real(root).as_directory().raw
-    async with aclosing(storage.list(targets.real(root))) as pages:
+    files, sizes, loose = Counter[str](), Counter[str](), set[str]()
+    base = prefix(root)
+    async with aclosing(app.adapters.storage(tenant.id).list(targets.real(root))) as pages:
         async for page in pages:
-            for path, size in _rows(page):
-                owner = nearest.above(path)
-                if owner is not None:
-                    files[owner] += 1
-                    sizes[owner] += size
-                else:
-                    directory = base + path.removeprefix(base).rpartition("/")[0].partition("/")[0]
-                    loose_files[directory] += 1
-                    loose_sizes[directory] += size
-    largest = sorted(loose_files, key=lambda name: (-loose_sizes[name], name))
+            for path, size in zip(*(page.column(name).to_pylist() for name in ("path", "size_bytes")), strict=True):
+                place = nearest.above(path)
+                if place is None:
+                    place = base + path.removeprefix(base).rpartition("/")[0].partition("/")[0]
+                    loose.add(place)
+                files[place] += 1
+                sizes[place] += size
+    largest = sorted(loose, key=lambda name: (-sizes[name], name))
     return {
-        "tenant": tenant,
+        "tenant": tenant.id,
         "root": root.raw,
         "places": [
             {"location": one.prefix, "tables": list(one.tables), "files": files[one.prefix], "bytes": sizes[one.prefix]}
             for one in owned
         ],
         "overlaps": overlaps(owned),
-        "unread": list(unread),
+        "unread": unread,
         "trash": [{"location": one, "files": files[one], "bytes": sizes[one]} for one in trashes if files[one]],
         "ghosts": [],
         "unclaimed": [
-            {"location": name, "files": loose_files[name], "bytes": loose_sizes[name]}
-            for name in largest[:DIRECTORIES_SHOWN]
+            {"location": name, "files": files[name], "bytes": sizes[name]} for name in largest[:DIRECTORIES_SHOWN]
         ],
-        "unclaimed_files": loose_files.total(),
-        "unclaimed_bytes": loose_sizes.total(),
+        "unclaimed_files": sum(files[name] for name in loose),
+        "unclaimed_bytes": sum(sizes[name] for name in loose),
     }
+
+
+def prefix(place: Location) -> str:
+    """A directory as it really leads, with a slash."""
+    return targets.real(place).as_directory().raw
 
 
 def owners(places: PlacesByTable) -> list[Owner]:
@@ -120,7 +131,7 @@ def owners(places: PlacesByTable) -> list[Owner]:
     for ref, where in places.items():
         name = f"{ref.tenant}/{ref.dataset}: {ref.name[1:]} (in its catalog)" if is_of_no_dataset(ref) else ref.label
         for place in where:
-            tables.setdefault(targets.real(place).as_directory().raw, set()).add(name)
+            tables.setdefault(prefix(place), set()).add(name)
     return [Owner(prefix, tuple(sorted(names))) for prefix, names in sorted(tables.items())]
 
 
@@ -143,7 +154,6 @@ class Nearest:
         self._known: dict[str, str | None] = {}
 
     def above(self, path: str) -> str | None:
-        """The prefix, or None where nobody claims the file."""
         directory = path[: path.rfind("/") + 1]
         if directory not in self._known:
             if len(self._known) >= _DIRECTORIES_KEPT:
@@ -157,7 +167,3 @@ class Nearest:
                 return directory
             directory = directory[: directory.rstrip("/").rfind("/") + 1]
         return None
-
-
-def _rows(page: pa.RecordBatch) -> zip[tuple[str, int]]:
-    return zip(page.column("path").to_pylist(), page.column("size_bytes").to_pylist(), strict=True)

@@ -16,7 +16,7 @@ from lakesweep.cleanup.lake_leftovers import TenantLeftovers
 from lakesweep.cleanup.lake_report import KnownTable, Price
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon import holds, targets
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.model import ghost
 from lakesweep.model import lake_report as documents
 from lakesweep.model.files import Tally as Counted
@@ -44,13 +44,11 @@ class Named:
 
 
 def named(works: Iterable[targets.Work]) -> list[Named]:
-    """Each table once."""
-    return list(
-        dict.fromkeys(
-            Named(label=work.ref.label, format=work.ref.format, problem=str(work.problem) if work.problem else None)
-            for work in works
-        )
+    found = (
+        Named(label=work.ref.label, format=work.ref.format, problem=str(work.problem) if work.problem else None)
+        for work in works
     )
+    return list(dict.fromkeys(found))
 
 
 async def make(
@@ -72,14 +70,14 @@ async def make(
         lake_report.report, known, runs, now=now, price=price
     )  # of many tables it takes long
     of_tenants = sorted({one.label.partition("/")[0] for one in named})
-    ghosts, looked_at = await _recalled_ghosts(state, of_tenants)
     looks = [look for tenant in of_tenants if (look := await last_look(state, tenant)) is not None]
+    ghosts = sorted((one for look in looks for one in look.largest), key=lambda one: (-one["bytes"], one["location"]))
     found: Tally = {"count": sum(one["files"] for one in ghosts), "bytes": sum(look.bytes for look in looks)}
     complete: documents.Report = {
         **made,
         "totals": {**made["totals"], "ghosts": found},
         "ghosts": ghosts,
-        "ghosts_looked_at": looked_at,
+        "ghosts_looked_at": iso_utc(min((look.at for look in looks), default=None)),
     }
     return lake_leftovers.added(complete, await _recalled_leftovers(state, of_tenants), price)
 
@@ -102,10 +100,10 @@ class GhostLook:
     at: datetime
     count: int
     bytes: int
+    largest: list[ghost.GhostDocument]
 
 
 async def last_look(state: StateStore, tenant: str) -> GhostLook | None:
-    """Whoever looked."""
     note = await state.recall(f"ghosts {tenant}")
     if note is None:
         return None
@@ -115,20 +113,8 @@ async def last_look(state: StateStore, tenant: str) -> GhostLook | None:
         at=datetime.fromisoformat(document["at"]),
         count=document.get("count", len(found)),
         bytes=document.get("bytes", sum(one["bytes"] for one in found)),
+        largest=found,
     )
-
-
-async def _recalled_ghosts(state: StateStore, tenants: Iterable[str]) -> tuple[list[ghost.GhostDocument], str | None]:
-    """What was found the last time, and when the longest ago of these times was."""
-    found: list[ghost.GhostDocument] = []
-    looked: list[str] = []
-    for tenant in tenants:
-        note = await state.recall(f"ghosts {tenant}")
-        if note is not None:
-            document = json.loads(note)
-            found += document["ghosts"]
-            looked.append(document["at"])
-    return sorted(found, key=lambda one: (-one["bytes"], one["location"])), min(looked, default=None)
 
 
 def leftovers_note(tenant: str) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakesweep.aio import working_for
 from lakesweep.cleanup.report import iso_utc
 from lakesweep.daemon import lake_report, targets, trash_keeper
 from lakesweep.daemon.app import App
-from lakesweep.daemon.lake_map import Nearest
+from lakesweep.daemon.lake_map import Nearest, prefix
 from lakesweep.daemon.table_locations import PlacesByTable, is_of_no_dataset
 from lakesweep.model import lake_report as documents
 from lakesweep.model.errors import LakesweepError
@@ -44,10 +44,8 @@ async def count(app: App, tenant: TenantSettings) -> None:
     await app.state.remember(lake_report.leftovers_note(tenant.id), json.dumps(counting.note(iso_utc(app.clock.now()))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Count:
-    """One kind so far."""
-
     answered: bool = False
     found: Tally = field(default_factory=Tally)
     requests: int = 0
@@ -58,7 +56,7 @@ class _Counting:
     def __init__(self, tenant: TenantSettings) -> None:
         self.owners = _Owners(tenant, {})
         self._tenant = tenant
-        self._counts = dict.fromkeys(LeftoverKind, _Count())
+        self._counts = {kind: _Count() for kind in LeftoverKind}
         self._by_owner: defaultdict[str, defaultdict[LeftoverKind, Tally]] = defaultdict(lambda: defaultdict(Tally))
         self._rules = StoreRules()
 
@@ -66,9 +64,9 @@ class _Counting:
         try:
             places = await trash_keeper.shown(app, self._tenant)
         except LakesweepError as exc:
-            self._counts[LeftoverKind.TRASH] = _Count(problem=str(exc))
+            self._counts[LeftoverKind.TRASH].problem = str(exc)
             return
-        self._counts[LeftoverKind.TRASH] = _Count(answered=True)
+        self._counts[LeftoverKind.TRASH].answered = True
         for place in places:
             for run in place["runs"]:
                 self._add(LeftoverKind.TRASH, run["table"], Tally(files=run["count"], bytes=run["bytes"]))
@@ -76,20 +74,16 @@ class _Counting:
             self._add(LeftoverKind.TRASH, self._tenant.id, others)
 
     async def store(self, app: App) -> None:
-        root, reader = targets.real(Location.parse(self._tenant.root)), app.store_rules(self._tenant.id)
+        root, reader = targets.real(Location.parse(self._tenant.root)), app.adapters.rules(self._tenant.id)
         self._rules = await reader.rules(root)
         async with aclosing(reader.leftovers(root)) as pages:
             async for page in pages:
                 self._take(page)
 
     def _take(self, page: LeftoverPage) -> None:
-        before = self._counts[page.kind]
-        self._counts[page.kind] = replace(
-            before,
-            answered=before.answered or page.files is not None,
-            requests=page.requests,
-            problem=page.problem,
-        )
+        so_far = self._counts[page.kind]
+        so_far.answered = so_far.answered or page.files is not None
+        so_far.requests, so_far.problem = page.requests, page.problem
         for path, size in page.files or ():
             self._add(page.kind, self.owners.of(path), Tally(files=1, bytes=size))
 
@@ -97,13 +91,13 @@ class _Counting:
         if not tally.files:
             return
         self._by_owner[owner][kind] += tally
-        self._counts[kind] = replace(self._counts[kind], found=self._counts[kind].found + tally)
+        self._counts[kind].found += tally
 
     def give_up(self, why: str) -> None:
         """Of what was not counted until now."""
         for kind, one in self._counts.items():
             if one.problem is None and not (one.answered and kind is LeftoverKind.TRASH):
-                self._counts[kind] = replace(one, problem=why)
+                one.problem = why
 
     def note(self, now: str) -> dict[str, Any]:
         owners = {
@@ -141,16 +135,16 @@ class _Owners:
         for ref, where in places.items():
             name = f"{tenant.id}/{ref.dataset}" if is_of_no_dataset(ref) else ref.label
             for place in where:
-                tables[_prefix(place)].add(name)
+                tables[prefix(place)].add(name)
         for dataset in tenant.datasets:
             if address := dataset.location or dataset.warehouse:
-                datasets[_prefix(Location.parse(address))].add(f"{tenant.id}/{dataset.id}")
-        self._names = {prefix: self._one(names) for prefix, names in {**datasets, **tables}.items()}
+                datasets[prefix(Location.parse(address))].add(f"{tenant.id}/{dataset.id}")
+        self._names = {place: self._one(names) for place, names in {**datasets, **tables}.items()}
         self._nearest = Nearest(self._names)
 
     def of(self, path: str) -> str:
-        prefix = self._nearest.above(path)
-        return self._tenant if prefix is None else self._names[prefix]
+        place = self._nearest.above(path)
+        return self._tenant if place is None else self._names[place]
 
     def _one(self, names: set[str]) -> str:
         """What several share is that of none of them."""
@@ -158,7 +152,3 @@ class _Owners:
             return next(iter(names))
         datasets = {"/".join(name.split("/", 2)[:2]) for name in names}
         return next(iter(datasets)) if len(datasets) == 1 else self._tenant
-
-
-def _prefix(place: Location) -> str:
-    return targets.real(place).as_directory().raw

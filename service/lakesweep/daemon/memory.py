@@ -62,7 +62,6 @@ def limit() -> int | None:
 
 
 def of_a_run(settings: Settings) -> int:
-    """How many bytes one run may take in all."""
     return max(_AT_LEAST, _TIMES * in_bytes(settings.engine.memory_limit))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
@@ -39,7 +38,6 @@ class Notifier:
         self._clock = clock
 
     async def note(self, run: CleanupRun) -> None:
-        """Store the notice of a finished run, if there is one to send."""
         if self._settings.url is None:
             return
         document = report.run_document(run)
@@ -104,12 +102,3 @@ class Notifier:
         except (OSError, http.client.HTTPException) as exc:
             return f"{type(exc).__name__}: {exc}"
         return None if 200 <= status < 300 else f"status {status}"
-
-
-async def run(current: Callable[[], Notifier]) -> None:
-    while True:
-        try:
-            await current().deliver()
-        except StateError as exc:
-            log.warning("notices_put_off", reason=str(exc))
-        await asyncio.sleep(EVERY_SECONDS)

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from lakesweep.daemon import cadence
 from lakesweep.daemon.app import App
-from lakesweep.daemon.fair_queue import Due
+from lakesweep.daemon.limits import Due
 from lakesweep.model import run_document
 from lakesweep.model.run import CleanupRun
 from lakesweep.ports.state import StateStore
@@ -77,10 +78,7 @@ async def spent(state: StateStore, tenant: str, now: datetime) -> int:
 
 
 async def count(state: StateStore, run: CleanupRun, now: datetime) -> None:
-    """A run has ended."""
-    requests = run.sent.requests
-    total = requests.list + requests.get + requests.head + requests.put + requests.delete
-    tenant = str(run.table.tenant)
+    total, tenant = run.sent.requests.total, str(run.table.tenant)
     await state.remember(_name(tenant, now), str(await spent(state, tenant, now) + total))
 
 
@@ -90,9 +88,7 @@ def _wishes(tables: Iterable[str], last: dict[str, run_document.Run]) -> Iterabl
         if run is None:
             yield Wish(table=table, requests=_UNKNOWN_COST, bytes=0)
             continue
-        sent = run["requests"]["sent"]
-        total = sent["list"] + sent["get"] + sent["head"] + sent["put"] + sent["delete"]
-        yield Wish(table=table, requests=total, bytes=run["orphans"]["bytes"])
+        yield Wish(table=table, requests=cadence.requests_of(run), bytes=run["orphans"]["bytes"])
 
 
 def _name(tenant: str, now: datetime) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -16,21 +15,18 @@ log = structlog.get_logger()
 
 
 def not_started(run_id: str, table: TableRef, exc: LakesweepError, now: datetime) -> CleanupRun:
-    """A run that could not even start."""
-    run = CleanupRun(
+    refusal = Refusal(code=exc.code, reason=exc.reason) if isinstance(exc, Refused) else None
+    return CleanupRun(
         id=run_id,
         table=table,
         location=None,
         started_at=now,
         finished_at=now,
         phase=Phase.FINISHED,
-        outcome=Outcome.FAILED,
-        reason=str(exc),
+        outcome=Outcome.REFUSED if refusal else Outcome.FAILED,
+        refusal=refusal,
+        reason=refusal.reason if refusal else str(exc),
     )
-    if isinstance(exc, Refused):
-        refusal = Refusal(code=exc.code, reason=exc.reason)
-        return replace(run, outcome=Outcome.REFUSED, refusal=refusal, reason=exc.reason)
-    return run
 
 
 def unexpected(exc: Exception) -> LakesweepError:

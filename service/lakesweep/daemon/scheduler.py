@@ -1,7 +1,7 @@
 """Which table is worked on next, and when. Decides; `table_run.py` takes a table's turn, `app.py` runs its cycle.
 
 Due times are in the state store, so that a restarted service goes on where it was and replicas share the work. Turns
-are fair between tenants (`fair_queue.py`), times are jittered and back off after failures (`due_times.py`). Whatever
+are fair between tenants (`limits.py`), times are jittered and back off after failures (`due_times.py`). Whatever
 happens to one table stays with that table: its failure is an outcome, and even a bug met on it only delays it.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,10 +20,9 @@ import structlog
 from lakesweep.daemon import due_times, request_budget, targets
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.daemon.due_times import Stopped
-from lakesweep.daemon.fair_queue import Due, FairQueue
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.known_tables import Entry, KnownTables
-from lakesweep.daemon.limits import share
+from lakesweep.daemon.limits import Due, FairQueue, share
 from lakesweep.daemon.table_run import ScheduledRun, overruled, tend
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
@@ -87,10 +87,9 @@ class Scheduler:
     async def close(self) -> None:
         """Close the adapters of all settings there were. The state store stays open."""
         for app in (*self._retiring, self.app):
-            await app.retire()
+            await app.adapters.aclose()
 
     def end_covered(self, hold: Hold) -> None:
-        """End every run of this process that a hold covers."""
         for label, turn in self.running.items():
             if targets.covers(hold.scope, label):
                 turn.end(Stopped.SHUTDOWN)
@@ -120,28 +119,30 @@ class Scheduler:
         tenant = entry.work.ref.tenant
         if sum(waiting.entry.work.ref.tenant == tenant for waiting in self._requests) >= MAX_REQUESTS:
             raise Refused("too_many_requests", f"{MAX_REQUESTS} runs of {tenant} are already queued; try again later")
-        turn = self._turn(entry, requested=True, execute=execute, trigger=trigger)
+        turn = ScheduledRun(
+            entry=entry,
+            run_id=new_run_id(),
+            since=self.app.clock.now(),
+            requested=True,
+            execute=execute,
+            trigger=trigger,
+        )
         self._requests.append(turn)
         self._wake.set()
         return turn.run_id
 
     def cancel(self, run_id: str) -> bool:
         """End a run of this process. False if it has none of that id."""
-        found = [turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id]
-        for turn in found:
+        turn = self.waiting_or_running(run_id)
+        if turn is not None:
             turn.end(Stopped.CANCELLED)
-        return bool(found)
+        return turn is not None
 
     def waiting_or_running(self, run_id: str) -> ScheduledRun | None:
-        """A run of this process that has not ended."""
         return next((turn for turn in (*self.running.values(), *self._requests) if turn.run_id == run_id), None)
 
     def due_at(self, table: str) -> datetime | None:
-        """When a table is next due, as far as this process knows."""
         return self._moments.get(table)
-
-    def paused(self, table: str) -> bool:
-        return self._holds.covering(table) is not None
 
     def invalidate(self) -> None:
         """Somebody changed due times or holds: look at once."""
@@ -149,7 +150,6 @@ class Scheduler:
         self._wake.set()
 
     async def step(self, tasks: asyncio.TaskGroup) -> None:
-        """One step: learn what is new, start what can be started."""
         now = self.app.clock.now()
         self.last_beat = asyncio.get_running_loop().time()
         self.app.metrics.scheduler_step.set(now.timestamp())
@@ -234,7 +234,8 @@ class Scheduler:
                 self._requests.remove(requested[one.table])
                 self._begin(tasks, requested[one.table])
             else:
-                self._begin(tasks, self._turn(self.known_tables.entries[one.table]))
+                entry, now = self.known_tables.entries[one.table], self.app.clock.now()
+                self._begin(tasks, ScheduledRun(entry=entry, run_id=new_run_id(), since=now))
 
     def _is_current(self, turn: ScheduledRun) -> bool:
         """Can it begin under the newest settings? They may have changed while it waited."""
@@ -242,7 +243,8 @@ class Scheduler:
         if turn.entry.app is self.app or entry is not None:
             turn.entry = entry or turn.entry
             return True
-        if self.known_tables.not_looked_yet(turn.entry.work.ref):
+        ref = turn.entry.work.ref
+        if self.known_tables.not_looked_yet(ref.tenant, ref.dataset):
             return False
         gone = UnknownTable(
             f"{turn.entry.label} is not known under the current settings, which changed after it was requested"
@@ -275,22 +277,13 @@ class Scheduler:
         return [one for one in due if one.table not in held_up]
 
     def _skips_paused(self, entry: Entry) -> bool:
-        if not self._holds or not self.paused(entry.label):
+        if not self._holds or self._holds.covering(entry.label) is None:
             self._reported_paused.discard(entry.label)
             return False
         if entry.label not in self._reported_paused:
             self._reported_paused.add(entry.label)
             self.app.metrics.count_skip(entry.work.ref, "paused")
         return True
-
-    def _turn(
-        self, entry: Entry, *, requested: bool = False, execute: bool | None = None, trigger: Trigger | None = None
-    ) -> ScheduledRun:
-        turn = ScheduledRun(
-            entry=entry, run_id=new_run_id(), since=self.app.clock.now(), requested=requested, execute=execute
-        )
-        turn.trigger = trigger or turn.trigger
-        return turn
 
     def _begin(self, tasks: asyncio.TaskGroup, turn: ScheduledRun) -> None:
         self.running[turn.entry.label] = turn
@@ -328,7 +321,7 @@ class Scheduler:
         for old in [app for app in self._retiring if not self._users[app]]:
             self._retiring.remove(old)
             del self._users[old]
-            await old.retire()
+            await old.adapters.aclose()
 
     async def _rest(self) -> None:
         """Until something happens, the next table is due, or it is time for the next step."""
@@ -336,9 +329,7 @@ class Scheduler:
         soon = [moment for moment in self._moments.values() if moment > now]
         next_due = min(soon, default=None)
         seconds = STEP_SECONDS if next_due is None else min(STEP_SECONDS, (next_due - now).total_seconds())
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
         self._wake.clear()

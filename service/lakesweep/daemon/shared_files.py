@@ -26,14 +26,7 @@ from lakesweep.cleanup import addresses
 from lakesweep.daemon.other_names import behind_access_points
 from lakesweep.engines import common
 from lakesweep.formats import registry as formats
-from lakesweep.model.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    Denied,
-    LakesweepError,
-    NotFound,
-    StorageError,
-)
+from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.model.table import FACTS, TableRef
@@ -176,7 +169,11 @@ class SharedFileIndex:
             data = await self._storage.read(source.location)
             decoded = await asyncio.to_thread(formats.decoder(source.format), source, data)
             batch = common.naming(source, decoded)
-            flags = batch.column("tolerated") if "tolerated" in batch.schema.names else _no(batch.num_rows)
+            flags = (
+                batch.column("tolerated")
+                if "tolerated" in batch.schema.names
+                else pa.repeat(pa.scalar(value=False), batch.num_rows)
+            )
             found = _outside(batch.column("path"), flags, state, begins)
             if batch.num_rows < decoded.num_rows:
                 away = decoded.column("path").filter(decoded.column(ELSEWHERE.name))
@@ -190,7 +187,6 @@ def _together(parts: Sequence[Uses]) -> Uses:
 
 
 def _spelled(paths: Iterable[str]) -> Uses:
-    """Files elsewhere as the metadata spells them."""
     places = filter(None, map(Location.parse_or_none, paths))
     return Uses(pa.array([place.raw for place in places], pa.string()), _NONE)
 
@@ -250,10 +246,6 @@ def _outside(paths: pa.Array, tolerated: pa.Array, state: TableState, begins: pa
         first = pc.list_element(pc.split_pattern(maybe, "/", max_splits=1), 0) if len(maybe) else maybe
         keys = maybe.filter(pc.is_in(first, begins))
     return Uses(away, keys)
-
-
-def _no(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value=False), count)
 
 
 def _may_pass(exc: LakesweepError) -> bool:

@@ -293,6 +293,5 @@ def _without_repeated(
 
 
 def _own_names(dataset: DatasetSettings, by_dataset: PlacesByTable) -> set[str]:
-    """The dataset's tables, as their catalog calls them."""
     before = f"{dataset.namespace}." if dataset.namespace else ""
     return {f"{before}{ref.name}" for ref in by_dataset if not is_of_no_dataset(ref)}

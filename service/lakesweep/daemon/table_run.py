@@ -15,7 +15,7 @@ import structlog
 
 from lakesweep.aio import StopRequest
 from lakesweep.cleanup.run_recorder import close_interrupted
-from lakesweep.daemon import due_times, holds, next_looks, request_budget, run_results
+from lakesweep.daemon import cadence, due_times, holds, request_budget, run_results
 from lakesweep.daemon.due_times import Stopped
 from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.lease import HeldLease
@@ -113,7 +113,7 @@ async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[]
             return RunEnd(due=known)
         if interrupted := await _after_interruption(turn, known):
             return RunEnd(due=interrupted)
-    chosen = await next_looks.recall(app.state, entry.label) if entry.schedule.adaptive else None
+    chosen = await cadence.recall(app.state, entry.label) if entry.schedule.adaptive else None
     lists = turn.requested or (chosen is not None and chosen.next_listing <= now)
     try:
         run = await app.run(
@@ -138,7 +138,7 @@ async def _tend_claimed(turn: ScheduledRun, held: HeldLease, jitter: Callable[[]
     try:
         await held.check()
         if due.failures == 0 and stopped is Stopped.NO:
-            chosen = await next_looks.choose(app.state, run, entry.schedule, app.clock.now())
+            chosen = await cadence.choose_after(app.state, run, entry.schedule.adaptive, app.clock.now())
             due = replace(due, next_due=chosen.next_look) if chosen else due
         await app.state.set_due(due)
     except StateError as exc:

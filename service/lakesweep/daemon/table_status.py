@@ -1,17 +1,31 @@
-"""What is known of a table without looking at its files. Reads only."""
+"""What is known of a table without looking at its files: its row in lists, its snapshots, its next cycle, and why that
+comes then. Reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from lakesweep.daemon import next_looks, run_results, targets
+from lakesweep.admin import documents
+from lakesweep.cleanup import lake_report
+from lakesweep.cleanup.report import hold_document, iso_utc
+from lakesweep.daemon import cadence, cycle_setup, run_results, targets
 from lakesweep.daemon.cadence import Cadence
+from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.targets import Work
 from lakesweep.model import run_document
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.table import TableRef
-from lakesweep.ports.state import Hold, StateStore
+from lakesweep.ports.state import DueTime, Hold, StateStore
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
+    from lakesweep.daemon.known_tables import Entry
+
+SNAPSHOTS_SHOWN = 500
+"""The newest ones; a table may have a hundred thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +50,11 @@ class TableStatus:
             "last_run": self.last_run,
             "estimate": run_document.next_cycle(self.last_run),
             "paused": self.paused,
-            **next_looks.document(self.cadence),
+            **cadence.document(self.cadence),
         }
 
 
 async def of(work: Work, state: StateStore, holds: Sequence[Hold]) -> TableStatus:
-    """Where a table is, or why it cannot be opened, its last run, and whether a hold covers it."""
     runs = await state.list_runs(table=work.ref.label, limit=1)
     location, problem = await _place(work)
     paused = any(targets.covers(hold.scope, work.ref.label) for hold in holds)
@@ -51,7 +64,7 @@ async def of(work: Work, state: StateStore, holds: Sequence[Hold]) -> TableStatu
         problem=problem,
         last_run=runs[0] if runs else None,
         paused=paused,
-        cadence=await next_looks.recall(state, work.ref.label),
+        cadence=await cadence.recall(state, work.ref.label),
     )
 
 
@@ -65,3 +78,69 @@ async def _place(work: Work) -> tuple[str | None, str | None]:
         return place.raw if place else None, str(exc)
     except Exception as exc:  # noqa: BLE001 - a bug that one table meets must not hide the others
         return None, str(run_results.unexpected(exc))
+
+
+async def detail(app: App, entry: Entry, next_due: datetime | None) -> documents.TableDetail:
+    """`next_due` is what the scheduler knows."""
+    state, label, now = app.state, entry.label, app.clock.now()
+    held = [hold for hold in await state.holds() if targets.covers(hold.scope, label) or hold.scope == label]
+    figures = await state.run_figures(now - timedelta(days=lake_report.TREND_DAYS), table=label)
+    chosen = await cadence.recall(state, label) if entry.schedule.adaptive is not None else None
+    due = await state.get_due(label)
+    because = why_then(entry.schedule, due, held, enabled=entry.enabled, chosen=chosen.why if chosen else None)
+    return {
+        "table": label,
+        "next_due": iso_utc(next_due) if entry.enabled else None,
+        "next_expiry": iso_utc(chosen.next_look) if chosen else None,
+        "next_listing": iso_utc(chosen.next_listing) if chosen else None,
+        "next_because": because,
+        "holds": [hold_document(hold) for hold in held],
+        "trend": lake_report.trend(figures, now.date()),
+    }
+
+
+def why_then(
+    schedule: Schedule, due: DueTime | None, held: list[Hold], *, enabled: bool, chosen: str | None = None
+) -> str:
+    """Why the next cycle comes when it comes, in one sentence. Pure."""
+    if not enabled:
+        return "the service does not clean it: orphan_cleanup.enabled is false"
+    if held:
+        last = max(held, key=lambda hold: (hold.ends_at is None, hold.ends_at or hold.since))
+        until = f"until {last.ends_at:%Y-%m-%d %H:%M} UTC" if last.ends_at else "until somebody resumes it"
+        return f"it is paused {until}; after that it runs when it is due"
+    if due is None or due.last_finished is None:
+        return "it has never run, so it runs at once"
+    if due.failures:
+        runs = "the last run" if due.failures == 1 else f"the last {due.failures} runs"
+        return f"{runs} did not end well, so it is retried before its regular time"
+    hours = schedule.interval / timedelta(hours=1)
+    interval = f"cleanup_interval_hours = {hours:g}, counted from its last cycle"
+    return chosen or (f"by its cron expression, {schedule.cron}" if schedule.cron else interval)
+
+
+async def snapshots(app: App, entry: Entry) -> documents.Snapshots:
+    """As its metadata has them now. No listing, no commit."""
+    work = entry.work
+    view = await work.opened().load()
+    expiry = view.plan_expiry(cycle_setup.policy(app, work, execute=False), app.clock.now())
+    kept = {one.id: one.why for one in expiry.keep}
+    newest = sorted(view.snapshots, key=lambda one: (one.committed_at, one.id), reverse=True)
+    going = {one.id for one in expiry.expire}
+    return {
+        "table": entry.label,
+        "head": view.head,
+        "total": len(newest),
+        "expiring": len(going),
+        "skipped": expiry.skipped,
+        "snapshots": [
+            {
+                "id": one.id,
+                "committed_at": iso_utc(one.committed_at),
+                "expires": one.id in going,
+                "why": kept.get(one.id, "no rule keeps it any longer" if one.id in going else "the format keeps it"),
+                "pins": list(one.pins),
+            }
+            for one in newest[:SNAPSHOTS_SHOWN]
+        ],
+    }

@@ -1,11 +1,12 @@
-"""What a TARGET on the command line or in the API means: configured tables by glob, or one bare location."""
+"""What a TARGET on the command line or in the API means: configured tables by glob, or one bare location. And which run
+the beginning of an id means."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,8 +14,14 @@ from pathlib import Path
 from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import TableRef, is_ghost
+from lakesweep.ports.state import StateStore
 from lakesweep.ports.table import Table
+from lakesweep.settings.schema import Settings
+from lakesweep.settings.tenants import TenantSettings
 
+SHORTEST_ID = 4
+"""Fewer letters of a run's id name nothing: one run today may be a thousand tomorrow."""
+_WHOLE_ID = 32
 _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
@@ -64,7 +71,6 @@ class Work:
 
     @property
     def rules_of(self) -> tuple[str, str]:
-        """The dataset and table by whose settings it is worked on."""
         if self.former:
             _, dataset, name = self.former.split("/", 2)
             return dataset, name
@@ -116,13 +122,9 @@ def _parse(text: str) -> Location:
         raise SettingsError(str(exc)) from exc
 
 
-def matching(target: str, refs: Sequence[TableRef]) -> list[TableRef]:
-    """Tables whose label matches the glob. `acme` means all of a tenant, `acme/prod` all of a dataset."""
-    return [ref for ref in refs if covers(target, ref.label)]
-
-
 def covers(target: str, label: str) -> bool:
-    """Does the target name this table, or something that holds it?"""
+    """Does the target name this table, or something that holds it? It may be a glob; `acme` means all of a tenant,
+    `acme/prod` all of a dataset."""
     name = target.rstrip("/")
     if f"{label}/".startswith(f"{name}/"):
         return True  # also of a name that would be a pattern
@@ -143,8 +145,32 @@ def unknown_tenant(name: str | None, known: Iterable[str], remark: str = "") -> 
     return UnknownTable(f"no tenant is called {name!r}{hints and ': ' + hints}")
 
 
+def tenant(settings: Settings, name: str) -> TenantSettings:
+    found = settings.tenant(name)
+    if found is None:
+        raise unknown_tenant(name, [one.id for one in settings.tenants])
+    return found
+
+
 def may_match(target: str, tenant: str, dataset: str) -> bool:
     """Could some table of this dataset match? Datasets that cannot are not even opened."""
     wanted = target.split("/")
     parts = (tenant, dataset)[: len(wanted)]
     return all(fnmatchcase(part, pattern) for part, pattern in zip(parts, wanted, strict=False))
+
+
+async def whole_run_id(state: StateStore, text: str) -> str:
+    """The id of the one run that begins so. Never guesses: SettingsError if it is too short or if several runs begin
+    with it. A text that no run begins with is returned as it is: the caller knows best how to report that."""
+    if len(text) >= _WHOLE_ID or await state.get_run(text) is not None:
+        return text
+    if len(text) < SHORTEST_ID:
+        raise SettingsError(
+            f"{text!r} is too short for the beginning of a run's id: give {SHORTEST_ID} letters or more"
+        )
+    found = await state.runs_beginning(text, limit=6)
+    if len(found) > 1:
+        named = [f"  {run['run_id']}  {run['started_at'] or ''}  {run['table']}" for run in found[:5]]
+        more = ["  …"] if len(found) > 5 else []
+        raise SettingsError("\n".join([f"several runs begin with {text!r}; give more of the id:", *named, *more]))
+    return found[0]["run_id"] if found else text

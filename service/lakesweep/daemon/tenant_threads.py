@@ -33,7 +33,6 @@ class TenantThreads(ThreadPoolExecutor):
         self._pools: dict[str, _Pool] = {}
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run it in the threads of the current task's tenant."""
         tenant = TENANT.get()
         if tenant not in self._pools:
             self._pools[tenant] = _Pool(f"tenant {tenant}" if tenant else "service", self._most, self._idle_seconds)

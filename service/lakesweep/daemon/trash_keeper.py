@@ -57,7 +57,6 @@ async def run(current: Callable[[], App]) -> None:
 
 
 def contents(app: App, tenant: TenantSettings) -> list[TrashContent]:
-
     def hours(document: run_document.Run) -> timedelta:
         return timedelta(hours=cleanup_for(app.settings, *document["table"].split("/", 2)).trash_hours)
 
@@ -65,7 +64,7 @@ def contents(app: App, tenant: TenantSettings) -> list[TrashContent]:
         TrashContent(
             place=place,
             tenant=tenant.id,
-            storage=app.tenant_storage(tenant.id),
+            storage=app.adapters.storage(tenant.id),
             state=app.state,
             artifacts=app.artifacts,
             hours=hours,
@@ -75,7 +74,6 @@ def contents(app: App, tenant: TenantSettings) -> list[TrashContent]:
 
 
 async def shown(app: App, tenant: TenantSettings) -> list[trash_document.TrashPlace]:
-    """What lies in a tenant's trash, by place and run, and until when."""
     places: list[trash_document.TrashPlace] = []
     for content in contents(app, tenant):
         runs: list[trash_document.TrashRun] = []
@@ -101,7 +99,8 @@ async def empty(app: App, tenant: TenantSettings) -> list[CleanupRun]:
             with suppress(Refused), working_for(tenant.id):  # another replica is at it
                 ended.append(await emptying.run(rows))
         for one in due:
-            await app.remove_empty_trash(tenant.id, content.place, one.name)
+            if content.place.is_local:  # object stores have no directories
+                await app.adapters.remove_empty(tenant.id, content.place, content.place.join(one.name))
     return ended
 
 
@@ -178,7 +177,7 @@ class _Emptying:
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan, held: HeldLease, audit: Audit) -> CleanupRun:
         app = self._app
         policy = policy_for(app.settings, self._content.tenant)
-        deleter = app.trash_deleter(self._content.tenant, self._content.place, [one.name for one in self._due])
+        deleter = app.adapters.trash_deleter(self._content.tenant, self._content.place, [one.name for one in self._due])
 
         async def nothing() -> frozenset[str]:
             return frozenset()

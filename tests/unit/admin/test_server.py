@@ -7,9 +7,8 @@ import httpx
 import pytest
 from tests.builders.admin import SmallService
 
-from lakesweep.admin import connections
-from lakesweep.admin.connections import BoundedProtocol
-from lakesweep.admin.server import serving
+from lakesweep.admin import server
+from lakesweep.admin.server import BoundedProtocol, serving
 from lakesweep.model.errors import SettingsError
 
 
@@ -86,7 +85,7 @@ async def test_a_request_that_takes_too_long_is_cut_off(monkeypatch):
 
 
 async def test_half_open_connections_make_room_for_one_that_speaks(app, monkeypatch):
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 20)
     async with serving(app, "127.0.0.1:0") as address:
         half_open = [await opened(address) for _ in range(120)]
         async with httpx.AsyncClient(base_url=f"http://{address}") as client:
@@ -98,5 +97,5 @@ async def test_half_open_connections_make_room_for_one_that_speaks(app, monkeypa
 
 
 def test_the_limit_leaves_most_file_descriptors_to_the_work(monkeypatch):
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (100, 100))
-    assert connections.max_connections() == 25
+    monkeypatch.setattr(server.resource, "getrlimit", lambda _: (100, 100))
+    assert server.max_connections() == 25

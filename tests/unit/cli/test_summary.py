@@ -15,7 +15,7 @@ from tests.unit.cli import examples
 from lakesweep.cleanup import report
 from lakesweep.cli import lists, summary
 from lakesweep.cli.main import main
-from lakesweep.daemon import run_ids
+from lakesweep.daemon import targets
 from lakesweep.daemon.table_status import TableStatus
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.files import Tally
@@ -125,14 +125,14 @@ async def test_a_beginning_that_several_runs_have_names_them_and_none_is_taken()
     state = MemoryStateStore(clock=None)
     for run_id in ("abcd1" + "0" * 27, "abcd2" + "0" * 27, "abcd"):
         await state.start_run(replace(examples.planned(), id=run_id))
-    assert await run_ids.whole(state, "abcd") == "abcd"
-    assert await run_ids.whole(state, "abcd1") == "abcd1" + "0" * 27
-    assert await run_ids.whole(state, "zzzz") == "zzzz"
+    assert await targets.whole_run_id(state, "abcd") == "abcd"
+    assert await targets.whole_run_id(state, "abcd1") == "abcd1" + "0" * 27
+    assert await targets.whole_run_id(state, "zzzz") == "zzzz"
     with pytest.raises(SettingsError, match="give 4 letters or more"):
-        await run_ids.whole(state, "abc")
+        await targets.whole_run_id(state, "abc")
     await state.start_run(replace(examples.planned(), id="abcd1" + "f" * 27))
     with pytest.raises(SettingsError, match=f"several runs begin with 'abcd1'.*(?s:.)*abcd1{'0' * 27}"):
-        await run_ids.whole(state, "abcd1")
+        await targets.whole_run_id(state, "abcd1")
 
 
 def test_nothing_important_breaks_on_a_terminal_of_eighty_columns():

@@ -10,9 +10,8 @@ import pytest
 from tests.builders.cycles import SetClock
 from tests.builders.state_records import a_run
 
-from lakesweep.daemon import cadence, next_looks
+from lakesweep.daemon import cadence
 from lakesweep.daemon.cadence import PastRun, Rules
-from lakesweep.daemon.due_times import Schedule
 from lakesweep.model.files import OrphanPlan, Tally
 from lakesweep.model.run import Outcome
 from lakesweep.state.memory import MemoryStateStore
@@ -84,12 +83,11 @@ def a_plan(*, listed: bool) -> OrphanPlan:
 
 async def test_two_listings_count_however_many_looks_came_after_them():
     state = MemoryStateStore(SetClock(NOW))
-    schedule = Schedule(interval=RULES.longest, adaptive=RULES)
     for hour in range(60):
         ended = {"finished_at": NOW + hour * HOUR, "outcome": Outcome.DONE, "unchanged": hour > 24}
         plan = None if hour > 24 else a_plan(listed=hour in (0, 24))
         await state.start_run(last := a_run(f"r{hour}", started_at=NOW + hour * HOUR, plan=plan, **ended))
-    chosen = await next_looks.choose(state, last, schedule, NOW + 60 * HOUR)
+    chosen = await cadence.choose_after(state, last, RULES, NOW + 60 * HOUR)
     assert chosen.next_listing == NOW + 24 * HOUR + RULES.longest
 
 

@@ -12,10 +12,10 @@ from tests.builders.small_lake import LocalLake
 from lakesweep.admin.auth import mint
 from lakesweep.audit import chain
 from lakesweep.audit.chain import Segment
-from lakesweep.daemon import hold_commands, replicas
+from lakesweep.daemon import holds, reload
 from lakesweep.daemon.app import App
 from lakesweep.daemon.events import CHAIN
-from lakesweep.daemon.replicas import Replicas
+from lakesweep.daemon.reload import Replicas
 from lakesweep.model.access import Role
 from lakesweep.model.errors import AuditFailed, Refused
 from lakesweep.ports.state import Hold
@@ -67,9 +67,9 @@ async def revoke(app, token):
 
 async def test_what_people_do_is_recorded_in_a_chain_of_its_own(lake, tmp_path):
     async with opened(lake, tmp_path) as app:
-        await hold_commands.pause(app, hold("acme"))
-        await hold_commands.stop(app, hold("*"))
-        await hold_commands.resume(app, "*", by="ann", admin=True)
+        await holds.pause(app, hold("acme"))
+        await holds.stop(app, hold("*"))
+        await holds.resume(app, "*", by="ann", admin=True)
         await revoke(app, await a_token(app))
         assert await recorded(app) == [
             ("paused", "root"),
@@ -97,12 +97,12 @@ async def test_a_restored_database_revives_no_token_and_forgets_no_hold(lake, tm
     data = tmp_path / "data"
     async with opened(lake, tmp_path) as app:
         revoked, valid = await a_token(app), await a_token(app)
-        await hold_commands.pause(app, hold("acme"))
+        await holds.pause(app, hold("acme"))
     back_up(data, tmp_path)
     async with opened(lake, tmp_path) as app:
         await revoke(app, revoked)
-        await hold_commands.resume(app, "acme", by="ann", admin=True)
-        await hold_commands.pause(app, replace(hold("acme/d"), ends_at=LATER))
+        await holds.resume(app, "acme", by="ann", admin=True)
+        await holds.pause(app, replace(hold("acme/d"), ends_at=LATER))
     restore(data, tmp_path)
     async with opened(lake, tmp_path) as app:
         assert (await app.state.get_token(revoked.id)).valid_at(NOW)
@@ -116,31 +116,31 @@ async def test_a_restored_database_keeps_an_administrators_hold_an_administrator
     """A tenant's pause of the same scope, and its resume that was too late, are in the chain behind it."""
     data = tmp_path / "data"
     async with opened(lake, tmp_path) as app:
-        await hold_commands.pause(app, hold("acme/d"))
+        await holds.pause(app, hold("acme/d"))
     back_up(data, tmp_path)
     async with opened(lake, tmp_path) as app:
-        await hold_commands.pause(app, hold("acme"))
-        await hold_commands.pause(app, hold("acme", admin=False))
+        await holds.pause(app, hold("acme"))
+        await holds.pause(app, hold("acme", admin=False))
         async with app.events.loosening("resumed", "token 1", scope="acme", by_admin=False):
             pass  # the administrator's hold came between the tenant's look and this
     restore(data, tmp_path)
     async with opened(lake, tmp_path) as app:
         assert await app.events.catch_up() == 3
         with pytest.raises(Refused, match="held_by_admin"):
-            await hold_commands.resume(app, "acme", by="token 1", admin=False)
+            await holds.resume(app, "acme", by="token 1", admin=False)
 
 
 @pytest.mark.parametrize("key", [None, b"another installation's"])
 async def test_a_planted_event_lifts_no_hold(lake, tmp_path, key):
     """Who may write to `service.artifacts` may not resume: an event that is not signed by us is none."""
     async with opened(lake, tmp_path) as app:
-        await hold_commands.pause(app, hold("acme"))
+        await holds.pause(app, hold("acme"))
         head = await app.state.audit_head(CHAIN)
         record = {"record": "event", "event": "resumed", "by": "root", "scope": "acme"}
         planted = Segment(
             table=CHAIN, number=head.last + 1, previous=head.digest, run_id="r9", at=NOW, records=(record,)
         )
-        place = chain.segment_place(app.trails.place, CHAIN, head.last + 1)
+        place = chain.segment_place(app.trails.settings.artifacts, CHAIN, head.last + 1)
         Path(place.path).write_bytes(planted.encode(key))
         assert await app.events.catch_up() == 0
         assert [one.scope for one in await app.state.holds()] == ["acme"]
@@ -150,25 +150,25 @@ async def test_a_planted_event_lifts_no_hold(lake, tmp_path, key):
 
 async def test_what_cannot_be_recorded_is_not_loosened_but_is_tightened(lake, tmp_path):
     async with opened(lake, tmp_path) as app:
-        await hold_commands.pause(app, hold("acme"))
+        await holds.pause(app, hold("acme"))
         artifacts = tmp_path / "data" / "artifacts" / "audit"
         shutil.rmtree(artifacts)
         artifacts.write_text("not a directory")
         with pytest.raises(AuditFailed):
-            await hold_commands.resume(app, "acme", by="ann", admin=True)
-        await hold_commands.pause(app, hold("acme/d"))
+            await holds.resume(app, "acme", by="ann", admin=True)
+        await holds.pause(app, hold("acme/d"))
         assert [one.scope for one in await app.state.holds()] == ["acme", "acme/d"]
 
 
 async def test_a_tenants_token_can_neither_lift_nor_replace_an_administrators_hold(lake, tmp_path):
     async with opened(lake, tmp_path) as app:
-        await hold_commands.pause(app, hold("acme"))
-        await hold_commands.pause(app, hold("acme", admin=False))
-        await hold_commands.stop(app, hold("acme", admin=False))
+        await holds.pause(app, hold("acme"))
+        await holds.pause(app, hold("acme", admin=False))
+        await holds.stop(app, hold("acme", admin=False))
         with pytest.raises(Refused, match="held_by_admin"):
-            await hold_commands.resume(app, "acme", by="token 1", admin=False)
-        await hold_commands.pause(app, hold("acme/d", admin=False))
-        assert await hold_commands.resume(app, "acme/d", by="token 1", admin=False)
+            await holds.resume(app, "acme", by="token 1", admin=False)
+        await holds.pause(app, hold("acme/d", admin=False))
+        assert await holds.resume(app, "acme/d", by="token 1", admin=False)
         assert [one.scope for one in await app.state.holds()] == ["acme"]
 
 
@@ -202,7 +202,7 @@ async def test_replicas_with_the_same_settings_say_nothing(lake, tmp_path):
 
 def test_a_note_that_is_old_or_damaged_says_nothing():
     fresh = '{"replica": "b", "settings": "d", "at": "2026-05-01T12:00:00Z"}'
-    assert replicas._other(fresh, "a", NOW) == ("b", "d")
-    assert replicas._other(fresh, "b", NOW) is None
-    assert replicas._other(fresh, "a", NOW + timedelta(hours=1)) is None
-    assert all(replicas._other(note, "a", NOW) is None for note in (None, "", "{", "[]", '{"at": 1}'))
+    assert reload._other(fresh, "a", NOW) == ("b", "d")
+    assert reload._other(fresh, "b", NOW) is None
+    assert reload._other(fresh, "a", NOW + timedelta(hours=1)) is None
+    assert all(reload._other(note, "a", NOW) is None for note in (None, "", "{", "[]", '{"at": 1}'))

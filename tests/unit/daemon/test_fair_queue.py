@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesweep.daemon.fair_queue import Due, FairQueue
+from lakesweep.daemon.limits import Due, FairQueue
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakesweep.daemon import hold_index, targets
-from lakesweep.daemon.hold_index import HoldIndex
+from lakesweep.daemon import holds, targets
+from lakesweep.daemon.holds import HoldIndex
 from lakesweep.ports.state import Hold
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -31,16 +31,16 @@ def test_law_the_index_covers_what_any_single_hold_covers(scopes, label):
 
 def test_many_holds_of_one_tenant_cost_another_tenant_nothing(monkeypatch):
     index = HoldIndex([hold(f"acme/prod/t{number}*") for number in range(2000)])
-    monkeypatch.setattr(hold_index, "_compiled", _nothing_is_matched)
+    monkeypatch.setattr(holds, "_compiled", _nothing_is_matched)
     assert index.covering("globex/prod/t1") is None
 
 
 def test_a_pattern_is_compiled_once():
     index = HoldIndex([hold("acme/compiled-once-*/orders")])
-    before = hold_index._compiled.cache_info().misses
+    before = holds._compiled.cache_info().misses
     for _ in range(1000):
         assert index.covering("acme/compiled-once-1/orders")
-    assert hold_index._compiled.cache_info().misses == before + 1
+    assert holds._compiled.cache_info().misses == before + 1
 
 
 def _nothing_is_matched(scope):

@@ -25,9 +25,13 @@ RUN = CleanupRun(id="r", table=REF, location=None, started_at=NOW, outcome=Outco
 
 
 @pytest.fixture
-def settings(tmp_path):
-    dataset = {"id": "shop", "format": "delta", "location": str(tmp_path)}
-    return Settings.model_validate({"tenants": [{"id": "acme", "root": str(tmp_path), "datasets": [dataset]}]})
+async def app(tmp_path):
+    root = str(tmp_path / "lake")
+    dataset = {"id": "shop", "format": "delta", "location": root}
+    tenants = [{"id": "acme", "root": root, "datasets": [dataset]}]
+    own = {"state": {"url": "memory://"}, "service": {"data_dir": str(tmp_path / "data")}}
+    async with App.open(Settings.model_validate({"tenants": tenants, **own})) as app:
+        yield app
 
 
 @pytest.fixture
@@ -57,9 +61,9 @@ async def test_other_outcomes_hold_nothing(state, refusal):
 @pytest.mark.parametrize(
     "scope", ["*", "acme", "ac*", "acme/shop", "acme/shop/any table", "location", "location/delta/*"]
 )
-async def test_what_names_something_is_held(state, settings, scope):
-    await holds.pause(state, settings, Hold(scope=scope, since=NOW, by="ann"))
-    assert [hold.scope for hold in await state.holds()] == [scope]
+async def test_what_names_something_is_held(app, scope):
+    await holds.pause(app, Hold(scope=scope, since=NOW, by="ann"))
+    assert [hold.scope for hold in await app.state.holds()] == [scope]
 
 
 async def test_a_table_whose_name_looks_like_a_pattern_is_held_by_that_name(state):
@@ -87,17 +91,17 @@ async def test_a_pause_of_a_tenant_holds_locations_in_its_root_that_no_dataset_h
 
 
 @pytest.mark.parametrize("scope", ["acne", "acme/shap", "acne/*", "shop"])
-async def test_a_slip_in_a_name_does_not_look_like_a_pause(state, settings, scope):
+async def test_a_slip_in_a_name_does_not_look_like_a_pause(app, scope):
     with pytest.raises(UnknownTable, match=re.escape(scope)):
-        await holds.pause(state, settings, Hold(scope=scope, since=NOW, by="ann"))
-    assert await state.holds() == []
+        await holds.pause(app, Hold(scope=scope, since=NOW, by="ann"))
+    assert await app.state.holds() == []
 
 
-async def test_a_tenant_has_only_so_many_holds_and_others_have_theirs(state, settings, monkeypatch):
+async def test_a_tenant_has_only_so_many_holds_and_others_have_theirs(app, monkeypatch):
     monkeypatch.setattr(holds, "MAX_HOLDS", 2)
     for scope in ("acme/shop/a", "acme/shop/b", "acme/shop/b"):
-        await holds.pause(state, settings, Hold(scope=scope, since=NOW, by="ann"))
+        await holds.pause(app, Hold(scope=scope, since=NOW, by="ann"))
     with pytest.raises(Refused, match="too_many_holds"):
-        await holds.pause(state, settings, Hold(scope="acme/shop/c", since=NOW, by="ann"))
-    await holds.pause(state, settings, Hold(scope="*", since=NOW, by="root"))
-    assert [hold.scope for hold in await state.holds()] == ["*", "acme/shop/a", "acme/shop/b"]
+        await holds.pause(app, Hold(scope="acme/shop/c", since=NOW, by="ann"))
+    await holds.pause(app, Hold(scope="*", since=NOW, by="root"))
+    assert [hold.scope for hold in await app.state.holds()] == ["*", "acme/shop/a", "acme/shop/b"]

@@ -9,13 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 from tests.builders.small_lake import LocalLake, small_table, write_local
 
-from lakesweep.daemon import known_tables, next_looks, request_budget
+from lakesweep.daemon import cadence, known_tables, request_budget
 from lakesweep.daemon import scheduler as scheduler_module
 from lakesweep.daemon.admin_service import Control
-from lakesweep.daemon.app import App
-from lakesweep.daemon.fair_queue import Due
+from lakesweep.daemon.app import App, new_run_id
+from lakesweep.daemon.limits import Due
 from lakesweep.daemon.scheduler import Scheduler
-from lakesweep.daemon.table_run import tend
+from lakesweep.daemon.table_run import ScheduledRun, tend
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import NotYet, Refused, StateError, UnknownTable
 from lakesweep.ports.state import DueTime, Hold
@@ -73,7 +73,7 @@ async def standing(lake, **sections):
     clock = HandClock()
     settings = Settings.model_validate(lake.settings(state={"url": "memory://"}, **sections))
     async with App.open(settings, clock=clock) as app:
-        app._adapters.storage = _with_clock(app._adapters.storage, clock)
+        app.adapters.storage = _with_clock(app.adapters.storage, clock)
         yield Stand(app, clock)
 
 
@@ -258,7 +258,7 @@ async def test_a_reload_during_discovery_leaves_no_old_entries(lake, monkeypatch
     lake.add("acme", ["one", "two"])
     async with standing(lake) as stand:
         careful = stand.app.successor(Settings.model_validate(lake.settings(orphan_cleanup={"dry_run": True})))
-        careful._adapters.storage = _with_clock(careful._adapters.storage, stand.clock)
+        careful.adapters.storage = _with_clock(careful.adapters.storage, stand.clock)
         expect = stand.app.metrics.expect
 
         def expect_and_reload(ref):
@@ -310,7 +310,7 @@ async def test_a_hold_stops_new_work_until_it_is_cleared(lake):
         await stand.round(times=4)
         assert await stand.outcomes() == [("globex/d/two", "done")]
         assert stand.skipped("acme", "paused") == 1
-        assert stand.scheduler.paused("acme/d/one")
+        assert stand.scheduler._holds.covering("acme/d/one")
         await stand.app.state.clear_hold("acme")
         await stand.pass_time(seconds=11)
         assert ("acme/d/one", "done") in await stand.outcomes()
@@ -351,7 +351,7 @@ async def test_a_run_that_takes_too_long_is_cut_off_and_its_table_is_free_again(
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         (work,) = await stand.app.resolve("acme/d/one")
-        storage = stand.app._adapters.storage("acme")
+        storage = stand.app.adapters.storage("acme")
 
         async def hang(*_):
             await asyncio.sleep(3600)
@@ -466,29 +466,29 @@ async def test_new_settings_hold_from_the_next_run_on_and_old_adapters_are_close
         await stand.round()
         old = stand.app
         closed = []
-        retire = old.retire
+        close = old.adapters.aclose
 
         async def watched():
             closed.append(True)
-            await retire()
+            await close()
 
-        old.retire = watched
+        old.adapters.aclose = watched
         lake.add("globex", ["two"])
         changed = Settings.model_validate(lake.settings(state={"url": "memory://"}))
         new = old.successor(changed)
-        new._adapters.storage = _with_clock(new._adapters.storage, stand.clock)
+        new.adapters.storage = _with_clock(new.adapters.storage, stand.clock)
         stand.scheduler.adopt(new)
         await stand.round()
         assert await stand.outcomes() == [("acme/d/one", "done"), ("globex/d/two", "done")]
         assert closed == [True]
-        await new.retire()
+        await new.adapters.aclose()
 
 
 async def test_a_reload_before_a_look_has_begun_does_not_end_the_scheduler(lake):
     lake.add("acme", ["one"])
     async with standing(lake) as stand:
         new = stand.app.successor(Settings.model_validate(lake.settings()))
-        new._adapters.storage = _with_clock(new._adapters.storage, stand.clock)
+        new.adapters.storage = _with_clock(new.adapters.storage, stand.clock)
         async with asyncio.TaskGroup() as tasks:
             looking = asyncio.ensure_future(stand.scheduler.step(tasks))
             await asyncio.sleep(0)  # the look is a task that has not begun
@@ -496,7 +496,7 @@ async def test_a_reload_before_a_look_has_begun_does_not_end_the_scheduler(lake)
             await looking
         await stand.round()
         assert await stand.outcomes() == [("acme/d/one", "done")]
-        await new.retire()
+        await new.adapters.aclose()
 
 
 @pytest.mark.parametrize(
@@ -554,7 +554,8 @@ async def die(stand, label, monkeypatch):
         raise Dead
 
     monkeypatch.setattr(stand.app.state, "start_run", started_then_killed)
-    turn = stand.scheduler._turn(stand.scheduler.known_tables.entries[label])
+    entry = stand.scheduler.known_tables.entries[label]
+    turn = ScheduledRun(entry=entry, run_id=new_run_id(), since=stand.clock.now())
     turn.requested = True  # whatever waits for it
     with pytest.raises(Dead):
         await tend(turn, lambda: 0.0)
@@ -624,7 +625,7 @@ async def test_a_queued_request_runs_under_the_new_settings(lake):
         run_id = stand.scheduler.request("acme/d/one", execute=True, trigger=API)
         lake.tenants["acme"]["orphan_cleanup"] = {"dry_run": True}
         careful = stand.app.successor(Settings.model_validate(lake.settings()))
-        careful._adapters.storage = _with_clock(careful._adapters.storage, stand.clock)
+        careful.adapters.storage = _with_clock(careful.adapters.storage, stand.clock)
         stand.scheduler.adopt(careful)
         await stand.round(times=1)
         assert stand.scheduler.waiting_or_running(run_id)  # its dataset has not been looked at again
@@ -648,7 +649,7 @@ async def test_a_request_for_a_table_that_left_the_settings_deletes_nothing(lake
             case _:
                 lake.tenants["acme"]["orphan_cleanup"] = {"enabled": False}
         other = stand.app.successor(Settings.model_validate(lake.settings()))
-        other._adapters.storage = _with_clock(other._adapters.storage, stand.clock)
+        other.adapters.storage = _with_clock(other.adapters.storage, stand.clock)
         stand.scheduler.adopt(other)
         await stand.round(times=3)
         assert await stand.outcomes() == [("acme/d/one", "failed"), ("globex/d/two", "done")]
@@ -675,7 +676,7 @@ async def test_an_adaptive_cadence_lists_seldom_and_says_why(lake):
         assert due.next_due == NOON + DAY
         await stand.pass_time(hours=24)
         (due,) = await stand.app.state.due_times()
-        chosen = await next_looks.recall(stand.app.state, "acme/d/one")
+        chosen = await cadence.recall(stand.app.state, "acme/d/one")
         assert due.next_due == chosen.next_look == NOON + timedelta(hours=72)
         assert chosen.why == "nothing became deletable lately, so it waits for up to 48 h"
         await stand.pass_time(hours=47)
@@ -755,7 +756,7 @@ async def test_a_report_is_made_once_for_many_askers_and_anew_after_a_change(lak
         await control.pause("acme/d/one", who="a test", reason="why", admin=True)
         paused = {row["table"]: row["why"] for row in (await control.report(None))["tables"]}
         assert paused["acme/d/one"]["scope"] == "acme/d/one"
-        held = {one.name: one.value for one in await control.settings_of("acme/d/two")}
+        held = {one["name"]: one["value"] for one in await control.settings_of("acme/d/two")}
         assert held["orphan_cleanup.enabled"] is True
         with pytest.raises(UnknownTable):
             await control.settings_of("acme/d/none")

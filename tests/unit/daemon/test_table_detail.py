@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pydantic import TypeAdapter
 from tests.builders.small_lake import LocalLake
 
-from lakesweep.daemon import table_detail
+from lakesweep.admin import documents
+from lakesweep.cleanup.report import iso_utc
+from lakesweep.daemon import table_status
 from lakesweep.daemon.app import App
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.known_tables import Entry
@@ -24,7 +27,7 @@ DUE = DueTime(table="acme/d/t", next_due=NOW, last_finished=NOW)
     [
         ({}, "cleanup_interval_hours = 24, counted from its last cycle"),
         ({"schedule": Schedule(interval=DAILY.interval, cron="0 3 * * *")}, "by its cron expression, 0 3 * * *"),
-        ({"cadence": "waste grows slowly"}, "waste grows slowly"),
+        ({"chosen": "waste grows slowly"}, "waste grows slowly"),
         ({"due": None}, "it has never run, so it runs at once"),
         (
             {"due": DueTime(table="t", next_due=NOW, last_finished=NOW, failures=3)},
@@ -38,9 +41,9 @@ DUE = DueTime(table="acme/d/t", next_due=NOW, last_finished=NOW)
     ],
 )
 def test_the_next_cycle_is_explained_in_one_sentence(given, told):
-    wanted = {"schedule": DAILY, "due": DUE, "held": [], "enabled": True, "cadence": None, **given}
+    wanted = {"schedule": DAILY, "due": DUE, "held": [], "enabled": True, "chosen": None, **given}
     schedule, due, held = wanted.pop("schedule"), wanted.pop("due"), wanted.pop("held")
-    assert table_detail.why_then(schedule, due, held, **wanted) == told
+    assert table_status.why_then(schedule, due, held, **wanted) == told
 
 
 async def test_every_snapshot_of_a_table_is_reported_with_what_becomes_of_it(tmp_path):
@@ -49,12 +52,14 @@ async def test_every_snapshot_of_a_table_is_reported_with_what_becomes_of_it(tmp
     async with App.open(Settings.model_validate(lake.settings(state={"url": "memory://"}))) as app:
         (work,) = await app.resolve("acme/d/t")
         entry = Entry(work=work, app=app, schedule=DAILY, enabled=True)
-        page = await table_detail.snapshots(app, entry)
+        page = await table_status.snapshots(app, entry)
         await app.state.set_hold(Hold(scope="acme/*", since=NOW, by="ann"))
-        detail = await table_detail.of(app, entry, NOW)
-    assert page.total == len(page.snapshots) > 0
-    assert page.snapshots == sorted(page.snapshots, key=lambda one: one.committed_at, reverse=True)
-    assert page.expiring == sum(one.expires for one in page.snapshots)
-    assert all(one.why for one in page.snapshots)
-    assert [hold.scope for hold in detail.holds] == ["acme/*"]
-    assert detail.next_due == NOW
+        detail = await table_status.detail(app, entry, NOW)
+    TypeAdapter(documents.Snapshots).validate_python(page, strict=True)
+    TypeAdapter(documents.TableDetail).validate_python(detail, strict=True)
+    assert page["total"] == len(page["snapshots"]) > 0
+    assert page["snapshots"] == sorted(page["snapshots"], key=lambda one: one["committed_at"], reverse=True)
+    assert page["expiring"] == sum(one["expires"] for one in page["snapshots"])
+    assert all(one["why"] for one in page["snapshots"])
+    assert [hold["scope"] for hold in detail["holds"]] == ["acme/*"]
+    assert detail["next_due"] == iso_utc(NOW)

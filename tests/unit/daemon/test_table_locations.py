@@ -17,7 +17,7 @@ async def test_an_answer_that_was_on_its_way_when_the_tables_changed_is_not_kept
     lake.add("acme", ["one"])
     async with App.open(Settings.model_validate(lake.settings(state={"url": "memory://"}))) as app:
         tenant = app.settings.tenants[0]
-        source = app._adapters.format(tenant, tenant.datasets[0])
+        source = app.adapters.format(tenant, tenant.datasets[0])
         locations = source.locations
 
         async def told_late():
@@ -88,7 +88,7 @@ async def test_a_place_reported_now_counts_more_than_one_that_is_remembered(lake
         async def silent():
             raise CatalogUnavailable("no answer")
 
-        app._adapters.format(tenant, tenant.datasets[1]).locations = silent
+        app.adapters.format(tenant, tenant.datasets[1]).locations = silent
         app.neighbours.forget("acme")
         (work,) = await app.resolve("acme/first/a")
         run = await app.plan(work)
@@ -163,7 +163,7 @@ async def test_a_catalog_that_cannot_list_its_tables_stops_the_plan(lake, tmp_pa
         async def silent():
             raise CatalogUnavailable("no answer")
 
-        app._adapters.format(tenant, tenant.datasets[0]).locations = silent
+        app.adapters.format(tenant, tenant.datasets[0]).locations = silent
 
     files = lake.files()
     run = await run_with(lake, tmp_path, fall_silent)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakesweep.daemon.undone import Undone, look_for_head
+from lakesweep.daemon.taken_run import Undone, look_for_head
 from lakesweep.model.errors import Unavailable
 from lakesweep.model.run import Restored
 
