@@ -21,7 +21,7 @@ from tests.sim import plan_files
 
 from lakesweep.cleanup import addresses, arrow_json, plan_file
 from lakesweep.formats import columnar, columnar_worker, streams
-from lakesweep.formats.delta import actions, checkpoint, names, recent_removes
+from lakesweep.formats.delta import actions, checkpoint, log, other_commits
 from lakesweep.formats.delta import load as delta_load
 from lakesweep.formats.iceberg import decode, metadata, other_histories
 from lakesweep.formats.paimon import files as paimon_files
@@ -164,7 +164,7 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (manifests, "_read_table", lambda data, wanted, schema: (data, tuple(wanted))),
         (actions, "parse", lambda *asked: asked),
         (checkpoint, "read_head", lambda *asked: asked),
-        (names, "parse", lambda relative: relative),
+        (log, "parse_name", lambda relative: relative),
         (metadata, "parse", lambda *asked: asked),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
         (addresses, "match_keys", lambda paths, match_by: (_texts(paths), match_by)),
@@ -176,7 +176,7 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (plan_file, "pq", plan_file.pq, plan_files),
         (other_histories, "time", other_histories.time, SimpleNamespace(monotonic=lambda: 0.0)),
         (plan_file, "_canonical", plan_file._canonical, _of_rows(plan_file._canonical)),
-        (recent_removes, "_oddly_named", recent_removes._oddly_named, _of_one(recent_removes._oddly_named)),
+        (other_commits, "_oddly_named", other_commits._oddly_named, _of_one(other_commits._oddly_named)),
         *((owner, name, getattr(owner, name), _of_page(getattr(owner, name))) for owner, name in pages),
         (columnar, "_Worker", columnar._Worker, InlineWorker),
         (Location, "parse", parse, classmethod(_kept(parse.__func__, lambda cls, text: (cls, text)))),
