@@ -22,7 +22,7 @@ from tests.builders.cycles import Bench, SetClock
 from tests.builders.stores import GatedTidy, LocalStorage, StorageSpec
 
 from lakesweep.cleanup import plan_file
-from lakesweep.formats.delta.decode import decode
+from lakesweep.formats.delta.checkpoint import decode
 from lakesweep.formats.delta.table import DeltaOptions, DeltaTable
 from lakesweep.model.files import Candidate
 from lakesweep.model.location import Location

@@ -15,7 +15,7 @@ from typing import Any
 
 from lakesweep.formats import avro
 from lakesweep.formats.paimon.binaryrow import encode_row
-from lakesweep.formats.paimon.manifest_stats import list_record
+from lakesweep.formats.paimon.commit_files import list_record
 from lakesweep.formats.paimon.schema import FieldType, Kind
 from lakesweep.storage.memory import Bucket, Held
 

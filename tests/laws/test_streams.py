@@ -16,7 +16,7 @@ from tests.laws import examples
 
 from lakesweep.formats.iceberg import retention
 from lakesweep.formats.iceberg.metadata import Ref, RefKind, TableMetadata
-from lakesweep.formats.paimon import expiry
+from lakesweep.formats.paimon import retention as paimon_retention
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
@@ -132,8 +132,8 @@ def test_every_commit_user_finds_its_newest_snapshot_after_an_expiry(commits, po
         table_id="t",
     )
     options = read_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": most})
-    state = PaimonState(log=log, options=options, partitions=(), partitions_checked_at=PAIMON_NOW, given_up=frozenset())
-    gone = {int(one.id) for one in expiry.plan_expiry(state, "h", policy, PAIMON_NOW).expire}
+    state = PaimonState(log=log, options=options, partitions=(), partitions_checked_at=PAIMON_NOW, released=frozenset())
+    gone = {int(one.id) for one in paimon_retention.plan_expiry(state, "h", policy, PAIMON_NOW).expire}
     for user in ("one", "two"):
         newest = next((one for one in reversed(snapshots) if one.document["commitUser"] == user), None)
         if newest is not None and PAIMON_NOW - newest.committed_at <= policy.stream_state:

@@ -23,7 +23,7 @@ from tests.sim import plan_files
 from lakesweep.audit import records
 from lakesweep.cleanup import addresses, arrow_json, ledger, plan_file
 from lakesweep.formats import columnar, columnar_worker, streams
-from lakesweep.formats.delta import actions, checkpoint, names, recent_removes
+from lakesweep.formats.delta import actions, checkpoint, log, other_commits
 from lakesweep.formats.delta import load as delta_load
 from lakesweep.formats.iceberg import decode, metadata, other_histories
 from lakesweep.formats.paimon import files as paimon_files
@@ -186,7 +186,7 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (manifests, "read_columns", lambda data, columns, *, expected=None: (data, tuple(columns), expected)),
         (actions, "parse", lambda *asked: asked),
         (checkpoint, "read_head", lambda *asked: asked),
-        (names, "parse", lambda relative: relative),
+        (log, "parse_name", lambda relative: relative),
         (metadata, "parse", lambda *asked: asked),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
         (addresses, "place", _placed),
@@ -202,7 +202,7 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (ledger, "pq", ledger.pq, plan_files),
         (other_histories, "time", other_histories.time, SimpleNamespace(monotonic=lambda: 0.0)),
         (plan_file, "_canonical", plan_file._canonical, _of_rows(plan_file._canonical)),
-        (recent_removes, "_oddly_named", recent_removes._oddly_named, _of_one(recent_removes._oddly_named)),
+        (other_commits, "_oddly_named", other_commits._oddly_named, _of_one(other_commits._oddly_named)),
         (manifests, "by_partition", manifests.by_partition, _of_one(manifests.by_partition)),
         (manifests, "read_list", manifests.read_list, _listed(manifests.read_list)),
         *((owner, name, getattr(owner, name), _of_page(getattr(owner, name))) for owner, name in pages),

@@ -1,10 +1,7 @@
-"""Avro object containers: framing, codecs, and the guard against short reads.
-
-A container cut at a block end, or read by a decoder that ignores damage, gives fewer rows without any error, and a row
-that is not seen is a live file that gets deleted. So every read starts with a walk over the block headers that checks
-each sync marker and the exact end and adds up the rows; whoever decodes then compares. What the walk cannot see (a file
-truncated exactly after a block) the caller catches with the recorded length and count.
-"""
+"""Avro object containers: framing, codecs, and the guard against short reads. A container cut at a block end gives
+fewer rows without any error, and a row that is not seen is a live file that gets deleted. So every read first walks
+over the block headers, checks each sync marker and the exact end, and counts the rows; whoever decodes then compares. A
+file truncated exactly after a block is caught by the caller, with the recorded length and count."""
 
 from __future__ import annotations
 
@@ -95,10 +92,8 @@ def read_records(data: bytes, container: Container | None = None) -> list[dict[s
 
 def decode_rows(blocks: Sequence[bytes], schema: Any, promised: int, wanted: Any = None) -> list[dict[str, Any]]:
     """The records of uncompressed blocks, by fastavro: in full, or with the fields of `wanted`, which is the same
-    schema with fields left out. They must be as many as promised and end where the bytes end.
-
-    They are read as one array (a count, the items, a zero), which spares the reader most of its work for each row.
-    """
+    schema with fields left out. They must be as many as promised and end where the bytes end. They are read as one
+    array (a count, the items, a zero), which spares the reader most of its work for each row."""
     check_no_empty_items(schema)
     if promised > _ROWS_AT_LEAST + sum(map(len, blocks)) // _BYTES_PER_ROW:
         raise ContainerError(f"the block headers claim {promised} rows, too many to be rows of metadata")
@@ -129,10 +124,8 @@ def values(records: Sequence[Mapping[str, Any]], path: Sequence[str]) -> list[An
 
 
 def read_columns(data: bytes, columns: Mapping[str, Sequence[str]]) -> pa.Table:
-    """Some columns, by the fast reader: `{name: path of field names}`. Fields that the file lacks are null.
-
-    Falls back to the slow reader for what the fast one cannot read; never returns fewer rows than promised.
-    """
+    """Some columns, by the fast reader: `{name: path of field names}`. Fields that the file lacks are null. Falls back
+    to the slow reader for what the fast one cannot read; never returns fewer rows than promised."""
     container = walk(data)
     present, program = _chosen(
         container.metadata["avro.schema"], tuple((name, tuple(path)) for name, path in columns.items())
@@ -154,7 +147,6 @@ def read_fast(data: bytes, container: Container, program: Program | None) -> dic
 
 @functools.lru_cache(maxsize=64)
 def _chosen(schema: bytes, columns: tuple[tuple[str, Path], ...]) -> tuple[dict[str, Path], Program | None]:
-    """Those of some columns that a writer's rows have, and how to read them."""
     parsed = _parsed(schema)
     try:
         present = {name: path for name, path in columns if _has_field(parsed, path)}
@@ -213,7 +205,6 @@ def _has_field(schema: Any, path: Sequence[str]) -> bool:
 
 
 def _record(schema: Any) -> Mapping[str, Any]:
-    """The record inside a schema that may be a union with null."""
     if isinstance(schema, list):
         schema = next((branch for branch in schema if isinstance(branch, dict)), {})
     return schema if isinstance(schema, dict) else {}
@@ -239,7 +230,6 @@ def _header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
 
 
 def _read_metadata(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
-    """The header's map of bytes, in one or more blocks."""
     found: dict[str, bytes] = {}
     while True:
         count, position = read_long(data, position)

@@ -1,10 +1,7 @@
-"""Some columns of Avro rows, fast: a writer's schema becomes a program that skips everything else.
-
-The program runs in `_avro`, which checks every byte it steps over and gives up at the first invalid one. What it gives
-up on, and every schema that is not compiled here, is left to fastavro; so nothing here may guess: a type is compiled
-only where both readers give the same values. What is skipped is checked for its structure alone, as fastavro does for
-fields that it skips: whether a string that nobody asked for is UTF-8 is not looked at.
-"""
+"""Some columns of Avro rows, fast: a writer's schema becomes a program that skips everything else. `_avro` runs it,
+checks the structure of every byte it steps over, and stops at the first invalid one. The rest is left to fastavro, so
+nothing here may guess: a type is compiled only where both readers give the same values. Like fastavro, it does not look
+whether a skipped string is UTF-8."""
 
 from __future__ import annotations
 
@@ -50,6 +47,7 @@ _TIMES = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
+_TEXTS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 _YEARS_1_TO_9999 = (-62_135_596_800, 253_402_300_800)
 """In seconds: the times that Python has, and so those that fastavro reads."""
 
@@ -68,10 +66,8 @@ class Program:
     """What each is called, where `_avro` puts it, and what it holds."""
 
     def read(self, blocks: Iterable[tuple[bytes, int]]) -> dict[str, pa.Array] | None:
-        """The columns of uncompressed blocks; None unless each has exactly so many rows and all is in order.
-
-        Some blocks at a time: what was just uncompressed is still near the processor, and its memory is used again.
-        """
+        """The columns of uncompressed blocks; None unless each has exactly so many rows and all is in order. Some
+        blocks at a time: what was just uncompressed is still near the processor, and its memory is used again."""
         reader = Reader(self.code, self.kinds)
         at_hand: list[bytes] = []
         rows: list[int] = []
@@ -134,7 +130,6 @@ class _Compiler:
         self._depth -= 1
 
     def _pass(self, schema: Any, path: Path | None) -> None:
-        """Code for what is not taken itself; it may have columns inside."""
         match schema:
             case str(name) | {"type": str(name)} if name in _SKIPPED:
                 self.code += _SKIPPED[name]
@@ -259,11 +254,7 @@ def is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
         return is_alike(found.value_type, wanted.value_type)
     if pa.types.is_timestamp(wanted):
         return bool(pa.types.is_timestamp(found) or pa.types.is_int64(found))
-    return any(family(found) and family(wanted) for family in (pa.types.is_integer, _is_text))
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return type_ in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+    return any(family(found) and family(wanted) for family in (pa.types.is_integer, _TEXTS.__contains__))
 
 
 def _array(found: Sequence[Any], index: int, type_: pa.DataType) -> pa.Array:

@@ -1,9 +1,6 @@
 """The inner loops over Avro bytes in plain Python: what `_avro` does, where it is not compiled. Same answers, slower.
-
-Whatever the bytes are, no claimed number decides an allocation: buffers grow with the values that were really read.
-Every number, length, index and end is checked. At the first invalid byte the whole read gives up, and the caller lets
-the reference reader decide; no row is ever guessed or left out.
-"""
+No claimed number decides an allocation, and every number, length, index and end is checked. At the first invalid byte
+the whole read stops, and the caller lets the reference reader decide; no row is ever guessed or left out."""
 
 from __future__ import annotations
 
@@ -76,7 +73,6 @@ class _Column:
         self.data = bytearray()
 
     def append(self, number: int, is_valid: int) -> None:
-        """One value more: itself, or where it ends."""
         if self.kind != _LONG and not _INT32_MIN <= number <= self.most:
             raise _OutOfOrder
         self.fixed.append(number)
@@ -123,7 +119,6 @@ class _Rows:
         self._code, self._data, self._columns = code, data, columns
 
     def run(self, begin: int, end: int, at: int) -> int:
-        """Read one row, or one item, by the program."""
         code, data = self._code, self._data
         step = begin
         while step < end:
@@ -159,7 +154,6 @@ class _Rows:
         return at
 
     def _skip(self, op: int, size: int, at: int) -> int:
-        """What has no length of its own in the data."""
         if op == _SKIP_FIXED:
             if size > len(self._data) - at:
                 raise _OutOfOrder
@@ -196,7 +190,6 @@ class _Rows:
         return at
 
     def _items(self, begin: int, end: int, at: int) -> int:
-        """The blocks of an array or of a map, up to the one that is empty."""
         code = self._code
         is_pair = end - begin == 2 and code[begin] == _SKIP_NUMBER and code[begin + 1] in (_SKIP_NUMBER, _SKIP_BYTES)
         while True:
@@ -219,8 +212,7 @@ class _Rows:
                 raise _OutOfOrder
 
     def _skip_pairs(self, has_bytes: bool, count: int, at: int) -> int:
-        """Items that are two numbers, or a number and bytes. The statistics of a manifest are most of it, and are
-        these."""
+        """Items that are two numbers, or a number and bytes: the statistics, which are most of a manifest."""
         data = self._data
         for _ in range(count):
             if data[at] < 0x80:
@@ -287,7 +279,6 @@ class Block:
 
 
 def read_long(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag varint, and where it ends."""
     try:
         return _number(data, max(position, 0))
     except IndexError:

@@ -1,9 +1,6 @@
 """Check an Avro schema before anything is read with it: it must not be deep or recursive, and its size is bounded.
-
-Decoders written in C recurse for every level, so with a recursive schema a few bytes of rows can exhaust the stack,
-which ends the process. And types that contain earlier ones twice double with every step. No table's metadata is like
-that.
-"""
+Decoders written in C recurse for every level, so a recursive schema lets a few bytes exhaust the stack, which ends the
+process; and types that contain earlier ones twice double with every step. No table's metadata is like that."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ _BUILT_IN = _PRIMITIVE | {"record", "error", "request", "array", "map", "enum", 
 
 
 def check_schema(schema: Any) -> None:
-    """Raise ContainerError for a schema that no metadata has."""
     _Schema().size(schema, 0)
 
 
@@ -45,7 +41,6 @@ class _Schema:
         return self._declared(schema, depth)
 
     def _declared(self, schema: dict[str, Any], depth: int) -> int:
-        """Whatever its type is called, everything in it that could be one."""
         fields = schema.get("fields")
         held = [field.get("type") for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
         held += [schema[name] for name in ("items", "values", "type") if name in schema]

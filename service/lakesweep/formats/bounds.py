@@ -1,8 +1,6 @@
-"""How large metadata of any format may become.
-
-A tenant chooses what a table's metadata inflates to, so nothing is decompressed, decoded or parsed without a limit. The
-limit grows with the stored size, by more than any real metadata compresses, up to storage.max_metadata_bytes.
-"""
+"""How large metadata of any format may become. A tenant chooses what a table's metadata inflates to, so nothing is
+decompressed, decoded or parsed without a limit. The limit grows with the stored size, by more than any real metadata
+compresses, up to storage.max_metadata_bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +28,6 @@ def check_memory(needed: int) -> None:
 
 
 def most() -> int:
-    """storage.max_metadata_bytes."""
     return _most
 
 

@@ -1,12 +1,10 @@
 """Parquet and ORC files that a tenant has written, read in a process of their own.
 
-A few kilobytes of these may stand for any amount: a dictionary of one long text, pages that hold more than the footer
-says, a footer of empty row groups. Arrow has no limit for that, so the operating system gives one: a child process
-(`columnar_worker`) decodes, and may take little more memory than a real file of that size needs. A fault in a decoder
-ends that process, not the service. It is kept for the next file; starting one takes a third of a second.
-
-We send a line of JSON and the file, the child answers with what the file has. We send a line with the columns that are
-wanted, or null for none; it answers with rows, as Arrow streams, and an end.
+A few kilobytes of these may stand for any amount, and Arrow has no limit for that. So a child process
+(`columnar_worker`) decodes, with little more memory than a real file of that size needs; a fault in a decoder ends that
+process, not the service. It is kept for the next file. We send a line of JSON and the file, the child answers with what
+the file has; we send a line with the wanted columns, or null for none, and it answers with rows, as Arrow streams, and
+an end.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ import pyarrow as pa
 
 from lakesweep.aio import TENANT
 from lakesweep.formats import bounds
-from lakesweep.formats.bounds import TooMuch
 from lakesweep.formats.columnar_worker import END, ERROR, HEAD, LENGTH, OUT_OF_MEMORY, ROWS
 
 ROWS_AT_ONCE = 65_536
@@ -64,7 +61,7 @@ class ColumnarFile:
         if self.rows > _ROWS_AT_LEAST + self._stored:
             raise ValueError(f"it has {self._stored} bytes and claims {self.rows} rows")
         if footer["largest_group"] > (allowed := bounds.allowance(self._stored)):
-            raise TooMuch(allowed)
+            raise bounds.TooMuch(allowed)
 
     def batches(self, columns: Sequence[str] | None = None, *, at_most: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, once. All together become no more than `at_most` bytes, or what metadata of this size may."""
@@ -74,7 +71,7 @@ class ColumnarFile:
         while (frame := self._worker.answer(ROWS, END)) is not None:
             taken += len(frame)
             if taken > allowed:
-                raise TooMuch(allowed)
+                raise bounds.TooMuch(allowed)
             with pa.ipc.open_stream(pa.py_buffer(frame)) as stream:
                 batch = stream.read_next_batch()
             found += batch.num_rows
@@ -102,7 +99,6 @@ def opened(data: bytes, kind: str = "parquet") -> Iterator[ColumnarFile]:
 
 
 def resident() -> int:
-    """Bytes of memory that the child processes hold now."""
     return sum(worker.resident() for worker in list(_all))
 
 
@@ -161,7 +157,6 @@ class _Worker:
         return payload
 
     def finish(self) -> None:
-        """Done with this file, whatever is left of it."""
         if self._waits:
             with suppress(ValueError):
                 self.want(None)

@@ -1,8 +1,6 @@
 """The process that opens a tenant's Parquet and ORC files, with a hard limit on its memory and its processor time.
-
 Started by `columnar`, which says how the two talk. Imports Arrow and nothing of ours: it has no settings, no keys and
-no storage. It serves one file after another until its input ends.
-"""
+no storage. It serves one file after another until its input ends."""
 
 from __future__ import annotations
 
@@ -31,7 +29,6 @@ OUT_OF_MEMORY = 3
 
 
 def main() -> None:
-    """Serve until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for whoever started us
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.freeze()  # modules stay: looking for garbage among them finds none

@@ -1,8 +1,6 @@
 """Names and places in the directory of a former table: what is deleted with it, and what does not belong there. Pure.
-
 Files through which readers open the table are deleted first, so that nobody finds half of it. Names that no format
-writes stay, as they do in every table.
-"""
+writes stay, as they do in every table."""
 
 from __future__ import annotations
 
@@ -78,7 +76,6 @@ class GhostLayout:
         return _METADATA_DIRECTORIES.get(self.format) or frozenset(marked)
 
     def classify(self, path: str) -> FileKind:
-        """What an object is, by name and place."""
         if not path.startswith(self.root):
             return _OUTSIDE
         relative = path[len(self.root) :]

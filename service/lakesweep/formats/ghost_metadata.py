@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lakesweep.aio import gather_bounded
 from lakesweep.formats import markers
-from lakesweep.formats.iceberg import identity
+from lakesweep.formats.iceberg import lineage
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage
@@ -39,9 +39,9 @@ async def read(storage: Storage, place: Location) -> IcebergMetadata:
             if len(files) > MOST_FILES:
                 raise Unreadable(directory.raw, f"it has more than {MOST_FILES} metadata files")
 
-    async def one(file: Location) -> identity.Identity | None:
+    async def one(file: Location) -> lineage.Identity | None:
         try:
-            return await asyncio.to_thread(identity.read, file.raw, await storage.read(file))
+            return await asyncio.to_thread(lineage.read_identity, file.raw, await storage.read(file))
         except (NotFound, Unreadable):
             return None
 

@@ -1,8 +1,6 @@
 """Uncompress and parse what a tenant has stored, in bounded steps: a few bytes may stand for as many as one likes.
-
 Everything here raises a ValueError (TooMuch among them) as soon as the allowance is used up, and has not built more
-than that by then. Real metadata is far from it; see `bounded`.
-"""
+than that by then. Real metadata is far from it; see `bounds`."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import json
 import lzma
 import threading
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import cramjam
@@ -18,7 +17,6 @@ import pyarrow as pa
 from zlib_ng import zlib_ng
 
 from lakesweep.formats import bounds
-from lakesweep.formats.bounds import TooMuch
 
 _RAW_DEFLATE = -15
 _GZIP = 31
@@ -60,7 +58,7 @@ def parse_json(data: bytes | str) -> Any:
     if len(data) > _SURE_BYTES:
         cost = _cost(data)
         if cost > bounds.most():
-            raise TooMuch(bounds.most())
+            raise bounds.TooMuch(bounds.most())
         bounds.check_memory(cost)
     try:
         return json.loads(data)
@@ -74,19 +72,9 @@ def _cost(data: bytes | str) -> int:
     return objects * _COST_OF_OBJECT + sum(values) * _COST_OF_VALUE + len(data) * _COST_OF_CHARACTER
 
 
-def _plain(data: bytes, at_most: int) -> bytes:
-    return _checked(data, at_most)
-
-
-def _deflate(data: bytes, at_most: int) -> bytes:
-    return _finished(zlib_ng.decompressobj(wbits=_RAW_DEFLATE), data, at_most)
-
-
-def _finished(unzip: Any, data: bytes, at_most: int) -> bytes:
-    plain = bytes(unzip.decompress(data, at_most + 1))
-    if len(plain) > at_most:
-        raise TooMuch(at_most)
-    if not unzip.eof:
+def _finished(unpack: Any, data: bytes, at_most: int) -> bytes:
+    plain = _checked(bytes(unpack.decompress(data, at_most + 1)), at_most)
+    if not unpack.eof:
         raise Damaged("the compressed data is truncated")
     return plain
 
@@ -105,41 +93,24 @@ def _zstandard(data: bytes, at_most: int) -> bytes:
 def _snappy(data: bytes, at_most: int) -> bytes:
     packed = data[:-4]
     if cramjam.snappy.decompress_raw_len(packed) > at_most:
-        raise TooMuch(at_most)
+        raise bounds.TooMuch(at_most)
     plain = bytes(cramjam.snappy.decompress_raw(packed))
     if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
         raise Damaged("a block's checksum does not match")
     return plain
 
 
-def _bzip2(data: bytes, at_most: int) -> bytes:
-    return _stepwise(bz2.BZ2Decompressor(), data, at_most)
-
-
-def _xz(data: bytes, at_most: int) -> bytes:
-    return _stepwise(lzma.LZMADecompressor(memlimit=max(at_most, _ROOM_BYTES)), data, at_most)
-
-
-def _stepwise(unpack: Any, data: bytes, at_most: int) -> bytes:
-    plain: bytes = unpack.decompress(data, at_most + 1)
-    if len(plain) > at_most:
-        raise TooMuch(at_most)
-    if not unpack.eof:
-        raise Damaged("the compressed data is truncated")
-    return plain
-
-
 def _checked(plain: bytes, at_most: int) -> bytes:
     if len(plain) > at_most:
-        raise TooMuch(at_most)
+        raise bounds.TooMuch(at_most)
     return plain
 
 
-_CODECS = {
-    "null": _plain,
-    "deflate": _deflate,
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": _checked,
+    "deflate": lambda data, at_most: _finished(zlib_ng.decompressobj(wbits=_RAW_DEFLATE), data, at_most),
     "zstandard": _zstandard,
     "snappy": _snappy,
-    "bzip2": _bzip2,
-    "xz": _xz,
+    "bzip2": lambda data, at_most: _finished(bz2.BZ2Decompressor(), data, at_most),
+    "xz": lambda data, at_most: _finished(lzma.LZMADecompressor(memlimit=max(at_most, _ROOM_BYTES)), data, at_most),
 }

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from lakesweep.aio import gather_bounded
+from lakesweep.formats import reads
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 from lakesweep.ports.storage import Storage
@@ -124,11 +124,6 @@ async def beside(
             wanted = list(await storage.directories_among(root.join(above) if above else root, wanted))
         return [root.join(f"{above}/{sign}".lstrip("/")).as_directory() for sign in wanted]
 
-    async def holds_anything(place: Location) -> bool:
-        async with aclosing(storage.list(place)) as pages:
-            return await anext(pages, None) is not None
-
     signs = await gather_bounded(sorted(root.directories_above(objects)), signs_in)
     places = sorted(place for some in signs for place in some)
-    there = await gather_bounded(places, holds_anything)
-    return [place for place, found in zip(places, there, strict=True) if found]
+    return await reads.those_that(lambda place: reads.any_page(storage, place), places)

@@ -1,8 +1,6 @@
-"""The one list of table formats: how a dataset is opened, how a bare location is, and who decodes.
-
-A new format is a line in `FORMATS`: where its package has these three. What a format needs is imported when one of its
-tables is opened: some libraries take longer to import than a small table takes to plan.
-"""
+"""The one list of table formats: how a dataset is opened, how a bare location is, and who decodes. A new format is a
+line in `FORMATS`: where its package has these three. What a format needs is imported when one of its tables is opened:
+some libraries take longer to import than a small table takes to plan."""
 
 from __future__ import annotations
 
@@ -12,7 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from lakesweep.formats import bounds, markers
+import pyarrow as pa
+
+from lakesweep.formats import bounds, markers, reads
 from lakesweep.formats.spec import DatasetSpec, Tidy, Tools
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
@@ -106,7 +106,6 @@ async def _detect(location: Location, storage: Storage) -> FormatName:
 
 
 async def _why_no_table(location: Location, storage: Storage) -> str:
-    """Each kind of place that is not a table has a sentence of its own."""
     if await _holds(storage, location.join(markers.HUDI), ()):
         return "is a Hudi table: Lakesweep cleans Iceberg, Paimon and Delta tables"
     first = await _first_names(storage, location)
@@ -147,8 +146,8 @@ async def _is_marked(storage: Storage, location: Location, marker: markers.Marke
 
 async def _holds(storage: Storage, directory: Location, suffixes: tuple[str, ...]) -> bool:
     """Is there an object below `directory` whose name ends so (with no suffixes: any object)?"""
-    async with aclosing(storage.list(directory.as_directory())) as batches:
-        async for batch in batches:
-            if any(not suffixes or path.endswith(suffixes) for path in batch.column("path").to_pylist()):
-                return True
-    return False
+
+    def ends_so(page: pa.RecordBatch) -> bool:
+        return any(not suffixes or path.endswith(suffixes) for path in page.column("path").to_pylist())
+
+    return await reads.any_page(storage, directory.as_directory(), ends_so)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from lakesweep.model.errors import UnknownTable
 from lakesweep.model.location import Location
-from lakesweep.model.table import FormatName, TenantId
+from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.storage import KnownContents, Storage, Writer
 
 
 class Tidy(Protocol):
-    """The little deleting that a commit and a finished sweep need. Formats have no other way to delete.
-
-    What they may ask for is narrow: files of their own making that were never published, and directories that are
-    empty. The composition root gives them this and keeps the gate. It never raises for what a store says: leaving
-    something behind is harmless.
-    """
+    """The little deleting that a commit and a finished sweep need. Formats have no other way to delete. What they may
+    ask for is narrow: files of their own making that were never published, and directories that are empty. The
+    composition root gives them this and keeps the gate. It never raises for what a store says: leaving something behind
+    is harmless."""
 
     def within(self, roots: Sequence[Location]) -> Tidy:
         """The same for one table: nothing outside its roots is touched. Before this is called, nothing at all is."""
@@ -42,18 +41,25 @@ class LeaveAll:
     """Where no deleting was given: unpublished files stay until they are old enough to be orphans."""
 
     def within(self, roots: Sequence[Location]) -> Tidy:  # noqa: ARG002
-        """Everywhere the same."""
         return self
 
     async def discard(self, paths: Sequence[str]) -> None:
         """Leave them."""
 
     async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:  # noqa: ARG002
-        """Look for none."""
         return ()
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002
         return 0
+
+
+async def remove_empty_directories(
+    tidy: Tidy, root: Location, older_than: datetime, is_ours: Callable[[str], bool]
+) -> None:
+    """Those of the table's own below `root` that have been empty since then."""
+    ours = [path for path in await tidy.empty_directories(root, older_than) if is_ours(path)]
+    if ours:
+        await tidy.remove_empty_directories(root, ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,14 @@ class DatasetSpec:
     """Delta: `full` or `lite`."""
     has_shallow_clones: bool = False
     """Delta."""
+
+    def ref(self, name: str) -> TableRef:
+        return TableRef(tenant=self.tenant, dataset=self.dataset, name=name, format=self.format)
+
+    def check_own(self, ref: TableRef) -> None:
+        """Raises UnknownTable for a table of another dataset."""
+        if ref != self.ref(ref.name):
+            raise UnknownTable(f"{ref} is not a table of {self.tenant}/{self.dataset}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

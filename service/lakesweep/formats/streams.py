@@ -1,12 +1,10 @@
 """Which streams write to a table, as its history shows: the only place that decides it. Pure.
 
-A stream that stopped goes on from its own state (a savepoint, offsets in a topic) and from what the table says it has
-committed last. Two things it cannot do without. The table's history: each sink looks back through the history for the
-newest commit that it made itself, and where it finds none it commits again what is committed already, or gives up.
-And its files: what was written before it stopped is named by its state alone, and is committed when it goes on; a
-file that went missing meanwhile leaves a table that cannot be read. So both stay for `stream_state_hours`.
-
-A stream is identified by a label such as `Flink job 4f, operator 9a`: equal labels are one stream.
+A stream that stopped goes on from its own state (a savepoint, offsets in a topic) and from the newest commit that it
+made itself. It cannot do without the table's history, in which it looks for that commit: where it finds none it commits
+again what is committed already, or fails. Nor without its files: what was written before it stopped is named by its
+state alone, and is committed when it goes on. So both stay for `stream_state_hours`. A stream is identified by a label
+such as `Flink job 4f, operator 9a`: equal labels are one stream.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Which files may go by their name alone, and which are looked at first. Pure.
-
-A name with a UUID in it is given once. Nobody writes another file under it, so a file of that name is the one that the
-table's history means. Any other name (`part-0.parquet`, `snapshot-7`) may have been given again: such a file is queried
-for first, and its etag goes along with the delete. So is one whose size nobody has recorded.
-"""
+"""Which files may go by their name alone, and which are looked at first. Pure. A name with a UUID in it is given once,
+so a file of that name is the one that the table's history means. Any other name (`part-0.parquet`, `snapshot-7`) may
+have been given again: such a file is queried for first, and its etag goes along with the delete. So is one whose size
+nobody has recorded."""
 
 from __future__ import annotations
 

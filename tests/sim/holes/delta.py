@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.sim.mutants import body, edit, hole
 
 _D = "delta"
-_TAIL = "lakesweep.formats.delta.log_replay"
+_TAIL = "lakesweep.formats.delta.state"
 _FILES = "lakesweep.formats.delta.files"
 _LOAD = "lakesweep.formats.delta.load"
 _TABLE = "lakesweep.formats.delta.table"
 _VIEW = "lakesweep.formats.delta.view"
 _RETENTION = "lakesweep.formats.delta.retention"
 _EXPIRE = "lakesweep.formats.delta.expire"
-_DECODE = "lakesweep.formats.delta.decode"
+_DECODE = "lakesweep.formats.delta.checkpoint"
 _STATE = "lakesweep.formats.delta.state"
 _LAYOUT = "lakesweep.formats.delta.layout"
 
@@ -63,7 +63,7 @@ HOLES = (
         edit(
             _LOAD,
             "LogReader._load",
-            "removed = await self._removed.since(listing, below, state.delete_before_ms())",
+            "removed = await self.other_commits.removed_since(listing, below, state.delete_before_ms())",
             "removed = files.none()",
         ),
     ),
@@ -132,7 +132,7 @@ HOLES = (
         "delta-unpublished-commits",
         "What a commit names that is written under a temporary name and counts already goes.",
         _D,
-        body("lakesweep.formats.delta.unpublished_commits", "named", "return frozenset()"),
+        body("lakesweep.formats.delta.other_commits", "OtherCommits.unpublished", "return frozenset()"),
     ),
     hole(
         "delta-iceberg-beside",
@@ -152,9 +152,9 @@ HOLES = (
         _D,
         edit(
             _RETENTION,
-            "_Walk._reach",
-            "if newest > self._cutoff_ms or version > self._max_version:",
-            "if version > self._max_version:",
+            "boundaries",
+            "if buffered is not None and (buffered[1] > cutoff_ms or buffered[0] > max_version):",
+            "if buffered is not None and buffered[0] > max_version:",
         ),
     ),
     hole(
@@ -163,8 +163,8 @@ HOLES = (
         _D,
         edit(
             _RETENTION,
-            "_Walk.step",
-            "adjusted = self._previous is not None and self._previous[0] < version and self._previous[1] >= time",
+            "boundaries",
+            "adjusted = previous is not None and previous[0] < version and previous[1] >= time",
             "adjusted = False",
         ),
     ),
@@ -194,8 +194,8 @@ HOLES = (
         edit(
             "lakesweep.formats.delta.log",
             "_checkpoint",
-            "complete=whole and all(file.size_bytes > 0 for file in files),",
-            "complete=True,",
+            "complete=whole and all(file.size_bytes > 0 for file in files)",
+            "complete=True",
         ),
     ),
     hole(
@@ -313,7 +313,7 @@ HOLES = (
         edit(
             _TABLE,
             "DeltaTable._stands_still",
-            "if await self.reader.is_there(following):",
+            "if await reads.is_there(self._storage, following):",
             "if False:",
         ),
         edit(
@@ -344,7 +344,7 @@ HOLES = (
         "delta-unlisted-commit",
         "A next commit that can be read but is not listed stops nothing.",
         _D,
-        edit(_LOAD, "LogReader.listing", "if await self.is_there(following):", "if False:"),
+        edit(_LOAD, "LogReader.listing", "if await reads.is_there(self._storage, following):", "if False:"),
     ),
     hole(
         "delta-damaged-count",

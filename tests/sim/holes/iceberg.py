@@ -13,7 +13,7 @@ _TABLE = "lakesweep.formats.iceberg.table"
 _VIEW = "lakesweep.formats.iceberg.view"
 _LAYOUT = "lakesweep.formats.iceberg.layout"
 _FOREIGN = "lakesweep.formats.iceberg.foreign_tables"
-_LIFELINES = "lakesweep.formats.iceberg.stream_snapshots"
+_LIFELINES = "lakesweep.formats.iceberg.retention"
 
 HOLES = (
     hole(
@@ -138,7 +138,7 @@ HOLES = (
         "iceberg-stream-commits-expire",
         "The newest commit of a stream expires like any other.",
         _I,
-        body(_LIFELINES, "add", "return None"),
+        body(_LIFELINES, "add_streams", "return None"),
     ),
     hole(
         "iceberg-stream-branch-goes",
@@ -162,7 +162,7 @@ HOLES = (
         "iceberg-pending-manifests-go",
         "A manifest that a Flink job wrote and has not committed goes with what it lists.",
         _I,
-        body("lakesweep.formats.iceberg.pending_manifests", "PendingManifests.named", "return ()"),
+        body("lakesweep.formats.iceberg.other_histories", "PendingManifests.named", "return ()"),
         body("lakesweep.formats.streams", "pending_manifest", "return None"),
     ),
     hole(
@@ -220,8 +220,9 @@ HOLES = (
         edit(
             _REFERENCES,
             "collect",
-            "for row in _once(await _all(lists, split.retained)):",
-            "for row in [one for one in _once(await _all(lists, split.retained)) if not one.content]:",
+            "for row in _once(await aio.together(lists.manifests_of(entry) for entry in split.retained)):\n",
+            "for row in _once(await aio.together(lists.manifests_of(entry) for entry in split.retained)):\n"
+            "        if row.content:\n            continue\n",
         ),
     ),
     hole(
@@ -251,7 +252,7 @@ HOLES = (
         "iceberg-unreadable-list-skipped",
         "A retained manifest list that cannot be read is passed over.",
         _I,
-        edit(_REFERENCES, "_all", "lists.manifests_of(entry)", "_or_nothing(lists, entry)"),
+        edit(_REFERENCES, "collect", "lists.manifests_of(entry)", "_or_nothing(lists, entry)"),
         edit(
             _REFERENCES,
             "",

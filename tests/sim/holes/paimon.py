@@ -6,10 +6,10 @@ from tests.sim.mutants import body, edit, hole
 
 _P = "paimon"
 _READER = "lakesweep.formats.paimon.reader"
-_NEEDS = "lakesweep.formats.paimon.requirements"
+_NEEDS = "lakesweep.formats.paimon.state"
 _REFERENCES = "lakesweep.formats.paimon.references"
 _RETENTION = "lakesweep.formats.paimon.retention"
-_EXPIRY = "lakesweep.formats.paimon.expiry"
+_EXPIRY = "lakesweep.formats.paimon.retention"
 _TABLE = "lakesweep.formats.paimon.table"
 _VIEW = "lakesweep.formats.paimon.view"
 _COMMIT = "lakesweep.formats.paimon.commit"
@@ -19,7 +19,7 @@ _STATE = "lakesweep.formats.paimon.state"
 _LAYOUT = "lakesweep.formats.paimon.layout"
 _LIVENESS = "lakesweep.formats.paimon.liveness"
 _DECODE = "lakesweep.formats.paimon.decode"
-_GIVEN_UP = "lakesweep.formats.paimon.released_snapshots"
+_RELEASED = "lakesweep.formats.paimon.state"
 
 _ROOTS = "for snapshot in (*state.snapshots, *state.log.branched, *state.log.tags, *state.changelogs):"
 
@@ -107,7 +107,7 @@ HOLES = (
         "paimon-deltas-of-streams-go",
         "Where changelogs outlive their snapshots and nothing produces them, what a delta deletes goes.",
         _P,
-        edit(_NEEDS, "_need", "diff = without_producer and snapshot.changelog_list is None", "diff = False"),
+        edit(_NEEDS, "_root", "diff = without_producer and snapshot.changelog_list is None", "diff = False"),
     ),
     hole(
         "paimon-deltas-add-only",
@@ -128,13 +128,13 @@ HOLES = (
         edit(
             _REFERENCES,
             "ReferenceReader._kept_parts",
-            "if snapshot.changelog_list and need.changelog is Presence.REQUIRED:",
+            "if snapshot.changelog_list and root.changelog is Presence.REQUIRED:",
             "if False:",
         ),
         edit(
             _REFERENCES,
             "ReferenceReader._kept_parts",
-            "loose = snapshot.changelog_list if need.changelog is Presence.IF_THERE else None",
+            "loose = snapshot.changelog_list if root.changelog is Presence.IF_THERE else None",
             "loose = None",
         ),
     ),
@@ -178,7 +178,7 @@ HOLES = (
         edit(
             _DECODE,
             "_file_names",
-            '*table.column("name").chunks, *_flat(table.column("extra")), _NO_NAMES',
+            '*table.column("name").chunks, *extra, _NO_NAMES',
             '*table.column("name").chunks, _NO_NAMES',
         ),
     ),
@@ -239,7 +239,7 @@ HOLES = (
         edit(
             _TABLE,
             "PaimonTable.closed",
-            "back = self.given_up.take_back((role, one.name) for role in roles for one in listed[role])",
+            "back = self.released.take_back((role, one.name) for role in roles for one in listed[role])",
             "back = []",
         ),
     ),
@@ -247,13 +247,13 @@ HOLES = (
         "paimon-closed-and-needed",
         "That a consumer wants a snapshot which this run has closed stops nothing.",
         _P,
-        body(_GIVEN_UP, "GivenUp.check_not_needed", "return None"),
+        body(_RELEASED, "ReleasedSnapshots.check_not_needed", "return None"),
     ),
     hole(
         "paimon-newest-again-goes",
         "A snapshot that was to go, and was rolled back to and committed upon during the run, goes.",
         _P,
-        body(_GIVEN_UP, "GivenUp.keep_if_rolled_back", "return None"),
+        body(_RELEASED, "ReleasedSnapshots.keep_if_rolled_back", "return None"),
         profile="returns",
     ),
     hole(
@@ -277,8 +277,8 @@ HOLES = (
         edit(
             _STATE,
             "PaimonState._standing",
-            "if snapshot.key not in self.given_up or snapshot is self.latest or self.is_to_be_read(snapshot):",
-            "if snapshot.key not in self.given_up or self.is_to_be_read(snapshot):",
+            "if snapshot.key not in self.released or snapshot is self.latest or self.is_to_be_read(snapshot):",
+            "if snapshot.key not in self.released or self.is_to_be_read(snapshot):",
         ),
     ),
     hole(
@@ -447,13 +447,7 @@ HOLES = (
         _P,
         edit(
             "lakesweep.formats.paimon.lists",
-            "ListReader._parsed",
-            "if size is not None and len(data) != size:",
-            "if False:",
-        ),
-        edit(
-            "lakesweep.formats.paimon.lists",
-            "ListReader._bytes",
+            "ListReader._read",
             "if size is not None and len(data) != size:",
             "if False:",
         ),

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakesweep.formats import columnar
-from lakesweep.formats.delta import checkpoint, decode
+from lakesweep.formats.delta import checkpoint
 from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -38,17 +38,17 @@ def source(data: bytes, delete_before_ms: int) -> ReferenceSource:
     return ReferenceSource(
         location=ROOT.join("_delta_log", "00000000000000000001.checkpoint.parquet"),
         format=FormatName.DELTA,
-        kind=decode.KIND,
+        kind=checkpoint.KIND,
         retained=True,
         size_bytes=len(data),
-        context=decode.context(ROOT, delete_before_ms),
+        context=checkpoint.context(ROOT, delete_before_ms),
     )
 
 
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 1000}, {"data_page_size": 512}])
 def test_every_row_is_decoded_once(options):
     data = written(**options)
-    rows = decode.decode(source(data, delete_before_ms=3), data).to_pylist()
+    rows = checkpoint.decode(source(data, delete_before_ms=3), data).to_pylist()
     assert sorted(row["path"] for row in rows if not row[TOLERATED.name]) == sorted(
         f"s3://lake/t/live-{number}.parquet" for number in range(ADDS)
     )
@@ -68,4 +68,4 @@ def test_a_checkpoint_without_files_names_none():
     out = BytesIO()
     pq.write_table(pa.table({"txn": pa.array([{"appId": "a"}])}), out)
     data = out.getvalue()
-    assert decode.decode(source(data, delete_before_ms=0), data).num_rows == 0
+    assert checkpoint.decode(source(data, delete_before_ms=0), data).num_rows == 0

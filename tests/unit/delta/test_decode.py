@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.builders.delta import NOW, days_ago, inline_vector, millis, parquet, stored_vector
 
 from lakesweep.engines import common
-from lakesweep.formats.delta import checkpoint, decode, files
+from lakesweep.formats.delta import checkpoint, files
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -39,13 +39,13 @@ ELSEWHERE = {"s3://other/lake/t/d.parquet"}
 
 
 def _source(data: bytes, name: str = "x.checkpoint.parquet", **more) -> ReferenceSource:
-    known = {"size_bytes": len(data), "context": decode.context(ROOT, millis(EXPIRES)), **more}
+    known = {"size_bytes": len(data), "context": checkpoint.context(ROOT, millis(EXPIRES)), **more}
     place = ROOT.join("_delta_log", name)
-    return ReferenceSource(location=place, format=FormatName.DELTA, kind=decode.KIND, retained=True, **known)
+    return ReferenceSource(location=place, format=FormatName.DELTA, kind=checkpoint.KIND, retained=True, **known)
 
 
 def _decoded(data: bytes, name: str = "x.checkpoint.parquet") -> tuple[set[str], set[str]]:
-    decoded = decode.decode(_source(data, name), data)
+    decoded = checkpoint.decode(_source(data, name), data)
     rows = common.naming(_source(data, name), decoded).to_pylist()
     live = {row["path"].removeprefix(BASE) for row in rows if not row["tolerated"]}
     return live, {row["path"].removeprefix(BASE) for row in rows if row["tolerated"]}
@@ -59,34 +59,34 @@ def test_parquet_and_json_name_the_same_files():
     assert _decoded(parquet(ROWS)) == (LIVE, TOLERATED)
     assert _decoded(_json(ROWS), "x.checkpoint.u.json") == (LIVE, TOLERATED)
     for data, name in ((parquet(ROWS), "x.checkpoint.parquet"), (_json(ROWS), "x.checkpoint.u.json")):
-        rows = decode.decode(_source(data, name), data).to_pylist()
+        rows = checkpoint.decode(_source(data, name), data).to_pylist()
         assert {row["path"] for row in rows if row["elsewhere"]} == ELSEWHERE
 
 
 def test_of_a_table_that_is_not_listed_no_file_counts_as_elsewhere():
     data = parquet(ROWS)
-    source = _source(data, context=decode.context(ROOT, millis(EXPIRES), listed=False))
-    assert decode.decode(source, data).schema.names == ["path", "tolerated"]
+    source = _source(data, context=checkpoint.context(ROOT, millis(EXPIRES), listed=False))
+    assert checkpoint.decode(source, data).schema.names == ["path", "tolerated"]
 
 
 def test_a_file_of_another_length_than_listed_is_damaged():
     data = parquet(ROWS)
     with pytest.raises(Unreadable, match="bytes instead of"):
-        decode.decode(_source(data, size_bytes=len(data) + 1), data)
+        checkpoint.decode(_source(data, size_bytes=len(data) + 1), data)
 
 
 @pytest.mark.parametrize("cut", [1, 8, 100])
 def test_a_file_that_was_cut_is_damaged(cut):
     data = parquet(ROWS)[:-cut]
     with pytest.raises(Unreadable, match="not a Delta checkpoint"):
-        decode.decode(_source(data), data)
+        checkpoint.decode(_source(data), data)
 
 
 @pytest.mark.parametrize("body", [{"path": None, "size": 1}, {"path": "%FF"}, {"path": ""}])
 def test_an_add_whose_path_is_unknown_is_damage_and_never_skipped(body):
     data = parquet([{"add": body}])
     with pytest.raises(Unreadable):
-        decode.decode(_source(data), data)
+        checkpoint.decode(_source(data), data)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_add_whose_path_is_unknown_is_damage_and_never_skipped(body):
 def test_a_deletion_vector_that_cannot_be_placed_is_damage(vector):
     data = parquet([{"add": {"path": "a", "deletionVector": vector}}])
     with pytest.raises(Unreadable):
-        decode.decode(_source(data), data)
+        checkpoint.decode(_source(data), data)
 
 
 def _written(table: pa.Table) -> bytes:
@@ -126,7 +126,7 @@ def test_texts_may_be_of_any_arrow_type():
 
 def test_a_decoder_and_its_source_travel_to_other_processes():
     data = parquet(ROWS)
-    run, source = pickle.loads(pickle.dumps((decode.decode, _source(data))))
+    run, source = pickle.loads(pickle.dumps((checkpoint.decode, _source(data))))
     assert run(source, data).num_rows == len(LIVE) + len(TOLERATED) + len(ELSEWHERE)
 
 
@@ -162,7 +162,7 @@ _STRUCT = pa.struct([("path", pa.string())])
 def test_actions_in_a_column_by_another_name_are_damage_and_never_skipped(columns):
     data = _written(pa.table(columns))
     with pytest.raises(Unreadable, match="column"):
-        decode.decode(_source(data), data)
+        checkpoint.decode(_source(data), data)
 
 
 @pytest.mark.parametrize(
@@ -198,5 +198,5 @@ def test_every_directory_and_name_is_decoded_once_and_exactly(pairs, slash):
 
 def test_the_moment_is_part_of_a_sources_identity():
     """A later cycle may judge a remove otherwise: the cache must not answer for it."""
-    earlier = _source(b"", context=decode.context(ROOT, millis(EXPIRES)))
-    assert earlier.cache_key != _source(b"", context=decode.context(ROOT, millis(NOW))).cache_key
+    earlier = _source(b"", context=checkpoint.context(ROOT, millis(EXPIRES)))
+    assert earlier.cache_key != _source(b"", context=checkpoint.context(ROOT, millis(NOW))).cache_key

@@ -7,7 +7,7 @@ from tests.builders.cycles import SetClock
 from tests.builders.delta import NOW, DeltaWriter, MemoryPlace
 
 from lakesweep.formats.delta.format import DeltaFormat
-from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model.errors import Denied, SettingsError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
@@ -23,7 +23,7 @@ def _format(location: str | None) -> DeltaFormat:
         format=FormatName.DELTA,
         location=Location.parse(location) if location else None,
     )
-    return DeltaFormat(spec, MemoryStorage(), SetClock(NOW))
+    return DeltaFormat(spec, Tools(storage=MemoryStorage(), clock=SetClock(NOW)))
 
 
 def _lake(*tables: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.formats.delta import intervals
+from lakesweep.formats.delta import protocol
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from lakesweep.formats.delta import intervals
     ],
 )
 def test_intervals_are_read_as_spark_reads_them(text, meaning):
-    assert intervals.parse(text) == meaning
+    assert protocol.parse_interval(text) == meaning
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_intervals_are_read_as_spark_reads_them(text, meaning):
 )
 def test_text_that_is_not_an_interval_is_never_guessed(text):
     with pytest.raises(ValueError):
-        intervals.parse(text)
+        protocol.parse_interval(text)
 
 
 def test_an_endless_interval_keeps_for_as_long_as_the_calendar_can_say():
-    assert intervals.parse("interval 99999999999999999999 weeks") == intervals.LONGEST
+    assert protocol.parse_interval("interval 99999999999999999999 weeks") == protocol.LONGEST
 
 
 @given(
@@ -72,4 +72,6 @@ def test_an_endless_interval_keeps_for_as_long_as_the_calendar_can_say():
 )
 def test_every_term_counts(terms):
     text = " ".join(f"{number} {unit}s" for number, unit in terms)
-    assert intervals.parse(text) == sum((timedelta(**{f"{unit}s": number}) for number, unit in terms), timedelta())
+    assert protocol.parse_interval(text) == sum(
+        (timedelta(**{f"{unit}s": number}) for number, unit in terms), timedelta()
+    )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lakesweep.formats.delta import log, names
+from lakesweep.formats.delta import log
 from lakesweep.formats.delta.log import LogFile, LogListing
 
 
 def _listing(*relatives: str) -> LogListing:
-    return log.arrange(LogFile(name, name, names.parse(name), 1, 1) for name in relatives)
+    return log.arrange(LogFile(name, name, log.parse_name(name), 1, 1) for name in relatives)
 
 
 def _commits(*versions: int) -> list[str]:

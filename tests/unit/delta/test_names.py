@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakesweep.formats.delta import names
-from lakesweep.formats.delta.names import LogKind
+from lakesweep.formats.delta import log
+from lakesweep.formats.delta.log import LogKind
 
 V = "00000000000000000007"
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
@@ -38,16 +38,16 @@ UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
     ],
 )
 def test_each_name_is_what_the_protocol_says(name, kind):
-    assert names.parse(name).kind is kind
+    assert log.parse_name(name).kind is kind
 
 
 def test_a_name_gives_its_version_and_its_part():
-    part = names.parse(f"{V}.checkpoint.0000000002.0000000003.parquet")
+    part = log.parse_name(f"{V}.checkpoint.0000000002.0000000003.parquet")
     assert (part.version, part.part, part.parts) == (7, 2, 3)
-    assert names.parse(f"{V}.00000000000000000009.compacted.json").end_version == 9
+    assert log.parse_name(f"{V}.00000000000000000009.compacted.json").end_version == 9
 
 
 def test_a_companion_belongs_to_its_file():
-    assert names.companion(f"{V}.json") == f".{V}.json.crc"
-    assert names.beside(f"_sidecars/.{UUID}.parquet.crc") == f"_sidecars/{UUID}.parquet"
-    assert names.beside(f"{V}.crc") == f"{V}.crc"
+    assert log.companion(f"{V}.json") == f".{V}.json.crc"
+    assert log.beside(f"_sidecars/.{UUID}.parquet.crc") == f"_sidecars/{UUID}.parquet"
+    assert log.beside(f"{V}.crc") == f"{V}.crc"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.builders.delta import stored_vector
 
 from lakesweep.formats.delta import actions
-from lakesweep.formats.delta.log_replay import Tail
+from lakesweep.formats.delta.state import Tail
 from lakesweep.model.location import Location
 
 ROOT = Location.parse("s3://lake/t")

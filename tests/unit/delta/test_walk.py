@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.formats.delta import log, names, retention
+from lakesweep.formats.delta import log, retention
 from lakesweep.formats.delta.log import LogFile, LogListing
 from lakesweep.formats.delta.retention import Inspected
 
@@ -16,7 +16,7 @@ EVERYTHING = 100
 
 
 def _file(relative: str, time: int | None, size: int = 10) -> LogFile:
-    return LogFile(f"file:///t/_delta_log/{relative}", relative, names.parse(relative), size, time)
+    return LogFile(f"file:///t/_delta_log/{relative}", relative, log.parse_name(relative), size, time)
 
 
 def _listing(*files: tuple[str, int | None] | tuple[str, int | None, int]) -> LogListing:

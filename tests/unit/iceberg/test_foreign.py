@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builders.iceberg_metadata import MetadataTable
 
-from lakesweep.formats.iceberg import foreign_tables, identity, marks, metadata
+from lakesweep.formats.iceberg import foreign_tables, lineage, metadata
 from lakesweep.model.errors import Unavailable, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.storage import memory
@@ -207,9 +207,9 @@ async def test_metadata_after_the_current_state_is_evidence_unless_ours():
     table.tag("old", first)
     own = parsed(table)
     last, main = table.snapshots[1:], {"main": table.refs["main"]}
-    ours = marks.new_name(7, Location.parse(own.address).match_key)
+    ours = lineage.new_expiry_name(7, Location.parse(own.address).match_key)
     assert await find(own, follower(table, own, ours, snapshots=last, refs=main)) is None
-    another = marks.new_name(7, Location.parse(own.address).match_key + "x")
+    another = lineage.new_expiry_name(7, Location.parse(own.address).match_key + "x")
     assert await find(own, follower(table, own, another, snapshots=last, refs=main)) is not None
     statistics = [{"snapshot-id": first, "statistics-path": table.path("metadata/new.stats")}]
     for changes in (
@@ -243,8 +243,8 @@ async def test_a_file_without_refs_takes_nothing_away_by_that():
 def test_refs_of_a_new_kind_hide_no_file_that_is_named():
     table = MetadataTable()
     table.commit(at_ms=1)
-    known = identity.read("memory://lake/x", json.dumps(table.document()).encode())
-    odd = identity.read("memory://lake/x", json.dumps(table.document() | {"refs": ["in a list"]}).encode())
+    known = lineage.read_identity("memory://lake/x", json.dumps(table.document()).encode())
+    odd = lineage.read_identity("memory://lake/x", json.dumps(table.document() | {"refs": ["in a list"]}).encode())
     assert known.named
     assert odd.named == known.named
     assert None in odd.contents

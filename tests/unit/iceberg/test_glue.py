@@ -15,7 +15,7 @@ from tests.builders.iceberg import SCHEMA, Lake, LakeTable, later
 from tests.servers.glue_stub import GlueStub, glue_stub
 from tests.unit.iceberg.expiring import OLD, POLICY, Fence, Interrupted, expired
 
-from lakesweep.formats.iceberg.conditional_commit import CHECKS_VERSION_ID
+from lakesweep.formats.iceberg.metastores import CHECKS_VERSION_ID
 from lakesweep.model.table import FormatName, TableRef, TenantId
 
 

@@ -9,7 +9,7 @@ from tests.builders.iceberg_retention import HOUR, NOW, branch, gone, table, tag
 
 from lakesweep.formats.iceberg import retention
 from lakesweep.formats.iceberg.metadata import Ref, TableMetadata
-from lakesweep.formats.iceberg.stream_snapshots import writer
+from lakesweep.formats.iceberg.retention import stream_writer
 from lakesweep.model.policy import CleanupPolicy
 
 POLICY = CleanupPolicy(max_snapshot_age=timedelta(hours=24), grace_period=timedelta(0), allow_short_grace=True)
@@ -131,5 +131,5 @@ def test_a_table_without_streams_expires_as_before():
 
 def test_the_stream_that_committed_last_is_named():
     line = {1: (None, 100, flink()), 2: (1, 50, KAFKA), 3: (2, 1, {})}
-    assert writer(streamed(line, []).snapshots) == "Kafka Connect sink control.g"
-    assert writer(table({1: (None, 1)}, []).snapshots) is None
+    assert stream_writer(streamed(line, []).snapshots) == "Kafka Connect sink control.g"
+    assert stream_writer(table({1: (None, 1)}, []).snapshots) is None

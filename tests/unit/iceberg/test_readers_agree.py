@@ -35,7 +35,7 @@ PAIMON = avro.walk(
     )
 )
 NAMES = ("version", "kind", "name", "extra", "external")
-WANTED = {name: manifests.COLUMNS[name] for name in NAMES}
+WANTED = {name: manifests.COLUMNS[name][0] for name in NAMES}
 
 changes = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4)
 

@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException
 from tests.builders.iceberg import Lake, later
 from tests.unit.iceberg.expiring import OLD, POLICY, expire
 
-from lakesweep.formats.iceberg import conditional_commit, hive
+from lakesweep.formats.iceberg import hive, metastores
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
@@ -38,7 +38,7 @@ def named(module: str, name: str) -> Any:
     ],
 )
 def test_each_catalog_is_judged_by_what_its_swap_compares(catalog: Any, reason: str | None):
-    found = conditional_commit.why_unconditional(catalog)
+    found = metastores.why_unconditional(catalog)
     assert found is None if reason is None else reason in str(found)
 
 
@@ -56,19 +56,19 @@ def test_each_catalog_is_judged_by_what_its_swap_compares(catalog: Any, reason: 
 )
 def test_only_amazon_or_the_operator_proves_glues_version_check(endpoint: str, word: str, proven: bool):
     catalog = named("glue", "GlueCatalog")
-    catalog.properties = {conditional_commit.CHECKS_VERSION_ID: word}
+    catalog.properties = {metastores.CHECKS_VERSION_ID: word}
     catalog.glue = SimpleNamespace(meta=SimpleNamespace(endpoint_url=endpoint))
-    assert (conditional_commit.why_unconditional(catalog) is None) == proven
+    assert (metastores.why_unconditional(catalog) is None) == proven
 
 
 def test_the_names_are_those_of_pyicebergs_classes():
-    assert conditional_commit.is_known(InMemoryCatalog("x"))
+    assert metastores.is_known(InMemoryCatalog("x"))
     source = Path(__import__("pyiceberg.catalog", fromlist=["x"]).__file__).parent
     for full in (
-        *conditional_commit._CONDITIONAL,
-        conditional_commit._HIVE,
-        conditional_commit._GLUE,
-        *conditional_commit._READ_ONLY,
+        *metastores._CONDITIONAL,
+        metastores._HIVE,
+        metastores._GLUE,
+        *metastores._READ_ONLY,
     ):
         module, _, name = full.removeprefix("pyiceberg.catalog.").rpartition(".")
         assert f"class {name}(" in (source / f"{module}.py").read_text()

@@ -14,6 +14,7 @@ from tests.unit.paimon.conftest import NOW, World
 
 from lakesweep.formats import avro
 from lakesweep.formats.paimon.warehouse import PaimonFormat
+from lakesweep.formats.spec import Tools
 from lakesweep.model.errors import LakesweepError, Unavailable
 from lakesweep.model.run import Outcome
 from lakesweep.storage import memory
@@ -159,7 +160,7 @@ async def test_a_neighbour_that_cannot_be_read_now_leaves_the_places_unknown(wor
     """Half of its places would hide that two tables share one."""
     shared = f"memory://{world.name}/wh/shared"
     world.make({"data-file.external-paths": shared}, "other")
-    format_ = PaimonFormat(spec(world), world.bench.storage)
+    format_ = PaimonFormat(spec(world), Tools(storage=world.bench.storage, clock=world.bench.clock))
     (places,) = [found for ref, found in (await format_.locations()).items() if ref.name == "d.other"]
     assert [place.raw for place in places] == [f"{world.table.address}/", f"{shared}/"]
 

@@ -17,7 +17,7 @@ from pyarrow import orc, parquet
 from tests.builders.paimon_model import INDEX_SCHEMA, LIST_SCHEMA, MANIFEST_SCHEMA, STRING, DataFile
 
 from lakesweep.formats import avro
-from lakesweep.formats.paimon import avro_schemas, decode, liveness, manifest_stats, manifests, merge
+from lakesweep.formats.paimon import avro_schemas, commit_files, decode, liveness, manifests, merge
 from lakesweep.formats.paimon.binaryrow import decode_row, encode_row
 from lakesweep.formats.paimon.manifests import ManifestRecord
 from lakesweep.formats.paimon.merge import MergeRules, Standing
@@ -318,9 +318,7 @@ def meta(
     name: str, size: int, added: int = 1, deleted: int = 0, partitions: tuple[str, ...] = ("a",)
 ) -> ManifestRecord:
     document = {
-        "_PARTITION_STATS": manifest_stats.partition_stats(
-            [encode_row([value], STRING) for value in partitions], STRING
-        )
+        "_PARTITION_STATS": commit_files.partition_stats([encode_row([value], STRING) for value in partitions], STRING)
     }
     return ManifestRecord(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=(), document=document)
 
@@ -448,7 +446,7 @@ def test_a_manifest_that_a_merge_leaves_whole_may_stand_in_front(groups: list[li
 def test_partition_statistics_are_of_values_and_not_of_bytes() -> None:
     types = [parse_type("INT"), parse_type("STRING")]
     rows = [encode_row(values, types) for values in ([2, "b"], [-1, "é"], [10, None], [10, None])]
-    found = manifest_stats.partition_stats(rows, types)
+    found = commit_files.partition_stats(rows, types)
     assert decode_row(found["_MIN_VALUES"], types) == (-1, "b")
     assert decode_row(found["_MAX_VALUES"], types) == (10, "é")
     assert found["_NULL_COUNTS"] == [0, 2]
@@ -456,17 +454,17 @@ def test_partition_statistics_are_of_values_and_not_of_bytes() -> None:
 
 def test_only_nulls_and_bytes_have_no_range() -> None:
     types = [parse_type("INT"), parse_type("BYTES")]
-    found = manifest_stats.partition_stats([encode_row([None, b"x"], types)], types)
+    found = commit_files.partition_stats([encode_row([None, b"x"], types)], types)
     assert decode_row(found["_MIN_VALUES"], types) == (None, None)
     assert found["_NULL_COUNTS"] == [1, 0]
 
 
 def test_a_list_record_has_the_optional_fields_of_its_list_and_no_others() -> None:
     fields = [field["name"] for field in LIST_SCHEMA["fields"]]
-    record = manifest_stats.list_record("m", 5, [*entries(2), *entries(1, kind=1)], STRING, fields)
+    record = commit_files.list_record("m", 5, [*entries(2), *entries(1, kind=1)], STRING, fields)
     assert set(record) == set(fields)
     assert (record["_NUM_ADDED_FILES"], record["_NUM_DELETED_FILES"], record["_MAX_LEVEL"]) == (2, 1, 0)
-    assert "_MIN_BUCKET" not in manifest_stats.list_record("m", 5, entries(1), STRING, fields[:7])
+    assert "_MIN_BUCKET" not in commit_files.list_record("m", 5, entries(1), STRING, fields[:7])
 
 
 def test_a_new_file_mirrors_the_fields_of_the_old_ones_known_or_not() -> None:

@@ -15,7 +15,7 @@ from tests.unit.paimon.conftest import NOW, World
 from lakesweep.formats import avro
 from lakesweep.formats.paimon.table import PaimonTable
 from lakesweep.formats.paimon.warehouse import PaimonFormat
-from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model.errors import SettingsError, Unavailable, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -742,9 +742,9 @@ async def test_a_warehouse_shows_its_tables_committed_to_or_not(world: World) ->
     world.make({}, "never")
     bucket(world.name).objects["wh/other.db/x/schema/schema-0"] = Held(data=b"{}", modified_at=None)
     bucket(world.name).objects["wh/d.db/no/table.txt"] = Held(data=b"", modified_at=None)
-    whole = PaimonFormat(spec(world), world.bench.storage)
+    whole = PaimonFormat(spec(world), Tools(storage=world.bench.storage, clock=world.bench.clock))
     assert [ref.name for ref in await whole.tables()] == ["d.never", "d.t", "other.x"]
-    one = PaimonFormat(spec(world, "d"), world.bench.storage)
+    one = PaimonFormat(spec(world, "d"), Tools(storage=world.bench.storage, clock=world.bench.clock))
     assert [ref.name for ref in await one.tables()] == ["never", "t"]
     places = await whole.locations()
     assert {ref.name: [place.raw for place in found] for ref, found in places.items()}["other.x"] == [
@@ -760,7 +760,8 @@ async def test_a_warehouse_is_looked_through_without_listing_what_is_in_the_tabl
     history(world)
     asked: list[tuple[str, str]] = []
     world.bucket.faults = lambda *call: asked.append(call)
-    assert [ref.name for ref in await PaimonFormat(spec(world), world.bench.storage).tables()] == ["d.t"]
+    whole = PaimonFormat(spec(world), Tools(storage=world.bench.storage, clock=world.bench.clock))
+    assert [ref.name for ref in await whole.tables()] == ["d.t"]
     assert {name for call, name in asked if call == "list"} == {f"{world.table.address}/schema"}
 
 
@@ -768,7 +769,7 @@ async def test_a_name_with_dots_is_the_table_that_is_there(world: World) -> None
     """A neighbour whose place is taken for another one protects nothing."""
     for place in ("d.e.db/t", "d.db/f.g.t"):
         bucket(world.name).objects[f"wh/{place}/schema/schema-0"] = Held(data=b"{}", modified_at=None)
-    whole = PaimonFormat(spec(world), world.bench.storage)
+    whole = PaimonFormat(spec(world), Tools(storage=world.bench.storage, clock=world.bench.clock))
     places = {ref.name: found for ref, found in (await whole.locations()).items()}
     root = f"memory://{world.name}/wh"
     assert places["d.e.t"] == (Location.parse(f"{root}/d.e.db/t/"),)
@@ -782,7 +783,7 @@ def test_a_dataset_without_a_warehouse_is_a_settings_error(world: World) -> None
     root = Location.parse("memory://x/wh")
     bare = DatasetSpec(tenant=TenantId("t"), tenant_root=root, dataset="d", format=FormatName.PAIMON)
     with pytest.raises(SettingsError, match="warehouse"):
-        PaimonFormat(bare, world.bench.storage)
+        PaimonFormat(bare, Tools(storage=world.bench.storage, clock=world.bench.clock))
 
 
 async def test_external_roots_inside_the_tenants_root_are_roots_and_others_are_not(world: World) -> None:

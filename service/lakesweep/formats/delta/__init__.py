@@ -1,17 +1,15 @@
 """Delta Lake: expired log files go by the log-cleanup walk, data files by the rules of VACUUM.
 
 Read in this order:
-    names, log        what the files of `_delta_log` are, and which checkpoints are complete
+    log               what the files of `_delta_log` are, and which checkpoints are complete
     protocol          may we touch this table at all, and what do its properties say
     paths, files      what commits and checkpoints name, as raw addresses: one by one, and by the column
     actions           commits and JSON checkpoints, bytes to values
-    retention, expire the walk: which log versions go, and why not (pure)
-    checkpoint, log_replay  what is referenced: the checkpoint, and the commits behind it replayed
-    decode            the checkpoint again, as engines read it
+    retention, expire the walk: which log versions go, why not, and when next (pure)
+    checkpoint, state what is referenced: the checkpoint, and the commits behind it replayed
     layout            what an unreferenced object is, by name and place (pure)
-    recent_removes    what commits below the checkpoint have removed lately: it stays
+    other_commits     what commits removed lately below the checkpoint, or name that may yet be published: it stays
     lite              a vacuum by the log alone
-    unpublished_commits  commits that may still be added to the log: what they name stays
     uniform           Iceberg metadata beside the log: what it names stays
     load, view, table the reading, and the ports
     format            which tables a location holds

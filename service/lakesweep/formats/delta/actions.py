@@ -1,11 +1,7 @@
 """Actions of commits and JSON checkpoints: bytes to values. Pure. A line that cannot be read makes the whole file
-unreadable, since it may name a live file.
-
-There are two readers. The exact one takes each line as Python's JSON does. The fast one takes all adds and removes as
-columns and leaves lines of other actions to the exact one. It answers only where both would give the same result; in
-doubt the exact one reads. Where they differ it does not matter: fields that cleanup does not need may have numbers, or
-be nested, beyond what Python accepts.
-"""
+unreadable, since it may name a live file. The exact reader takes each line as Python's JSON does. The fast one takes
+all adds and removes as columns, and answers only where both give the same result; in doubt the exact one reads. They
+may differ in fields that cleanup does not need, with numbers or nesting beyond what Python accepts."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ import pyarrow.json as pj
 from lakesweep.formats import streams
 from lakesweep.formats.delta import files, paths
 from lakesweep.formats.delta.files import FileAction
-from lakesweep.formats.delta.paths import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Unreadable
@@ -126,7 +121,7 @@ def parse_exactly(data: bytes, root: Location, address: str) -> Actions:
     found = _Collected(root)
     try:
         if not data:
-            raise Malformed("it is empty")
+            raise paths.Malformed("it is empty")
         _take_lines(found, data.split(b"\n"))
         return found.done(files.from_actions([*found.removes, *found.adds]))
     except (pa.ArrowException, ValueError, TypeError, AttributeError, RecursionError) as exc:
@@ -158,7 +153,7 @@ def _actions(lines: Iterable[bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             continue
         document = parse_json(line)
         if not isinstance(document, dict):
-            raise Malformed("a line is not a JSON object")
+            raise paths.Malformed("a line is not a JSON object")
         for name, action in document.items():
             if action is not None:
                 yield name, action
@@ -218,19 +213,16 @@ def _has_others(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _lines_of_others(data: bytes, table: pa.Table) -> Iterator[bytes]:
-    """The lines that the exact reader must see."""
     numbers = set(pc.indices_nonzero(_has_others(table)).to_pylist())
     lines = islice(BytesIO(data), max(numbers, default=-1) + 1)
     return (line for number, line in enumerate(lines) if number in numbers)
 
 
 def _present(column: pa.ChunkedArray) -> pa.StructArray:
-    """The actions of one kind, without the rows of other kinds."""
     return column.filter(column.is_valid()).combine_chunks()
 
 
 def place_addresses(place: paths.Place) -> tuple[str, ...]:
-    """The address below the root, if it is below the root."""
     return () if place.address is None else (place.address,)
 
 
@@ -243,5 +235,5 @@ def sidecar(action: Mapping[str, Any]) -> tuple[str, int | None]:
 def _text(action: Mapping[str, Any], name: str) -> str:
     value = action.get(name)
     if not isinstance(value, str):
-        raise Malformed(f"an action has no {name}")
+        raise paths.Malformed(f"an action has no {name}")
     return value

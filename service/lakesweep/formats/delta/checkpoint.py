@@ -1,8 +1,7 @@
-"""Checkpoint files: bytes to values. Pure. Reads only the columns that cleanup needs.
-
-A Parquet file carries its own row counts and ends with its footer, so a truncated file does not open. A JSON checkpoint
-has one action per line, like a commit.
-"""
+"""Checkpoint files: bytes to values and to references. Pure; runs in threads, processes and Spark workers. A Parquet
+file carries its own row counts and ends with its footer, so a truncated file does not open. A JSON checkpoint has one
+action per line, like a commit. Adds must be in storage; removes that have not expired keep their files, which may be
+gone. Only the columns that cleanup needs are read."""
 
 from __future__ import annotations
 
@@ -16,11 +15,12 @@ import pyarrow.compute as pc
 
 from lakesweep.formats import columnar, streams
 from lakesweep.formats.delta import actions, files
-from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.paths import Malformed
 from lakesweep.formats.delta.protocol import Metadata, Protocol
+from lakesweep.formats.delta.state import protects
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
+from lakesweep.ports.references import ELSEWHERE, REFERENCE_SCHEMA, TOLERATED, ReferenceSource
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset")
 FILE_COLUMNS = (
@@ -42,11 +42,10 @@ _HEAD_COLUMNS = (
 
 
 def is_json(path: str) -> bool:
-    """Which of the two encodings a checkpoint file has, by its name."""
     return path.endswith(".json")
 
 
-def read_head(data: bytes, root: Location, address: str) -> Actions:
+def read_head(data: bytes, root: Location, address: str) -> actions.Actions:
     """Protocol, metadata and sidecars, as far as this file has them. Raises Unreadable."""
     if is_json(address):
         return replace(actions.parse(data, root, address), files=files.none())
@@ -61,7 +60,7 @@ def read_head(data: bytes, root: Location, address: str) -> Actions:
             sidecars += [actions.sidecar(row) for row in _rows(table, "sidecar")]
             for row in _rows(table, "txn"):
                 stream = streams.of_application(row["appId"])
-    return Actions(
+    return actions.Actions(
         protocol=protocol[-1] if protocol else None,
         metadata=metadata[-1] if metadata else None,
         sidecars=tuple(sidecars),
@@ -106,7 +105,6 @@ def verify(data: bytes, root: Location, address: str) -> None:
 
 @contextmanager
 def reading(address: str) -> Iterator[None]:
-    """Any error while reading a checkpoint file makes it unreadable."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, TypeError) as exc:
@@ -117,33 +115,28 @@ def read_in_turns(data: bytes, columns: tuple[str, ...]) -> Iterator[pa.Table]:
     """Those of the columns that the file has, since the protocol lets writers leave out any of them; some rows at a
     time, since one file may name every file of a large table."""
     with columnar.opened(data) as file:
-        present = _present(file.paths, columns)
+        there = {level for path in file.paths for level in _levels(path)}
+        _check_spelling(there, columns)
+        present = [name for name in columns if name in there]
         if not present:
             return
         rows = 0
         for batch in file.batches(present):
-            _check_columns(batch.schema, present)
+            if set(batch.schema.names) != {name.partition(".")[0] for name in present}:
+                raise Malformed(f"asked for {present}, got {batch.schema.names}")
             rows += batch.num_rows
             yield pa.Table.from_batches([batch])
         if rows != file.rows:
             raise Malformed(f"{rows} rows read, its footer counts {file.rows}")
 
 
-def _present(paths: list[str], columns: tuple[str, ...]) -> list[str]:
-    there = {level for path in paths for level in _levels(path)}
-    _check_spelling(there, columns)
-    return [name for name in columns if name in there]
-
-
 def _levels(name: str) -> list[str]:
-    """A nested column and all that it is nested in."""
     parts = name.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _check_spelling(there: set[str], columns: tuple[str, ...]) -> None:
-    """A missing column must not exist under another case of its name, because other readers ignore case. And actions on
-    files have paths."""
+    """A missing column must not exist under another case: other readers ignore it. And actions on files have paths."""
     wanted = {level.lower(): level for name in columns for level in _levels(name)}
     for name in sorted(there):
         if wanted.get(name.lower(), name) != name:
@@ -154,14 +147,70 @@ def _check_spelling(there: set[str], columns: tuple[str, ...]) -> None:
             raise Malformed(f"its column {action} has no paths")
 
 
-def _check_columns(schema: pa.Schema, present: list[str]) -> None:
-    if set(schema.names) != {name.partition(".")[0] for name in present}:
-        raise Malformed(f"asked for {present}, got {schema.names}")
-
-
 def _rows(table: pa.Table, name: str) -> list[dict[str, Any]]:
     if name not in table.schema.names:
         return []
     column = table.column(name)
     rows: list[dict[str, Any]] = column.filter(column.is_valid()).to_pylist()
     return rows
+
+
+SCHEMA = REFERENCE_SCHEMA.append(TOLERATED)
+_WITH_ELSEWHERE = SCHEMA.append(ELSEWHERE)
+KIND = "checkpoint"
+_ROOT = "root"
+_DELETE_BEFORE = "delete_before_ms"
+_UNLISTED = "unlisted"
+_Named = tuple[list[pa.Array], list[pa.Array], list[pa.Array]]
+"""Addresses that must be there, addresses that may be gone, and those of live files outside the root."""
+
+
+def context(root: Location, delete_before_ms: int, *, listed: bool = True) -> tuple[tuple[str, str], ...]:
+    """What `decode` must know besides the bytes. Of a table that is not listed, no file can be missing."""
+    unlisted = () if listed else ((_UNLISTED, "yes"),)
+    return ((_ROOT, root.raw), (_DELETE_BEFORE, str(delete_before_ms)), *unlisted)
+
+
+def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
+    address = source.location.raw
+    if source.size_bytes is not None and len(data) != source.size_bytes:
+        raise Unreadable(address, f"{len(data)} bytes instead of {source.size_bytes}")
+    known = dict(source.context)
+    root, delete_before_ms = Location.parse(known[_ROOT]), int(known[_DELETE_BEFORE])
+    live, tolerated, elsewhere = _references_in(data, address, root, delete_before_ms)
+    return _batch([], [*live, *tolerated], []) if _UNLISTED in known else _batch(live, tolerated, elsewhere)
+
+
+def _references_in(data: bytes, address: str, root: Location, delete_before_ms: int) -> _Named:
+    if is_json(address):
+        return _from_actions(actions.parse(data, root, address).files, delete_before_ms)
+    found: _Named = ([], [], [])
+    with reading(address):
+        for table in read_in_turns(data, FILE_COLUMNS):
+            removes = structs(table, "remove")
+            kept = removes.filter(pc.greater_equal(files.removal_times(removes), delete_before_ms))
+            for named in (files.adds(structs(table, "add"), root), files.removes(kept, root)):
+                for whole, more in zip(found, _from_actions(named, delete_before_ms), strict=True):
+                    whole.extend(more)
+    return found
+
+
+def _from_actions(named: pa.Table, delete_before_ms: int) -> _Named:
+    kept = named.filter(protects(named, delete_before_ms))
+    removed = kept.column("removed_ms").is_valid()
+    live, gone = kept.filter(pc.invert(removed)), kept.filter(removed)
+    return [files.addresses(live)], [files.addresses(gone), files.aliases(kept)], [files.elsewhere(live)]
+
+
+def _batch(live: list[pa.Array], tolerated: list[pa.Array], elsewhere: list[pa.Array]) -> pa.RecordBatch:
+    path = pa.concat_arrays([pa.array([], pa.string()), *live, *tolerated, *elsewhere])
+    first, last = (sum(map(len, arrays)) for arrays in (live, elsewhere))
+    middle = len(path) - first - last
+    columns = [path, _flags((False, first), (True, middle), (False, last))]
+    if not last:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, _flags((False, first + middle), (True, last))], schema=_WITH_ELSEWHERE)
+
+
+def _flags(*runs: tuple[bool, int]) -> pa.Array:
+    return pa.concat_arrays([pa.repeat(pa.scalar(value), count) for value, count in runs])

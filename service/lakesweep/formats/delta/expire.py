@@ -5,12 +5,13 @@ The table's own properties decide about age. There is nothing to commit: a versi
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.compute as pc
 
 from lakesweep.formats.delta import retention
-from lakesweep.formats.delta.log import LogFile
-from lakesweep.formats.delta.names import LogKind
-from lakesweep.formats.delta.retention import Boundary
+from lakesweep.formats.delta.log import LogFile, LogKind
+from lakesweep.formats.delta.retention import Boundary, millis
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
@@ -131,3 +132,25 @@ def _obstacle(state: DeltaState, now: datetime) -> str | None:
 
 def _cutoff_ms(state: DeltaState, now: datetime) -> int:
     return retention.cutoff_ms(now, state.properties.log_retention)
+
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+def next_expiry(state: DeltaState, floor: timedelta, grace: timedelta) -> datetime | None:
+    """When something becomes old enough next, if nobody commits, after the moment that the state was judged at: removed
+    files and change data at the end of their retention (or of the grace period if that is longer), log files at the
+    midnight that log cleanup goes by. Too early only costs a look."""
+    now_ms = millis(state.as_of)
+    retention_ms = now_ms - state.delete_before_ms(floor)
+    waits_ms = {retention_ms, max(retention_ms, grace // timedelta(milliseconds=1))}
+    begun_ms = [file.modified_ms or now_ms for file in state.listing.commits.values()]
+    for actions in (state.removed_below, state.segment.tail.last):
+        begun_ms += pc.unique(actions.column("removed_ms").drop_null()).to_pylist()
+    moments = [begun + wait for begun in begun_ms for wait in waits_ms]
+    if state.properties.log_cleanup_enabled:
+        log_ms = state.properties.log_retention // timedelta(milliseconds=1)
+        written_ms = (file.modified_ms or now_ms for file in state.listing.files)
+        moments += [-(-written // _DAY_MS) * _DAY_MS + log_ms for written in written_ms]
+    soonest = min((moment for moment in moments if moment >= now_ms), default=None)
+    return None if soonest is None else datetime.fromtimestamp(soonest / 1000, UTC) + timedelta(milliseconds=1)

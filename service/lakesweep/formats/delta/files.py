@@ -1,9 +1,7 @@
-"""Adds and removes by the column, a row each. Pure.
-
-A table may have millions of them. Paths below the root, nearly all there are, never become Python objects: what is
-encoded in them is decoded once for each directory, and deletion vectors once for each file of them. Paths that lead
-elsewhere, or have an unusual spelling, are handled one by one in `paths`.
-"""
+"""Adds and removes by the column, a row each. Pure. A table may have millions of them. Paths below the root, nearly all
+there are, never become Python objects: what is encoded in them is decoded once for each directory, and deletion vectors
+once for each file of them. Paths that lead elsewhere, or have an unusual spelling, are handled one by one in
+`paths`."""
 
 from __future__ import annotations
 
@@ -17,7 +15,6 @@ import pyarrow.compute as pc
 
 from lakesweep.cleanup.addresses import match_keys
 from lakesweep.formats.delta import paths
-from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.location import Location
 from lakesweep.ports.table import MatchBy
 
@@ -53,7 +50,6 @@ class FileAction(NamedTuple):
 
 
 def add(action: Mapping[str, Any], root: Location) -> FileAction:
-    """An add. Raises Malformed."""
     return _file_action(action, root, removed_ms=None)
 
 
@@ -66,7 +62,7 @@ def remove(action: Mapping[str, Any], root: Location) -> FileAction:
 def _file_action(action: Mapping[str, Any], root: Location, *, removed_ms: int | None) -> FileAction:
     spelled = action.get("path")
     if not isinstance(spelled, str):
-        raise Malformed("an action has no path")
+        raise paths.Malformed("an action has no path")
     data = paths.resolve(spelled, root)
     descriptor = action.get("deletionVector")
     vector = paths.deletion_vector(descriptor, root) if descriptor else None
@@ -87,15 +83,13 @@ def _key(spelled: str, vector: str) -> str:
 
 
 def whole_ms(value: Any) -> int:
-    """A time of an action, rounded down, since it is compared with whole milliseconds; beyond every date it stays
-    beyond every date. Raises Malformed."""
+    """A time of an action, rounded down; beyond every date it stays beyond every date. Raises Malformed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise Malformed("a time that is not a number")
+        raise paths.Malformed("a time that is not a number")
     return math.floor(max(-_INT64, min(value, _INT64 - 1)))
 
 
 def none() -> pa.Table:
-    """No add and no remove."""
     return _NONE
 
 
@@ -112,7 +106,6 @@ def adds(rows: pa.StructArray, root: Location) -> pa.Table:
 
 
 def removes(rows: pa.StructArray, root: Location) -> pa.Table:
-    """The same for remove actions."""
     return _from_rows(rows, root, removes=True)
 
 
@@ -120,7 +113,9 @@ def _from_rows(rows: pa.StructArray, root: Location, *, removes: bool) -> pa.Tab
     text, plain = _below_root(_spelled(rows))
     vectors = _vectors(rows)
     if vectors is not None:
-        plain = pc.and_(plain, pc.or_(vectors.is_null(), _by_columns(vectors)))
+        known = pc.is_in(pc.struct_field(vectors, "storageType").cast(pa.string()), _BY_COLUMNS)
+        placed = pc.and_(known, pc.struct_field(vectors, "pathOrInlineDv").is_valid())
+        plain = pc.and_(plain, pc.or_(vectors.is_null(), placed))
     if plain.true_count == len(rows):
         return _plain(rows, text, root, removes=removes)
     look = pc.invert(plain)
@@ -136,10 +131,9 @@ def _from_rows(rows: pa.StructArray, root: Location, *, removes: bool) -> pa.Tab
 
 
 def _spelled(rows: pa.StructArray) -> pa.Array:
-    """The paths as the log has them, one per row."""
     spelled = pc.struct_field(rows, "path").cast(pa.string())
     if spelled.null_count:
-        raise Malformed("an action has no path")
+        raise paths.Malformed("an action has no path")
     return spelled
 
 
@@ -154,8 +148,7 @@ def _below_root(spelled: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _decoded(spelled: pa.Array) -> pa.Array:
-    """Percent-decoded, directory and name apart and each distinct one once: no escape and no character that is written
-    in several reaches over a slash."""
+    """Percent-decoded, directory and name apart and each distinct one once: no escape reaches over a slash."""
     halves = pc.split_pattern(spelled, "/", max_splits=1, reverse=True)
     encoded = pc.match_substring_regex(halves.values, "%")
     distinct = halves.values.filter(encoded).dictionary_encode()
@@ -169,11 +162,6 @@ def _vectors(rows: pa.StructArray) -> pa.StructArray | None:
         return None
     vectors = pc.struct_field(rows, "deletionVector")
     return vectors if vectors.null_count < len(vectors) else None
-
-
-def _by_columns(vectors: pa.StructArray) -> pa.Array:
-    known = pc.is_in(pc.struct_field(vectors, "storageType").cast(pa.string()), _BY_COLUMNS)
-    return pc.and_(known, pc.struct_field(vectors, "pathOrInlineDv").is_valid())
 
 
 def _plain(rows: pa.StructArray, text: pa.Array, root: Location, *, removes: bool) -> pa.Table:
@@ -222,8 +210,7 @@ def removal_times(rows: pa.StructArray) -> pa.Array:
 
 
 def dated(table: pa.Table, committed_ms: int | None) -> pa.Table:
-    """The actions of one commit: a remove that does not say when it was made was made by this commit. Where nobody
-    knows the commit's time, it counts as new."""
+    """A remove without a time was made by this commit. Where nobody knows the commit's time, it counts as new."""
     times = table.column("removed_ms")
     unknown = pc.fill_null(pc.equal(times, 0), False)
     if not pc.any(unknown).as_py():

@@ -1,11 +1,7 @@
-"""What an unreferenced object below a Delta table is, by name and place. Pure and picklable.
-
-Hidden names are tested at every level, as VACUUM does: a name that begins with `_` or `.` stays, unless it is a
-partition directory or a directory of change data. Unlike VACUUM, which deletes every old file that is not hidden,
-only names that Delta writers produce, and addresses that an expired remove spells, may go; any other is reported and
-stays. So do the indexes in
-`_delta_index`, which serve live data files and which no log names.
-"""
+"""What an unreferenced object below a Delta table is, by name and place. Pure and picklable. As in VACUUM, a name that
+begins with `_` or `.` stays at every level, unless it is a partition directory or a directory of change data. Unlike
+VACUUM, only names that Delta writers produce, and addresses that an expired remove spells, may go; any other is
+reported and stays. So do the indexes in `_delta_index`, which serve live data files and which no log names."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ import re
 from dataclasses import dataclass
 
 from lakesweep.formats import markers
-from lakesweep.formats.delta import names
-from lakesweep.formats.delta.names import LogKind
+from lakesweep.formats.delta import log
+from lakesweep.formats.delta.log import LogKind
 from lakesweep.ports.table import FileKind, MatchBy
 
 _VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
@@ -55,14 +51,14 @@ class DeltaLayout:
         return self._looked_at(path, relative.split("/"))
 
     def _looked_at(self, path: str, segments: list[str]) -> FileKind:
-        if segments[0] == names.LOG_DIRECTORY:
+        if segments[0] == log.LOG_DIRECTORY:
             return _log_kind("/".join(segments[1:]))
         if self.is_other_table(path):
             return FileKind(kind="metadata", reserved=True)
         hidden = next((segment for segment in segments if self._hidden(segment)), None)
         if hidden is not None:
             # Another table's log in plain sight is recognised: its data files look like orphans of this one.
-            return FileKind(kind="metadata" if hidden == names.LOG_DIRECTORY else "hidden", reserved=True)
+            return FileKind(kind="metadata" if hidden == log.LOG_DIRECTORY else "hidden", reserved=True)
         kind = _data_kind(segments) or ("data" if path in self.freed else None)
         if kind is None:
             return FileKind(kind="other", foreign=True)
@@ -111,7 +107,7 @@ def _data_kind(segments: list[str]) -> str | None:
 
 
 def _log_kind(relative: str) -> FileKind:
-    name = names.parse(names.beside(relative))
+    name = log.parse_name(log.beside(relative))
     if name.kind is LogKind.OTHER:
         return _RESERVED_LOG
     return FileKind(kind=name.kind.value, foreign=True, stage=_stage(name.kind, name.version))

@@ -1,15 +1,11 @@
-"""Read a Delta table: list its log once, open the newest checkpoint that can be opened, replay what came after.
-
-The commits are the source of truth and a checkpoint is only a shortcut: a damaged one is skipped as long as an older
-one, or version 0, leads to the newest version without a gap. If nothing does, the table is unreadable and left alone.
-Never deletes, never writes.
-"""
+"""Read a Delta table: list its log once, open the newest checkpoint that can be opened, replay what came after. The
+commits are the source of truth and a checkpoint is only a shortcut: a damaged one is skipped as long as an older one,
+or version 0, leads to the newest version without a gap. If nothing does, the table is unreadable. Reads only."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -17,15 +13,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from lakesweep.aio import gather_bounded
-from lakesweep.formats import special_files, streams
-from lakesweep.formats.delta import actions, checkpoint, files, log, names, protocol, retention
+from lakesweep.formats import reads, streams
+from lakesweep.formats.delta import actions, checkpoint, files, log, protocol, retention
 from lakesweep.formats.delta.actions import Actions
 from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
-from lakesweep.formats.delta.log_replay import Tail
-from lakesweep.formats.delta.protocol import Properties, Protocol
-from lakesweep.formats.delta.recent_removes import RemovedBelow
+from lakesweep.formats.delta.other_commits import CutShort, OtherCommits
 from lakesweep.formats.delta.retention import Inspected
-from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment
+from lakesweep.formats.delta.state import DeltaState, OpenedCheckpoint, Segment, Tail
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
@@ -56,12 +50,12 @@ class LogReader:
         """Also what may not be cleaned?"""
         self._storage = storage
         self._root = root
-        self._log = root.join(names.LOG_DIRECTORY)
+        self._log = root.join(log.LOG_DIRECTORY)
         self._commits: dict[LogFile, Actions] = {}
         self._heads: dict[LogFile, Actions] = {}
         self._inspected: dict[Checkpoint, Inspected] = {}
         self._overruled: dict[Checkpoint, _Overruled] = {}
-        self._removed = RemovedBelow(lambda file: self.commit(file, keep=False))
+        self.other_commits = OtherCommits(lambda file: self.commit(file, keep=False))
         self._recorded: dict[str, int] = {}
         """Lengths of checkpoint files, as `_last_checkpoint` has them."""
 
@@ -79,9 +73,9 @@ class LogReader:
     async def listing(self) -> LogListing:
         """Everything below `_delta_log` now. Raises Indeterminate if there is more than a listing shows."""
         found = await self._listed()
-        await special_files.refuse(self._storage, self._log)
-        following = self._log.join(names.commit_name(found.latest_version + 1))
-        if await self.is_there(following):
+        await reads.refuse_irregular(self._storage, self._log)
+        following = self._log.join(log.commit_name(found.latest_version + 1))
+        if await reads.is_there(self._storage, following):
             # Committed since, or hidden from listings: then it is unknown how many more there are.
             found = await self._listed()
             if following.raw not in (file.path for file in found.commits.values()):
@@ -91,21 +85,9 @@ class LogReader:
                 )
         return found
 
-    async def is_there(self, place: Location) -> bool:
-        """Is there such an object, listed or not?"""
-        try:
-            await self._storage.stat(place)
-        except NotFound:
-            return False
-        return True
-
     async def _listed(self) -> LogListing:
-        prefix = self._log.as_directory().raw
-        files: list[LogFile] = []
-        async with aclosing(self._storage.list(self._log)) as pages:
-            async for page in pages:
-                files += _rows(page, len(prefix))
-        return log.arrange(files)
+        cut = len(self._log.as_directory().raw)
+        return log.arrange(await reads.collect(self._storage, self._log, lambda page: _rows(page, cut)))
 
     async def _load(self, listing: LogListing, as_of: datetime) -> DeltaState:
         last_checkpoint = await self._last_checkpoint(listing)
@@ -126,14 +108,14 @@ class LogReader:
             properties=properties,
             last_checkpoint=last_checkpoint,
             inspected=dict(self._inspected),
-            live_files=await self._live_files(listing),
+            live_files=await self.number_in(listing, f"{listing.latest_version:020d}.crc", "numFiles"),
         )
         below = segment.checkpoint.checkpoint.version if segment.checkpoint else -1
-        removed = await self._removed.since(listing, below, state.delete_before_ms())
-        freed = await self._removed.oddly_named(listing, segment.tail.last, state.delete_before_ms(timedelta(0)))
+        removed = await self.other_commits.removed_since(listing, below, state.delete_before_ms())
+        freed = await self.other_commits.oddly_named(listing, segment.tail.last, state.delete_before_ms(timedelta(0)))
         return replace(state, removed_below=removed, freed=freed)
 
-    def _checked(self, segment: Segment) -> Properties:
+    def _checked(self, segment: Segment) -> protocol.Properties:
         """What the properties of a table that may be cleaned say; of another that is read anyway, the defaults."""
         try:
             protocol.check(segment.protocol)
@@ -175,8 +157,7 @@ class LogReader:
         newest_metadata = next((one.metadata for one in reversed(heads) if one.metadata), None)
         if newest_protocol is None or newest_metadata is None:
             raise Unreadable(
-                self._log.raw,
-                "the log has no protocol or no metadata: its first commits are lost, restore them",
+                self._log.raw, "the log has no protocol or no metadata: its first commits are lost, restore them"
             )
         return Segment(
             checkpoint=opened,
@@ -265,7 +246,7 @@ class LogReader:
             return version
         return max((one.version for one in listing.checkpoints if one.complete), default=None)
 
-    async def _inspect(self, listing: LogListing, newest: Protocol, cutoff_ms: int, max_version: int) -> None:
+    async def _inspect(self, listing: LogListing, newest: protocol.Protocol, cutoff_ms: int, max_version: int) -> None:
         """Open the checkpoint that the walk would end at; if it cannot be used, the one before it, and so on. Then, for
         policies that keep more versions than it leaves, one that leaves twice as many, and so on: few are opened."""
         wanted = 1
@@ -278,7 +259,7 @@ class LogReader:
             if self._inspected[one].allows(cutoff_ms):
                 wanted = 2 * left
 
-    async def _look_at(self, one: Checkpoint, listing: LogListing, newest: Protocol) -> Inspected:
+    async def _look_at(self, one: Checkpoint, listing: LogListing, newest: protocol.Protocol) -> Inspected:
         if one.version not in listing.commits:
             return Inspected(usable=False, why="its commit file is missing")
         try:
@@ -293,38 +274,25 @@ class LogReader:
             return Inspected(usable=False, why=exc.why)
         return Inspected(usable=True, newest_released_ms=in_commit.in_commit_ms)
 
-    async def _live_files(self, listing: LogListing) -> int | None:
-        """From the newest version's checksum file: a second count of what must be live."""
-        name = f"{listing.latest_version:020d}.crc"
-        found = next((file for file in listing.files if file.relative == name), None)
-        if found is None:
-            return None
+    async def number_in(self, listing: LogListing, name: str, field: str) -> int | None:
+        """What a small JSON file of the log says; None if it is not there or does not say it."""
+        file = next((file for file in listing.files if file.relative == name), None)
         try:
-            count = parse_json(await self._storage.read(Location.parse(found.path))).get("numFiles")
+            found = parse_json(await self._storage.read(Location.parse(file.path))).get(field) if file else None
         except (NotFound, ValueError, AttributeError):
             return None
-        return count if isinstance(count, int) else None
+        return found if isinstance(found, int) else None
 
     async def _read(self, file: LogFile) -> bytes:
-        known = await self._contents.load(file.stored) if self._contents else None
-        if known is not None:
-            return known
         try:
-            data = await self._storage.read(Location.parse(file.path))
+            data = await reads.read_listed(self._storage, self._contents, file.stored)
         except NotFound as exc:
             raise Unreadable(
-                file.path,
-                "it was deleted while the log was read: another tool cleans it; the next run tries again",
+                file.path, "it was deleted while the log was read: another tool cleans it; the next run tries again"
             ) from exc
         if len(data) != file.size_bytes:
             raise CutShort(file.path, f"{len(data)} bytes instead of {file.size_bytes}")
-        if self._contents:
-            await self._contents.store(file.stored, data)
         return data
-
-
-class CutShort(Unreadable):
-    """The store gave another length than it listed: what was read says nothing about the file."""
 
 
 class _HeadCommitMissing(Refused):
@@ -341,11 +309,10 @@ class _HeadCommitMissing(Refused):
 
 
 def _rows(page: pa.RecordBatch, cut: int) -> list[LogFile]:
-    """The log files of a page of a listing; their names begin behind so many characters."""
     modified = page.column("modified_at").cast("int64").to_pylist()
     columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
     return [
-        LogFile(path, path[cut:], names.parse(path[cut:]), size, time, etag)
+        LogFile(path, path[cut:], log.parse_name(path[cut:]), size, time, etag)
         for path, size, etag, time in zip(*columns, modified, strict=True)
     ]
 
@@ -354,7 +321,7 @@ def _recorded_length(named: Any) -> dict[str, int]:
     """Of a checkpoint with a name of its own, which nobody writes twice: a JSON file that was truncated after a line
     reads like a complete one with fewer files."""
     match named:
-        case {"path": str(name), "sizeInBytes": int(size)} if names.parse(name).unique:
+        case {"path": str(name), "sizeInBytes": int(size)} if log.parse_name(name).unique:
             return {name: size}
     return {}
 

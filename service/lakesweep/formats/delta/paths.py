@@ -1,12 +1,7 @@
-"""Turn paths as a Delta log spells them into raw addresses. Pure.
-
-Paths in the log are URIs and are percent-decoded exactly once: a directory that is called `k=e%3Af` on disk is
-spelled `k=e%253Af`. Deletion vectors are named by an encoded UUID.
-
-An absolute path that does not lie below the table's root may still be one of its files, seen through another
-name of the root (a symlink, a mount, another endpoint). Wherever the root really is, the file's place below it is
-some tail of that path; so every tail is kept, joined to the root we know.
-"""
+"""Turn paths as a Delta log spells them into raw addresses. Pure. They are URIs, percent-decoded exactly once: a
+directory that is called `k=e%3Af` on disk is spelled `k=e%253Af`. An absolute path that does not lie below the table's
+root may still be one of its files, seen through another name of the root (a symlink, a mount, another endpoint). Its
+place below the root is some tail of that path; so every tail is kept, joined to the root we know."""
 
 from __future__ import annotations
 
@@ -15,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
+from uuid import UUID
 
 from lakesweep.model.location import Location
 
@@ -46,12 +42,12 @@ class Place:
 
 
 def resolve(spelled: str, root: Location) -> Place:
-    """Raises Malformed when the path cannot be understood."""
     text = unquote(spelled, errors="strict")
     if _ABSOLUTE.match(spelled):
         return _place(Location.parse_or_none(text), text, root)
-    if text.startswith("/"):
-        return _place(Location(root.scheme, root.authority, _key(text, root)), text, root)
+    if text.startswith("/"):  # in the table's own store
+        path = text if root.is_local else text.lstrip("/")
+        return _place(Location(root.scheme, root.authority, path), text, root)
     if not text:
         raise Malformed("an empty path")
     if _DOTS.search(text):
@@ -72,11 +68,6 @@ def _with_dots(text: str, root: Location) -> Place:
 def place(spelled: str, root: Location) -> Place:
     """The same for an absolute address that is not encoded, as Iceberg spells them."""
     return _place(Location.parse_or_none(spelled), spelled, root)
-
-
-def _key(path: str, root: Location) -> str:
-    """An absolute path without a scheme is in the table's own store."""
-    return path if root.is_local else path.lstrip("/")
 
 
 def _place(location: Location | None, text: str, root: Location) -> Place:
@@ -150,9 +141,8 @@ def vector_name(text: str) -> str:
     raw = z85_decode(encoded)
     if len(raw) != _UUID_BYTES:
         raise Malformed(f"{text!r} does not end with an encoded uuid")
-    digits = raw.hex()
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return f"{prefix}/deletion_vector_{uuid}.bin" if prefix else f"deletion_vector_{uuid}.bin"
+    name = f"deletion_vector_{UUID(bytes=raw)}.bin"
+    return f"{prefix}/{name}" if prefix else name
 
 
 def z85_decode(text: str) -> bytes:

@@ -1,21 +1,70 @@
-"""May this table be touched, and what do its properties say? Pure.
-
-The protocol of the newest version decides. A feature that is not on the list below is refused by its name: what
-it stores where is not known, so nothing proves that a file is unreferenced. Log cleanup changes the table as
-much as a write does, so the writer's features count, too.
-"""
+"""May this table be touched, and what do its properties say? Pure. The protocol of the newest version decides. An
+unknown feature is refused by its name: nothing proves which files it uses. Log cleanup changes the table as much as a
+write does, so the writer's features count, too. Intervals are read as Spark reads them; text that cannot be parsed
+stops the table: a default in its place would delete what its owner meant to keep."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from lakesweep.formats.delta import intervals
 from lakesweep.formats.delta.paths import Malformed
 from lakesweep.model.errors import Refused
+
+LONGEST = timedelta(days=365_000)
+"""Longer intervals mean the same: nothing is that old. Keeps dates inside the calendar."""
+
+_MICROSECONDS = {
+    "week": 604_800_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+_CALENDAR_UNITS = ("month", "year")
+_TERM = re.compile(r"([+-]?)\s*(\d+)(?:\.(\d{0,9}))?\s+([a-z]+)(?:\s+|$)", re.ASCII)
+
+
+def parse_interval(text: str) -> timedelta:
+    """`interval 1 day 12 hours`, `30 days`, `INTERVAL 2 WEEKS`. Raises ValueError with what is wrong."""
+    rest = text.strip().lower()
+    if rest.startswith("interval") and rest[8:9].isspace():
+        rest = rest[8:].lstrip()
+    if not rest:
+        raise ValueError("it is empty")
+    total = 0
+    while rest:
+        term = _TERM.match(rest)
+        if not term:
+            raise ValueError(f"{rest!r} does not begin with a number and a unit")
+        total += _microseconds(*term.groups())
+        rest = rest[term.end() :]
+    if total < 0:
+        raise ValueError("it is negative")
+    return timedelta(microseconds=min(total, LONGEST // timedelta(microseconds=1)))
+
+
+def _microseconds(sign: str, whole: str, fraction: str | None, unit: str) -> int:
+    name = unit.removesuffix("s")
+    if name in _CALENDAR_UNITS and int(whole) == 0:
+        return 0
+    if name in _CALENDAR_UNITS:
+        raise ValueError("months and years have no fixed length")
+    if name not in _MICROSECONDS:
+        raise ValueError(f"{unit!r} is not a unit of time")
+    if fraction is not None and name != "second":
+        raise ValueError("only seconds may have a fraction")
+    value = int(whole) * _MICROSECONDS[name]
+    if fraction:
+        value += int(fraction.ljust(9, "0")) // 1000
+    return -value if sign == "-" else value
+
 
 MAX_READER_VERSION = 3
 MAX_WRITER_VERSION = 7
@@ -82,7 +131,6 @@ class Protocol:
 
     @classmethod
     def from_action(cls, action: Mapping[str, Any]) -> Protocol:
-        """Raises Malformed when it is not one."""
         reader, writer = action.get("minReaderVersion"), action.get("minWriterVersion")
         if not isinstance(reader, int) or not isinstance(writer, int):
             raise Malformed("a protocol without its versions")
@@ -100,7 +148,6 @@ class Metadata:
 
     @classmethod
     def from_action(cls, action: Mapping[str, Any]) -> Metadata:
-        """Raises Malformed when it is not one."""
         table_id = action.get("id")
         if not isinstance(table_id, str):
             raise Malformed("metadata without a table id")
@@ -149,10 +196,8 @@ def properties(metadata: Metadata) -> Properties:
     listed = metadata.configuration.get("delta.universalFormat.enabledFormats", "")
     uniform = {name.strip().lower() for name in listed.split(",")}
     return Properties(
-        log_retention=_read(metadata, "delta.logRetentionDuration", "interval 30 days", intervals.parse),
-        deleted_file_retention=_read(
-            metadata, "delta.deletedFileRetentionDuration", "interval 1 week", intervals.parse
-        ),
+        log_retention=_read(metadata, "delta.logRetentionDuration", "interval 30 days", parse_interval),
+        deleted_file_retention=_read(metadata, "delta.deletedFileRetentionDuration", "interval 1 week", parse_interval),
         log_cleanup_enabled=_read(metadata, "delta.enableExpiredLogCleanup", "true", _boolean),
         iceberg_metadata="iceberg" in uniform,
         hudi_metadata="hudi" in uniform,

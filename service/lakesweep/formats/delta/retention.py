@@ -1,22 +1,20 @@
 """Log cleanup: which versions leave the log. Pure: a listing, properties and a time in; a plan out.
 
-The walk follows Delta's own: it goes through commits, checksums and checkpoints by name, holds undecided files in
-a buffer, and releases the buffer only when a usable checkpoint follows and the newest buffered file is expired.
-So the log that stays always begins with a checkpoint that every younger version can be rebuilt from. A file that
-is not newer than the one before it takes over its time, as time travel does: while that time is needed, both stay.
-
-We differ from Delta where it is safer or leaks: a checkpoint must have been opened to be a boundary, everything at
-the boundary's own version stays, and leftovers below it (lost parts of checkpoints, compacted files) go as well.
+The walk follows Delta's own: it goes through commits, checksums and checkpoints by name, holds undecided files in a
+buffer, and releases it only when a usable checkpoint follows and the newest buffered file is expired. So the log that
+stays begins with a checkpoint that every younger version can be rebuilt from. A file that is not newer than the one
+before it takes over its time, as time travel does. We differ where it is safer or against a leak: a checkpoint must
+have been opened to be a boundary, everything at the boundary's own version stays, and leftovers below it go as well.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lakesweep.formats.delta import names
-from lakesweep.formats.delta.log import Checkpoint, LogFile, LogListing
-from lakesweep.formats.delta.names import LogKind
+from lakesweep.formats.delta import log
+from lakesweep.formats.delta.log import Checkpoint, LogFile, LogKind, LogListing
 
 _WALKED = frozenset({LogKind.COMMIT, LogKind.CHECKSUM, LogKind.CHECKPOINT})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,7 +32,6 @@ class Inspected:
     """The in-commit timestamp of the newest version below it, on tables that have them."""
 
     def allows(self, cutoff_ms: int) -> bool:
-        """May it be the boundary for this cutoff?"""
         return self.usable and (self.newest_released_ms is None or self.newest_released_ms <= cutoff_ms)
 
 
@@ -59,12 +56,32 @@ def sidecar_cutoff_ms(now: datetime, retention: timedelta) -> int:
 
 def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list[Boundary]:
     """Every boundary that the walk reaches, oldest first. The log may begin with any that turns out to be usable."""
-    walk = _Walk(cutoff_ms=cutoff_ms, max_version=max_version)
     checkpoints = {file.path: one for one in listing.checkpoints for file in one.files}
+    reached: list[Boundary] = []
+    parts_seen: Counter[Checkpoint] = Counter()
+    previous: tuple[int, int] | None = None  # version and adjusted time of the file before
+    buffered: tuple[int, int] | None = None  # of the last file that is undecided
     for file in listing.files:
-        if file.name.kind in _WALKED and not walk.step(file, checkpoints.get(file.path)):
-            break
-    return walk.reached
+        if file.name.kind not in _WALKED:
+            continue
+        checkpoint, version, time = checkpoints.get(file.path), file.version, _time(file)
+        is_first = previous is None
+        adjusted = previous is not None and previous[0] < version and previous[1] >= time
+        if adjusted and previous is not None:
+            time = previous[1] + 1
+        previous = (version, time)
+        if is_first or adjusted or checkpoint is None or file.size_bytes == 0:
+            buffered = previous
+            continue
+        parts_seen[checkpoint] += 1
+        if parts_seen[checkpoint] < file.name.parts:
+            continue
+        if checkpoint.complete:
+            if buffered is not None and (buffered[1] > cutoff_ms or buffered[0] > max_version):
+                break
+            reached.append(Boundary(version=version, checkpoint=checkpoint))
+        buffered = previous
+    return reached
 
 
 def released(listing: LogListing, boundary: Boundary, cutoff_ms: int) -> list[LogFile]:
@@ -72,7 +89,7 @@ def released(listing: LogListing, boundary: Boundary, cutoff_ms: int) -> list[Lo
     going = [file for file in listing.files if _goes(file, boundary.version, cutoff_ms)]
     last_commit = max((file.version for file in going if file.name.kind is LogKind.COMMIT), default=-1)
     going = [file for file in going if file.name.kind is not LogKind.STAGED or file.version <= last_commit]
-    beside = {names.companion(file.relative) for file in going}
+    beside = {log.companion(file.relative) for file in going}
     return sorted(
         [*going, *(file for file in listing.files if file.relative in beside)], key=lambda file: file.relative
     )
@@ -91,51 +108,9 @@ def _goes(file: LogFile, boundary: int, cutoff_ms: int) -> bool:
             return False
 
 
-class _Walk:
-    """The state of one walk. `step` says whether to go on."""
-
-    def __init__(self, *, cutoff_ms: int, max_version: int) -> None:
-        self.reached: list[Boundary] = []
-        self._cutoff_ms = cutoff_ms
-        self._max_version = max_version
-        self._previous: tuple[int, int] | None = None
-        """Version and adjusted time of the file before."""
-        self._last_buffered: tuple[int, int] | None = None
-        self._parts_seen: dict[Checkpoint, int] = {}
-
-    def step(self, file: LogFile, checkpoint: Checkpoint | None) -> bool:
-        version, time = file.version, _time(file)
-        first = self._previous is None
-        adjusted = self._previous is not None and self._previous[0] < version and self._previous[1] >= time
-        if adjusted and self._previous is not None:
-            time = self._previous[1] + 1
-        self._previous = (version, time)
-        if first or adjusted or checkpoint is None or file.size_bytes == 0:
-            self._last_buffered = (version, time)
-            return True
-        if file.name.parts:
-            self._parts_seen[checkpoint] = self._parts_seen.get(checkpoint, 0) + 1
-            if self._parts_seen[checkpoint] < file.name.parts:
-                return True
-        if not checkpoint.complete:
-            self._last_buffered = (version, time)
-            return True
-        return self._reach(Boundary(version=version, checkpoint=checkpoint), time)
-
-    def _reach(self, boundary: Boundary, time: int) -> bool:
-        if self._last_buffered is not None:
-            version, newest = self._last_buffered
-            if newest > self._cutoff_ms or version > self._max_version:
-                return False
-        self.reached.append(boundary)
-        self._last_buffered = (boundary.version, time)
-        return True
-
-
 def _time(file: LogFile) -> int:
     return _NEVER if file.modified_ms is None else file.modified_ms
 
 
 def millis(moment: datetime) -> int:
-    """Milliseconds since the epoch, rounded down."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -1,5 +1,4 @@
-"""One Delta table behind the Table port. Decisions are in `expire` and `log_replay`; this connects them to what was
-read."""
+"""One Delta table behind the Table port. Decisions are in `expire` and `state`; this connects them to what was read."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ from datetime import datetime
 from enum import StrEnum
 
 from lakesweep.cleanup import without_listing
-from lakesweep.formats.delta import expire, lite, log, names, retention
+from lakesweep.formats import reads
+from lakesweep.formats.delta import expire, lite, log, retention
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.delta.load import LogReader
-from lakesweep.formats.delta.log import Checkpoint
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.formats.delta.uniform import IcebergNeighbour
 from lakesweep.formats.delta.view import DeltaView
-from lakesweep.formats.spec import LeaveAll, Tidy
+from lakesweep.formats.spec import LeaveAll, Tidy, remove_empty_directories
 from lakesweep.model.errors import Indeterminate, NotFound
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
@@ -78,7 +77,7 @@ class DeltaTable:
         self._as_of: datetime | None = None
         self._loaded: DeltaView | None = None
         self._shortlist: Shortlist | None = None
-        self.stands_on: Checkpoint | None = None
+        self.stands_on: log.Checkpoint | None = None
         """What the log begins with after this cycle. While we delete what is below it, it must not go."""
         self.floor = GRACE_FLOOR
         """How long a removed file waits at least. An operator may allow less; a table's own property may not."""
@@ -170,10 +169,7 @@ class DeltaTable:
             return
         older_than = await self._moment() - max(GRACE_FLOOR, view.minimum_age)
         tidy = self._tidy.within(view.roots)
-        found = await tidy.empty_directories(self._root, older_than)
-        ours = [path for path in found if view.layout.is_data_directory(path)]
-        if ours:
-            await tidy.remove_empty_directories(self._root, ours)
+        await remove_empty_directories(tidy, self._root, older_than, view.layout.is_data_directory)
 
     async def _moment(self) -> datetime:
         """The slower of the two clocks, asked once: a whole cycle judges at one moment."""
@@ -182,9 +178,8 @@ class DeltaTable:
         return self._as_of
 
     async def _head_of(self, native: DeltaState) -> str:
-        """The version of the table and the commit that made it: after a restored backup another one may have the same
-        number. And where Iceberg metadata lies beside the log, which of it is the newest: what is committed to it
-        counts as well."""
+        """The version and the commit that made it: after a restored backup another one may have the same number. And
+        the newest Iceberg metadata beside the log: what is committed to it counts as well."""
         newest = native.listing.commits[native.version]
         beside = [] if native.properties.iceberg_metadata else await self.iceberg.newest()
         digest = _digest(newest.size_bytes, newest.modified_ms, beside)
@@ -195,9 +190,9 @@ class DeltaTable:
         version, digest = trace.partition("@")[0], trace.rpartition("+")[2]
         if not version.isdecimal():
             return False  # the table had another format then
-        log_directory = self._root.join(names.LOG_DIRECTORY)
+        log_directory = self._root.join(log.LOG_DIRECTORY)
         numbers = int(version), int(version) + 1
-        newest, following = [log_directory.join(names.commit_name(number)) for number in numbers]
+        newest, following = [log_directory.join(log.commit_name(number)) for number in numbers]
         found, after = await self._storage.stat_together(newest, following)
         if found is None or found.modified_at is None or after is not None:
             return False
@@ -219,8 +214,8 @@ class DeltaTable:
         """Is the newest commit still the same, and the next one not there? Both in one step, after everything else: if
         asked one after the other, a table that is dropped and created again in between would show neither."""
         newest = native.listing.commits[native.version]
-        following = self._root.join(names.LOG_DIRECTORY, names.commit_name(native.version + 1))
-        if await self.reader.is_there(following):  # by its name, for a store that does not list it
+        following = self._root.join(log.LOG_DIRECTORY, log.commit_name(native.version + 1))
+        if await reads.is_there(self._storage, following):  # by its name, for a store that does not list it
             return False
         found, after = await self._storage.stat_together(Location.parse(newest.path), following)
         if found is None or after is not None:

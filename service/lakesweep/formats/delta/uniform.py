@@ -1,10 +1,9 @@
 """Iceberg metadata right at the root of a Delta table: the files that it names stay. Reads only.
 
-UniForm keeps such metadata while it is switched on and leaves it behind when it is switched off; an Iceberg table of
-its own may share the place as well. Nothing distinguishes the two reliably, so neither is treated as garbage: what the
-newest Iceberg metadata names, in any of its snapshots, is kept as if the Delta log named it. Metadata that cannot be
-read may name anything, so it stops the table. A file that it names and that does not exist, under any name that the
-root may have, protects nothing: no Iceberg reader could read it either. But a commit may have deleted it while we were
+UniForm leaves such metadata behind when it is switched off, and an Iceberg table of its own may share the place;
+nothing distinguishes the two reliably. So what the newest Iceberg metadata names, in any of its snapshots, is kept as
+if the Delta log named it. Metadata that cannot be read may name anything, so it stops the table. A named file that does
+not exist, under any name that the root may have, protects nothing. But a commit may have deleted it while we were
 reading, and then the metadata of that commit counts.
 """
 
@@ -13,16 +12,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
-from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from lakesweep.aio import gather_bounded
-from lakesweep.formats import markers, special_files
+from lakesweep.formats import markers, reads
 from lakesweep.formats.delta import paths
 from lakesweep.formats.delta.actions import place_addresses
-from lakesweep.formats.iceberg import beside as iceberg
-from lakesweep.formats.iceberg.beside import ManifestRow
+from lakesweep.formats.iceberg import decode
+from lakesweep.formats.iceberg.decode import ManifestRow
+from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, plain_text
 from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
@@ -68,9 +69,11 @@ class IcebergNeighbour:
         for place, document in zip(newest, await gather_bounded(newest, self._metadata), strict=True):
             try:
                 for snapshot in document.get("snapshots") or ():
-                    manifests |= {path: _unrecorded(path) for path in snapshot.get("manifests") or ()}
-                    if "manifest-list" in snapshot:
-                        lists[snapshot["manifest-list"]] = _counts(snapshot)
+                    # Version 1 may name manifests itself: nothing counts their entries.
+                    manifests |= {path: ManifestRow(path) for path in snapshot.get("manifests") or ()}
+                    if "manifest-list" in snapshot:  # one that was cut off falls short of what its snapshot counts
+                        counts = (snapshot.get("summary") or {}).items()
+                        lists[snapshot["manifest-list"]] = {name: str(value) for name, value in counts}
                 statistics.update(one["statistics-path"] for kind in _STATISTICS for one in document.get(kind) or ())
             except (AttributeError, KeyError, TypeError) as exc:
                 raise Unreadable(place.raw, f"Iceberg metadata of an unknown shape: {exc!r}") from exc
@@ -85,17 +88,10 @@ class IcebergNeighbour:
         """The metadata files that may be the current one: those of the newest versions, those written last, since a
         table that was made anew counts from the beginning, and any without a number."""
         directory = self._root.join(DIRECTORY).as_directory()
-        await special_files.refuse(self._storage, directory)
-        found: dict[str, datetime | None] = {}
-        async with aclosing(self._storage.list(directory)) as pages:
-            async for page in pages:
-                times = page.column("modified_at").to_pylist()
-                found.update(zip(page.column("path").to_pylist(), times, strict=True))
-        versions = {
-            path: _version(path[len(directory.raw) :])
-            for path in found
-            if "/" not in path[len(directory.raw) :] and path.endswith(iceberg.METADATA_SUFFIXES)
-        }
+        await reads.refuse_irregular(self._storage, directory)
+        found: dict[str, datetime | None] = dict(await reads.collect(self._storage, directory, _paths_and_times))
+        names = {path: path[len(directory.raw) :] for path in found if path.endswith(METADATA_SUFFIXES)}
+        versions = {path: _version(name) for path, name in names.items() if "/" not in name}
         counted = sorted({one for one in versions.values() if one is not None}, reverse=True)
         newest = {one for style in (1, 2) for one in [one for one in counted if one[0] == style][:_NEWEST]}
         last = sorted(versions, key=lambda path: found[path] or datetime.max.replace(tzinfo=UTC), reverse=True)
@@ -105,7 +101,7 @@ class IcebergNeighbour:
     async def _metadata(self, place: Location) -> dict[str, Any]:
         try:
             data = await self._storage.read(place)
-            document = parse_json(iceberg.plain_text(data))
+            document = parse_json(plain_text(data))
         except NotFound:
             self._met_gone = True
             return {}
@@ -116,13 +112,11 @@ class IcebergNeighbour:
         return document
 
     async def _manifests_in(self, of_snapshot: tuple[str, dict[str, str]]) -> tuple[ManifestRow, ...]:
-        """The manifests of one list; none if the file is gone."""
         address, counts = of_snapshot
         found = await self._read(address)
-        return await asyncio.to_thread(iceberg.decode_list, found[0].raw, found[1], counts) if found else ()
+        return await asyncio.to_thread(decode.decode_list, found[0].raw, found[1], counts) if found else ()
 
     async def _data_files_in(self, manifest: ManifestRow) -> frozenset[str]:
-        """The live files of one manifest; none if the manifest is gone."""
         found = await self._read(manifest.path)
         if found is None:
             return frozenset()
@@ -130,12 +124,12 @@ class IcebergNeighbour:
         source = ReferenceSource(
             location=place,
             format=FormatName.ICEBERG,
-            kind=iceberg.MANIFEST,
+            kind=decode.MANIFEST,
             retained=True,
             size_bytes=manifest.length,
             entries=manifest.entries,
         )
-        files = await asyncio.to_thread(iceberg.decode, source, data)
+        files = await asyncio.to_thread(decode.decode, source, data)
         return self._addresses(files.column("path").to_pylist())
 
     def _addresses(self, spelled: Iterable[str]) -> frozenset[str]:
@@ -157,18 +151,11 @@ class IcebergNeighbour:
         return None
 
 
-def _unrecorded(path: str) -> ManifestRow:
-    """A manifest that the metadata names itself, as that of version 1 may: nothing counts its entries."""
-    return ManifestRow(path, None, 0, None, None, None)
-
-
-def _counts(snapshot: dict[str, Any]) -> dict[str, str]:
-    """What a snapshot says of its manifest list: one that was cut off falls short of it."""
-    return {name: str(value) for name, value in (snapshot.get("summary") or {}).items()}
+def _paths_and_times(page: pa.RecordBatch) -> Iterable[tuple[str, datetime | None]]:
+    return zip(*(page.column(name).to_pylist() for name in ("path", "modified_at")), strict=True)
 
 
 def _version(name: str) -> tuple[int, int] | None:
-    """How a name counts, and how far; None if it does not."""
     found = _NUMBER.match(name)
     style = found.lastindex if found else None
     return (style, int(found[style])) if found and style else None

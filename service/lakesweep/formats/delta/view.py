@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
 from lakesweep.cleanup import guards
-from lakesweep.formats.delta import decode, expire, names, next_expiry, retention, unpublished_commits
+from lakesweep.formats.delta import checkpoint, expire, log, retention
 from lakesweep.formats.delta.layout import DeltaLayout
-from lakesweep.formats.delta.log import LogFile
-from lakesweep.formats.delta.log_replay import Tail
-from lakesweep.formats.delta.names import LogKind
-from lakesweep.formats.delta.state import DeltaState
+from lakesweep.formats.delta.log import LogFile, LogKind
+from lakesweep.formats.delta.state import DeltaState, Tail
 from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
@@ -43,7 +41,7 @@ class DeltaView(TableView):
     def next_expiry(self, policy: CleanupPolicy, after: datetime) -> datetime | None:  # noqa: ARG002  # the port's
         """By the moment that this cycle judges at: a store's clock may be behind ours."""
         self.table.floor = min(GRACE_FLOOR, policy.grace_period)
-        return next_expiry.next_expiry(self.native, self.table.floor, guards.grace(policy, self))
+        return expire.next_expiry(self.native, self.table.floor, guards.grace(policy, self))
 
     async def references(
         self,
@@ -58,7 +56,9 @@ class DeltaView(TableView):
         released = expire.released(native, boundary)
         going = frozenset(file.path for file in (*released, *await self._free_sidecars(released)))
         newest = frozenset(file.path for file in native.segment.files)
-        stays = [file.path for file in native.listing.files if _is_of_the_log(file)]
+        # Known names, and the checksums that Hadoop keeps beside them.
+        named = [(file.path, log.parse_name(log.beside(file.relative)).kind) for file in native.listing.files]
+        stays = [path for path, kind in named if kind is not LogKind.OTHER]
         live = await asyncio.to_thread(tail.live)
         elsewhere = () if table.lite else tuple(await asyncio.to_thread(tail.elsewhere))
         return References(
@@ -70,7 +70,7 @@ class DeltaView(TableView):
                 *(live if table.lite else ()),
                 *(path for path in stays if path not in going and path not in newest),
                 *await asyncio.to_thread(self._removed_lately),
-                *sorted(await unpublished_commits.named(table.reader, native.listing)),
+                *sorted(await table.reader.other_commits.unpublished(native.listing)),
                 *sorted(await self._named_by_iceberg()),
             ),
             elsewhere=elsewhere,
@@ -91,8 +91,8 @@ class DeltaView(TableView):
 
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
         """A log below the root is another table's: its files look like orphans of this one."""
-        marker = f"/{names.LOG_DIRECTORY}/"
-        own = self.location.join(names.LOG_DIRECTORY).as_directory().raw
+        marker = f"/{log.LOG_DIRECTORY}/"
+        own = self.location.join(log.LOG_DIRECTORY).as_directory().raw
         nested = next((path for path in unreferenced if marker in path and not path.startswith(own)), None)
         if nested is None:
             other = next((path for path in unreferenced if self.layout.is_other_table(path)), None)
@@ -109,14 +109,13 @@ class DeltaView(TableView):
         if _names(self._removed_lately(), key):
             hours = table.floor / timedelta(hours=1)
             return (f"a commit removed it, and delta.deletedFileRetentionDuration (at least {hours:g} h) is not over",)
-        if _names(await unpublished_commits.named(table.reader, native.listing), key):
+        if _names(await table.reader.other_commits.unpublished(native.listing), key):
             return ("a commit names it that was written under a temporary name and may still be added to the log",)
         if _names(await self._named_by_iceberg(), key):
             return ("Iceberg metadata in the table's directory names it",)
         return ()
 
     def _removed_lately(self) -> list[str]:
-        """What the newest state keeps although it may be absent: see `Tail.tolerated`."""
         native = self.native
         delete_before_ms = native.delete_before_ms(self.table.floor)
         below = Tail(last=native.removed_below).tolerated(delete_before_ms)
@@ -124,12 +123,12 @@ class DeltaView(TableView):
 
     def _sources(self) -> tuple[ReferenceSource, ...]:
         opened, table = self.native.segment.checkpoint, self.table
-        context = decode.context(self.location, self.native.delete_before_ms(table.floor), listed=not table.lite)
+        context = checkpoint.context(self.location, self.native.delete_before_ms(table.floor), listed=not table.lite)
         return tuple(
             ReferenceSource(
                 location=Location.parse(file.path),
                 format=FormatName.DELTA,
-                kind=decode.KIND,
+                kind=checkpoint.KIND,
                 retained=True,
                 size_bytes=file.size_bytes,
                 context=context,
@@ -165,11 +164,6 @@ class DeltaView(TableView):
             for name, _ in head.sidecars:
                 old.pop(name, None)
         return list(old.values())
-
-
-def _is_of_the_log(file: LogFile) -> bool:
-    """A known name, or the checksum that Hadoop keeps beside one."""
-    return names.parse(names.beside(file.relative)).kind is not LogKind.OTHER
 
 
 def _names(paths: Iterable[str], match_key: str) -> bool:

@@ -1,10 +1,8 @@
-"""Query a catalog, through pyiceberg: which tables there are, and which metadata file of each is current.
-
-Only the pointer is taken from the catalog. The metadata file itself is read by us, whole: a REST catalog may answer
-with a view that holds ref heads only, and pyiceberg's parser knows neither version 4 nor inline manifests. All calls
-are blocking and run in a few threads of their own, each with a time limit. Secrets never get into messages, and only
-the operator decides which code runs, never a server or a table.
-"""
+"""Query a catalog, through pyiceberg: which tables there are, and which metadata file of each is current. Only the
+pointer is taken from it. We read the file ourselves, whole: a REST catalog may answer with ref heads only, and
+pyiceberg knows neither version 4 nor inline manifests. All calls block and run in a few threads of their own, each with
+a time limit. Secrets never get into messages, and only the operator decides which code runs, never a server or a
+table."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config, merge_config
 
-from lakesweep.formats.iceberg import conditional_commit, hive, metastore_entries
+from lakesweep.formats.iceberg import hive, metastores
 from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
@@ -92,7 +90,10 @@ class IcebergCatalog:
         self._properties = {key: value for key, value in properties.items() if key != "name"}
         whole = {**_looked_up(self._name), **self._properties}
         self._describer = Describer(self._name, whole)
-        self.identity = ("" if whole.get("type") in _WITHOUT_NAME else self._name, _in_order(whole))
+        self.identity = (
+            "" if whole.get("type") in _WITHOUT_NAME else self._name,
+            json.dumps(whole, sort_keys=True, default=str),
+        )
         """Equal only if two certainly use the same catalog. May contain secrets."""
         self._timeout_seconds = timeout_seconds
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=f"catalog {self._name}")
@@ -122,30 +123,33 @@ class IcebergCatalog:
     async def other_places(self) -> list[Location]:
         """The locations of all entries of a metastore, Iceberg or not; none if it has Iceberg tables only."""
         catalog = await self._catalog()
-        if not metastore_entries.has_others(catalog):
+        if not metastores.has_others(catalog):
             return []
         found: list[Location] = []
         for namespace in await self._call("list namespaces", catalog.list_namespaces):
             what = f"list all entries of {'.'.join(namespace)}"
-            found += await self._call(what, metastore_entries.places, catalog, tuple(namespace))
+            found += await self._call(what, metastores.places, catalog, tuple(namespace))
         return found
 
     async def pointer(self, identifier: Identifier) -> Pointer:
         """Which metadata file is current, without reading it."""
         catalog = await self._catalog()
-        load = _load_rest if _is_rest(catalog) else self._load_metastore
+        load: Callable[..., Pointer] = self._load_metastore
+        if _is_rest(catalog):
+            from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
+
+            load = rest.load_pointer
         return await self._call(f"load {'.'.join(identifier)}", load, catalog, identifier)
 
     async def commit_style(self) -> CommitStyle:
-        """Who would write a commit's metadata."""
         catalog = await self._catalog()
         if _is_rest(catalog):
             return CommitStyle.SERVER
-        return CommitStyle.CLIENT if conditional_commit.is_known(catalog) else CommitStyle.UNKNOWN
+        return CommitStyle.CLIENT if metastores.is_known(catalog) else CommitStyle.UNKNOWN
 
     async def no_swap(self) -> str | None:
         """Why this catalog's swap of the pointer cannot be relied on; asked only where the client commits."""
-        return await self._call("find out how it commits", conditional_commit.why_unconditional, await self._catalog())
+        return await self._call("find out how it commits", metastores.why_unconditional, await self._catalog())
 
     async def commit(
         self,
@@ -217,7 +221,7 @@ class IcebergCatalog:
         inside._load_file_io = self._file_io  # noqa: SLF001 - pyiceberg asks it for every table
         if isinstance(catalog, MetastoreCatalog):
             inside._update_and_stage_table = Stager(catalog, self._file_io())  # noqa: SLF001 - and this for every commit
-        if conditional_commit.is_hive(catalog):
+        if metastores.is_hive(catalog):
             inside._client = hive.GuardedClients(catalog, self._timeout_seconds)  # noqa: SLF001 - as above
         return catalog
 
@@ -288,8 +292,7 @@ def _with_driver(whole: Mapping[str, Any], properties: dict[str, Any]) -> dict[s
 
 
 def _looked_up(name: str) -> Mapping[str, Any]:
-    """What pyiceberg adds from its own variables and file, secrets too. It says itself, when it connects, if that is
-    malformed."""
+    """What pyiceberg adds from its own variables and file, secrets too. It says itself if that is malformed."""
     try:
         return Config().get_catalog_config(name) or {}
     except ValueError:
@@ -323,10 +326,6 @@ def _refuse_rest_class(path: str) -> None:
         )
 
 
-def _in_order(properties: Mapping[str, Any]) -> str:
-    return json.dumps(properties, sort_keys=True, default=str)
-
-
 def _is_rest(catalog: Catalog) -> TypeGuard[RestCatalog]:
     """Asked last of what it can be: its class brings an HTTP client, which is slow to import."""
     if isinstance(catalog, MetastoreCatalog):
@@ -334,29 +333,3 @@ def _is_rest(catalog: Catalog) -> TypeGuard[RestCatalog]:
     from pyiceberg.catalog.rest import RestCatalog  # noqa: PLC0415 - see above
 
     return isinstance(catalog, RestCatalog)
-
-
-def _load_rest(catalog: RestCatalog, identifier: Identifier) -> Pointer:
-    from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
-
-    answer = rest.load_table(catalog, identifier)
-    location = answer.get("metadata-location")
-    if not isinstance(location, str) or not location:
-        raise CatalogUnavailable(f"the catalog does not say where the metadata of {'.'.join(identifier)} is")
-    try:
-        return _pointer(location, answer)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise CatalogUnavailable(f"the catalog's answer for {'.'.join(identifier)} cannot be understood") from None
-
-
-def _pointer(location: str, answer: Mapping[str, Any]) -> Pointer:
-    from lakesweep.formats.iceberg import rest  # noqa: PLC0415 - see _is_rest
-
-    shown = answer.get("metadata") or {}
-    return Pointer(
-        metadata_location=location,
-        properties={name: str(text) for name, text in (shown.get("properties") or {}).items()},
-        snapshots=frozenset(entry["snapshot-id"] for entry in shown.get("snapshots") or ()),
-        refs={name: ref["snapshot-id"] for name, ref in (shown.get("refs") or {}).items()},
-        config=rest.plain_texts(answer.get("config"), rest.FROM_TABLE),
-    )

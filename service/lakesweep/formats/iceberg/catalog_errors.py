@@ -55,7 +55,6 @@ class Describer:
         return f"{name}: {text[:_SENTENCE_CHARACTERS]}" if text else name
 
     def unavailable(self, what: str, exc: BaseException) -> CatalogUnavailable:
-        """The error for a catalog that does not answer as it should."""
         return CatalogUnavailable(f"{self} cannot be used ({what}): {self.sentence(exc)}")
 
     def connect_error(self, exc: BaseException) -> LakesweepError:

@@ -1,9 +1,7 @@
-"""Columns of an Avro container, picked by Iceberg field id and never by name.
-
-The header's schema is rewritten before anything reads the rows: names become ours, attributes and logical types
-go, and fields without any bytes (the partition of an unpartitioned table) go. Avro encodes all of these alike, so the
-rows stay the same. The fast reader skips whatever is not requested; fastavro is the reference, and reads odd files.
-"""
+"""Columns of an Avro container, picked by Iceberg field id and never by name. The header's schema is rewritten before
+anything reads the rows: names become ours, attributes and logical types go, and fields without any bytes (the partition
+of an unpartitioned table) go. Avro encodes all of these alike, so the rows stay the same. The fast reader skips
+whatever is not requested; fastavro is the reference, and reads odd files."""
 
 from __future__ import annotations
 
@@ -23,10 +21,8 @@ class FieldMissing(ValueError):
 
 
 def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
-    """One row per record, one column per wanted field id; null where the file's schema lacks an optional one.
-
-    Raises avro.ContainerError or FieldMissing. The number of rows is exactly what the block headers claim.
-    """
+    """One row per record, one column per wanted field id; null where the file's schema lacks an optional one. Raises
+    avro.ContainerError or FieldMissing. The number of rows is exactly what the block headers claim."""
     container = avro.walk(data)
     schema = _plain(container.metadata["avro.schema"], tuple(wanted.items()))
     for field_id, field in wanted.items():
@@ -39,7 +35,6 @@ def read(data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table:
 
 
 def read_slowly(blocks: Sequence[bytes], rows: int, schema: Plain) -> dict[str, pa.Array]:
-    """By fastavro, row by row."""
     records = avro.decode_rows(blocks, schema.nested, rows, schema.wanted)
     return {
         field.name: pa.array(avro.values(records, schema.paths[field.name]), field.type)
@@ -138,7 +133,6 @@ _NOTHING = "null"
 
 
 def _pruned(schema: Any, names: Collection[str]) -> Any:
-    """A type without the fields of other names, and without the records that are left empty."""
     match schema:
         case [*branches]:
             return [_pruned(branch, names) for branch in branches]

@@ -1,13 +1,12 @@
-"""The metadata that a client-side commit writes: pyiceberg's, with corrections that a cleaner needs.
-
-It takes the place of pyiceberg's own step between "load what is current" and "write and swap", in every catalog where
-the client writes (SQL, Hive, Glue). Nothing is created here, no code that a table names is loaded, and the snapshot log
-is cut as Iceberg cuts it.
-"""
+"""The metadata that a client-side commit (SQL, Hive, Glue) writes: pyiceberg's, with corrections that a cleaner needs.
+It takes the place of pyiceberg's own step between "load what is current" and "write and swap". No code that a table
+names is loaded, and the snapshot log is cut as Iceberg cuts it. pyiceberg writes out its own model of the file, so what
+the model does not know would vanish: only a table that survives this round trip unchanged may be expired that way."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -15,10 +14,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.locations import SimpleLocationProvider
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
-from lakesweep.formats.iceberg import lineage, marks
+from lakesweep.formats.iceberg import lineage
+from lakesweep.formats.iceberg.metadata import plain_text
+from lakesweep.formats.inflate import parse_json
 
 
 class Stager:
@@ -35,7 +37,6 @@ class Stager:
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        """What to write, and where; or an error before anything is written."""
         if current_table is None:
             raise NoSuchTableError("the table no longer exists")
         before = current_table.metadata
@@ -45,7 +46,7 @@ class Stager:
         left = {snapshot.snapshot_id for snapshot in after.snapshots}
         after = after.model_copy(update={"snapshot_log": cut_log(before.snapshot_log, left)})
         version = self._catalog._parse_metadata_version(current_table.metadata_location) + 1  # noqa: SLF001 - its naming
-        name = marks.new_name(version, lineage.key(current_table.metadata_location))
+        name = lineage.new_expiry_name(version, lineage.key(current_table.metadata_location))
         place = SimpleLocationProvider(after.location.rstrip("/"), after.properties)
         return StagedTable(
             identifier=table_identifier,
@@ -57,10 +58,58 @@ class Stager:
 
 
 def cut_log(log: Sequence[SnapshotLogEntry], left: Collection[int]) -> list[SnapshotLogEntry]:
-    """What may stay of a snapshot log: only what comes after the newest entry whose snapshot is gone.
-
-    An entry means "current from then until the next one". With one taken out of the middle, the entry before it would
-    seem to have been current for longer than it was, and time travel would answer with the wrong rows.
-    """
+    """What may stay of a snapshot log: only what comes after the newest entry whose snapshot is gone. An entry means
+    "current from then until the next one". With one taken out of the middle, the entry before it would seem to have
+    been current for longer than it was, and time travel would answer with the wrong rows."""
     newest_gone = max((at for at, entry in enumerate(log) if entry.snapshot_id not in left), default=-1)
     return list(log[newest_gone + 1 :])
+
+
+_SHOWN = 3
+_V1_SEQUENCE_NUMBER = "sequence-number"
+"""Version 1 knows none; pyiceberg rightly leaves it out there."""
+
+
+def what_is_lost(data: bytes) -> str | None:
+    document = parse_json(plain_text(data))
+    try:
+        written = TableMetadataUtil.parse_obj(json.loads(json.dumps(document))).model_dump_json(exclude_none=True)
+    except NotImplementedError:
+        return f"pyiceberg cannot write format version {document.get('format-version')} through this catalog"
+    except Exception as exc:  # noqa: BLE001 - pydantic and pyiceberg raise what they please on what they do not know
+        reason = str(exc).strip().partition("\n")[0]
+        return f"pyiceberg does not understand this table's metadata ({type(exc).__name__}: {reason})"
+    lost = list(_lost(document, json.loads(written), ""))
+    if document.get("format-version") == 1:
+        lost = [path for path in lost if not path.endswith(f"].{_V1_SEQUENCE_NUMBER}")]
+    if not lost:
+        return None
+    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    return f"pyiceberg would lose {', '.join(lost[:_SHOWN])}{more} when it writes the metadata through this catalog"
+
+
+def _lost(before: Any, after: Any, path: str) -> Iterator[str]:
+    if isinstance(before, dict):
+        members = after if isinstance(after, dict) else {}
+        for key, value in before.items():
+            place = f"{path}.{key}" if path else key
+            if value is None or value in ([], {}) or (key == "current-snapshot-id" and value == -1):
+                continue
+            if key in members:
+                yield from _lost(value, members[key], place)
+            else:
+                yield place
+    elif isinstance(before, list):
+        items = after if isinstance(after, list) else []
+        if len(items) < len(before):
+            yield path
+            return
+        for index, (left, right) in enumerate(zip(before, items, strict=False)):
+            yield from _lost(left, right, f"{path}[{index}]")
+    elif _spelled_alike(before) != _spelled_alike(after):
+        yield path
+
+
+def _spelled_alike(value: Any) -> str:
+    """Numbers among properties become texts, a uuid small letters, and the type of a column other blanks."""
+    return str(value).replace(" ", "").lower()

@@ -1,10 +1,9 @@
 """Bytes of manifests and manifest lists to what they name. Pure, picklable, the same in threads, processes and Spark.
 
-A row that is not seen is a live file that gets deleted, so nothing is assumed. Of a container every block must be
-consumed to its last byte by the rows that it claims, and the sync markers must lead to the very end. That does not show
-a cut right behind a block. So a manifest must have the length or the number of entries that its manifest list records:
-some writers record one of the two wrongly, but a cut changes both. Nothing records the length of a manifest list, so it
-must not fall short of what the snapshot's summary counts. Anything else is Unreadable.
+A row that is not seen is a live file that gets deleted, so nothing is assumed. Every block must be consumed to its last
+byte by the rows that it claims. That does not show a cut right behind a block. So a manifest must have the length or
+the number of entries that its list records (some writers record one of the two wrongly, but a cut changes both), and a
+list must not fall short of what the snapshot's summary counts. Anything else is Unreadable.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ class ManifestRow(NamedTuple):
     """A manifest as a manifest list records it; None where it records nothing."""
 
     path: str
-    length: int | None
-    content: int
-    added: int | None
-    existing: int | None
-    deleted: int | None
+    length: int | None = None
+    content: int = 0
+    added: int | None = None
+    existing: int | None = None
+    deleted: int | None = None
     encrypted: bool = False
 
     @property
@@ -106,7 +105,6 @@ def may_be_absent(source: ReferenceSource) -> ReferenceSource:
 
 
 def with_sizes(source: ReferenceSource) -> ReferenceSource:
-    """The same source, whose rows also have `size_bytes`."""
     return replace(source, context=(*source.context, _SIZES))
 
 
@@ -122,7 +120,6 @@ def _sized(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
 
 
 def count_live(source: ReferenceSource, data: bytes) -> int:
-    """How many references a manifest has, by its own entries."""
     found: int = _live(source, data).num_rows
     return found
 
@@ -193,15 +190,13 @@ def _read(address: str, data: bytes, wanted: Mapping[int, pa.Field]) -> pa.Table
 
 
 def _shortfalls(address: str, rows: tuple[ManifestRow, ...], summary: Mapping[str, str]) -> Iterator[Shortfall]:
-    """A list that is truncated after a block looks complete, so it is checked against its snapshot's summary.
-
-    Fewer manifests than the summary counts: cut off. Fewer files: cut off, or a writer that miscounts; the list alone
-    cannot know. More: no damage adds rows, while writers do undercount (pyiceberg and iceberg-rust have started totals
-    anew in the middle of a history, and totals are summed up from commit to commit), so it is fine. Newer Java writers
-    also count manifests; where that number is met exactly, the list is whole whatever the totals say (a path that was
-    added twice and deleted once leaves them too high for ever). Java's rewrite of manifests has counted those of data
-    only, with the delete manifests behind them in the list.
-    """
+    """A list that is truncated after a block looks complete, so it is checked against its snapshot's summary. Fewer
+    manifests than the summary counts: cut off. Fewer files: cut off, or a writer that miscounts; the list alone cannot
+    know. More: no damage adds rows, while writers do undercount (pyiceberg and iceberg-rust have started totals anew in
+    the middle of a history, and totals are summed up from commit to commit), so it is fine. Newer Java writers also
+    count manifests; where that number is met exactly, the list is whole whatever the totals say (a path that was added
+    twice and deleted once leaves them too high for ever). Java's rewrite of manifests has counted those of data only,
+    with the delete manifests behind them in the list."""
     manifests = _sum_of(summary, "manifests-created", "manifests-kept")
     if manifests is not None and len(rows) < manifests:
         raise Unreadable(address, f"it names {len(rows)} manifests, its snapshot's summary counts {manifests}")

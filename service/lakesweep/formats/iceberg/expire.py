@@ -1,10 +1,9 @@
-"""Commit an expiry so that no ref is ever lost, and know afterwards what really happened.
+"""Commit an expiry so that no ref is ever lost, and know afterwards what really happened. No file is deleted here.
 
-Each attempt is planned from freshly loaded metadata: the cycle's own plan may be hours old, and the owner may have
-changed a ref since. It demands that every ref known to the plan still points where it did. A client-side catalog also
-validates our own requirement against the very metadata that it swaps out, so a ref created or prolonged meanwhile stops
-the commit. A REST server cannot be asked for that; there the commit is looked at afterwards. No file is deleted here,
-and an expiry without effect is never committed.
+Each attempt is planned from freshly loaded metadata, since the cycle's own plan may be hours old, and demands that
+every ref known to the plan still points where it did. A client-side catalog also validates our own requirement against
+the very metadata that it swaps out, so a ref created or prolonged meanwhile stops the commit. A REST server cannot be
+asked for that; there the commit is looked at afterwards. An expiry without effect is never committed.
 """
 
 from __future__ import annotations
@@ -187,7 +186,6 @@ class ExpiryCommit:
 
 
 def requirements(metadata: TableMetadata, plan: ExpiryPlan, style: CommitStyle) -> tuple[TableRequirement, ...]:
-    """What must still hold when the commit is applied."""
     demands: list[TableRequirement] = []
     if metadata.uuid is not None:
         demands.append(AssertTableUUID(uuid=uuid.UUID(metadata.uuid)))
@@ -243,7 +241,6 @@ def _retention(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_retention_changed(before: TableMetadata, after: TableMetadata) -> bool:
-    """By a property, or for a ref that both have."""
     ages = {ref.name: _ages(ref) for ref in before.refs}
     return _retention(before.properties) != _retention(after.properties) or any(
         ages.get(ref.name, _ages(ref)) != _ages(ref) for ref in after.refs

@@ -1,10 +1,7 @@
-"""pyiceberg's file access, through our own stores: one set of credentials, keys never parsed as URLs.
-
-pyiceberg calls this from worker threads; the work is handed to the event loop that owns the stores. Nothing can be
-deleted through it, and written only inside the roots of the table that is being committed to. While `pointer_only` is
-on, the first file that a catalog wants to read is not read: its address is the answer, so that asking a catalog for a
-table costs no file and no parsing.
-"""
+"""pyiceberg's file access, through our own stores: one set of credentials, keys never parsed as URLs. pyiceberg calls
+this from worker threads; the work is handed to the event loop that owns the stores. Nothing can be deleted through it,
+and written only inside the roots of the table that is being committed to. While `pointer_only` is on, the first file
+that a catalog wants to read is not read: its address is the answer."""
 
 from __future__ import annotations
 
@@ -48,7 +45,6 @@ class Bridge:
         self._thread = threading.local()
 
     def attach(self) -> None:
-        """Do all further work in the event loop that is running now."""
         self._loop = asyncio.get_running_loop()
 
     @contextmanager
@@ -71,7 +67,6 @@ class Bridge:
             self._thread.roots, self._thread.known = (), ("", b"")
 
     def announce(self, location: str) -> None:
-        """Raise PointerFound if that is all the caller wants."""
         if getattr(self._thread, "pointer_only", False):
             raise PointerFound(location)
 
@@ -94,7 +89,6 @@ class Bridge:
         return True
 
     def write(self, location: str, data: bytes, *, overwrite: bool) -> None:
-        """The whole file, at once."""
         if self._writer is None:
             raise PermissionError(f"{location}: this process only reads")
         place = Location.parse(location)
@@ -120,17 +114,17 @@ class BridgedFileIO(FileIO):
 
     def new_input(self, location: str) -> InputFile:
         self._bridge.announce(location)
-        return _Input(location, self._bridge)
+        return _File(location, self._bridge)
 
     def new_output(self, location: str) -> OutputFile:
-        return _Output(location, self._bridge)
+        return _File(location, self._bridge)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Not through here, ever."""
         raise PermissionError(f"{location}: files are deleted by the sweep alone")
 
 
-class _Input(InputFile):
+class _File(InputFile, OutputFile):
     def __init__(self, location: str, bridge: Bridge) -> None:
         super().__init__(location)
         self._bridge = bridge
@@ -144,20 +138,8 @@ class _Input(InputFile):
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - always seekable
         return io.BytesIO(self._bridge.read(self.location))
 
-
-class _Output(OutputFile):
-    def __init__(self, location: str, bridge: Bridge) -> None:
-        super().__init__(location)
-        self._bridge = bridge
-
-    def __len__(self) -> int:
-        return len(self._bridge.read(self.location))
-
-    def exists(self) -> bool:
-        return self._bridge.exists(self.location)
-
     def to_input_file(self) -> InputFile:
-        return _Input(self.location, self._bridge)
+        return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
         return _Upload(self.location, self._bridge, overwrite=overwrite)

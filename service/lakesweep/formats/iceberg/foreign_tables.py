@@ -1,25 +1,19 @@
-"""Signs that another table lives in the same place, found among listed files that nothing refers to.
-
-Two tables on one location, a table inside another's directory, a table dropped and created anew, a Delta log over the
-same data files, a table that went on under another catalog: in each case files that look unreferenced to us are live
-for somebody else. Every metadata file is read that the logs of our own past do not name: a file that was not read
-proves nothing. Decides nothing about single files.
-"""
+"""Signs that another table lives in the same place, found among listed files that nothing refers to. Two tables on one
+location, a table inside another's directory, one created anew, a Delta log over the same files, a second catalog: in
+each case files that look unreferenced to us are live for somebody else. Every metadata file is read that the logs of
+our own past do not name: a file that was not read proves nothing. Decides nothing about single files."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import aclosing
 
 from lakesweep import aio
-from lakesweep.aio import gather_bounded
-from lakesweep.formats import markers
-from lakesweep.formats.iceberg import identity, layout, lineage, metadata
-from lakesweep.formats.iceberg.identity import Identity
+from lakesweep.formats import markers, reads
+from lakesweep.formats.iceberg import layout, lineage, metadata
 from lakesweep.formats.iceberg.lineage import Line, Link
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
-from lakesweep.model.errors import LakesweepError, NotFound, StorageError, Unreadable
+from lakesweep.model.errors import LakesweepError, NotFound, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage
@@ -31,7 +25,6 @@ _SETTLE = "move that file away if nobody needs it"
 async def find(
     storage: Storage, own: TableMetadata, unreferenced: Sequence[str], roots: Sequence[Location]
 ) -> str | None:
-    """A sentence naming the evidence, or None."""
     logs = [path for path in unreferenced if _is_other_log(path)]
     if logs:
         return f"{logs[0]} is the log of a table in another format that shares this place"
@@ -41,28 +34,13 @@ async def find(
     return await _Search(storage, roots, own).run(unreferenced)
 
 
-async def beside(storage: Storage, own: TableMetadata, paths: Sequence[str], roots: Sequence[Location]) -> Beside:
-    """What some metadata files around the table are that its own log does not name."""
-    return await _Search(storage, roots, own).beside(paths)
-
-
-class Beside:
-    """Metadata files beside a table's own line."""
-
-    def __init__(self, links: Mapping[str, Link], doubted: Iterable[Link], others: Mapping[str, str]) -> None:
-        self._links = links
-        self._doubted = tuple(doubted)
-        self._others = others
-
-    def of_this(self, new: Container[str]) -> list[Location]:
-        """Of this table and not of its past. Of those that are new nothing but our own litter is left out."""
-        found = {link.location for link in self._doubted}
-        found |= {link.location for link in self._links.values() if link.location.raw in new}
-        return sorted(found)
-
-    def of_another(self, new: Container[str]) -> str | None:
-        """The sentence that names another table's, if one is new."""
-        return next((evidence for path, evidence in self._others.items() if path in new), None)
+async def beside(
+    storage: Storage, own: TableMetadata, paths: Sequence[str], roots: Sequence[Location], new: Container[str]
+) -> tuple[list[Location], str | None]:
+    """What some metadata files around the table are that its own log does not name. Those of this table and not of its
+    past; of those in `new` nothing but our own litter is left out. And the sentence that names another table's, if one
+    is new."""
+    return await _Search(storage, roots, own).beside(paths, new)
 
 
 class _Search:
@@ -78,7 +56,6 @@ class _Search:
         self._names: dict[str, str] = {}
 
     async def run(self, unreferenced: Iterable[str]) -> str | None:
-        """Follow our own line through what is there, read what it does not explain, and judge that."""
         around = [*unreferenced, *await _listed(self._storage, self._places_outside()), *self._own.metadata_log]
         present = {one.match_key: one for one in _parsed(around) if one.name.endswith(METADATA_SUFFIXES)}
         unknown = await self._follow(present)
@@ -91,18 +68,18 @@ class _Search:
         evidence = await self._first_foreign(present[name] for name in unknown)
         return evidence or await self._another_history(present)
 
-    async def beside(self, paths: Iterable[str]) -> Beside:
-        """Read what the own line does not explain, and follow that line as far as these files reach."""
+    async def beside(self, paths: Iterable[str], new: Container[str]) -> tuple[list[Location], str | None]:
         if not (candidates := [one for one in _parsed(paths) if one.name.endswith(METADATA_SUFFIXES)]):
-            return Beside({}, (), {})
+            return [], None
         present = {one.match_key: one for one in (*candidates, *_parsed(self._own.metadata_log))}
         unknown = [present[name] for name in sorted(await self._follow(present))]
-        evidence = dict(zip((one.raw for one in unknown), await gather_bounded(unknown, self._look), strict=True))
+        evidence = dict(zip((one.raw for one in unknown), await aio.gather_bounded(unknown, self._look), strict=True))
         await self._follow_to_the_end(present)
         strangers = {name: link for name, link in self._links.items() if name not in self._line}
         strangers = {name: link for name, link in strangers.items() if not lineage.is_own_expiry(link)}
-        doubted = [link for link, _ in lineage.beside(self._line, strangers)]
-        return Beside(strangers, doubted, {path: text for path, text in evidence.items() if text})
+        found = {link.location for link, _ in lineage.beside(self._line, strangers)}
+        found |= {link.location for link in strangers.values() if link.location.raw in new}
+        return sorted(found), next((text for path, text in evidence.items() if text and path in new), None)
 
     def _places_outside(self) -> list[Location]:
         """Where the table's metadata goes now, if that is not in its roots: it is read and never touched,
@@ -127,7 +104,7 @@ class _Search:
     async def _own_link(self, location: Location) -> Link | None:
         """An earlier state of our own. Another table's file may lie where ours once was: its log proves nothing."""
         try:
-            known = identity.read(location.raw, await self._storage.read(location))
+            known = lineage.read_identity(location.raw, await self._storage.read(location))
         except LakesweepError:
             return None
         return self._link(location, known) if self._is_ours(location, known) else None
@@ -145,14 +122,14 @@ class _Search:
     async def _look(self, location: Location) -> str | None:
         """Whose is it? Half a file in our own directory is a writer that died; anywhere else it is a table we cannot
         identify."""
+        trouble = "it may belong to another table, and storage says: "
         try:
-            data = await self._storage.read(location)
+            with reads.must_answer(location.raw, trouble, may_be_missing=True):
+                data = await self._storage.read(location)
         except NotFound:
             return None
-        except StorageError as exc:
-            raise Unreadable(location.raw, f"it may belong to another table, and storage says: {exc.why}") from exc
         try:
-            other = await asyncio.to_thread(identity.read, location.raw, data)
+            other = await asyncio.to_thread(lineage.read_identity, location.raw, data)
         except Unreadable as exc:
             if self._is_home(location) and _is_half(location.raw, data):
                 return None
@@ -160,7 +137,7 @@ class _Search:
         if self._is_ours(location, other):
             self._links[location.match_key] = self._link(location, other)
             return None
-        if not self._is_in_roots(location) and not lineage.reaches(other, self._roots):
+        if not any(root.contains(location) for root in self._roots) and not lineage.reaches(other, self._roots):
             return None
         what = "a view" if other.is_view else "another table"
         return (
@@ -193,7 +170,7 @@ class _Search:
                 self._line.follow(name, link.log)
             name = self._line.next_to_read(present)
 
-    def _is_ours(self, location: Location, other: Identity) -> bool:
+    def _is_ours(self, location: Location, other: lineage.Identity) -> bool:
         """Two tables without a uuid (version 1) on one location differ only in their place."""
         if other.is_view:
             return False
@@ -204,23 +181,15 @@ class _Search:
     def _is_home(self, location: Location) -> bool:
         return location.match_key.rpartition("/")[0] + "/" in self._homes
 
-    def _is_in_roots(self, location: Location) -> bool:
-        return any(root.contains(location) for root in self._roots)
-
-    def _link(self, location: Location, known: Identity) -> Link:
+    def _link(self, location: Location, known: lineage.Identity) -> Link:
         return lineage.link_of(location, known, self._roots, self._names)
 
 
 async def _listed(storage: Storage, places: Iterable[Location]) -> list[str]:
     found: list[str] = []
     for place in places:
-        try:
-            async with aclosing(storage.list(place)) as pages:
-                async for page in pages:
-                    paths = page.column("path").to_pylist()
-                    found += [path for path in paths if path.endswith(METADATA_SUFFIXES)]
-        except StorageError as exc:
-            raise Unreadable(place.raw, f"another table's metadata may be there, and storage says: {exc.why}") from exc
+        with reads.must_answer(place.raw, "another table's metadata may be there, and storage says: "):
+            found += await reads.collect(storage, place, reads.paths(METADATA_SUFFIXES))
     return found
 
 

@@ -82,8 +82,7 @@ class IcebergFormat:
         return dict(pair for pair in found if pair is not None)
 
     async def claimed(self) -> Sequence[Location]:
-        """What else a metastore has. A table that was dropped meanwhile is not listed again; one that is may be
-        anywhere."""
+        """What else a metastore has. Raises for a table that is listed and cannot be loaded: it may be anywhere."""
         if self._not_found:
             listed = set(await self._catalog.tables(None))
             for identifier in filter(listed.__contains__, self._not_found):
@@ -127,8 +126,7 @@ class IcebergFormat:
         """A table of another namespace than ours gets a name that no table of ours can have."""
         depth = len(self._namespace)
         ours = identifier[:depth] == self._namespace
-        name = join_name(identifier[depth:]) if ours else f"{_ELSEWHERE}{join_name(identifier)}"
-        return TableRef(tenant=self._spec.tenant, dataset=self._spec.dataset, name=name, format=FormatName.ICEBERG)
+        return self._spec.ref(join_name(identifier[depth:]) if ours else f"{_ELSEWHERE}{join_name(identifier)}")
 
 
 async def _around_metadata(table: IcebergTable) -> tuple[Location, ...]:
@@ -146,7 +144,6 @@ def join_name(parts: Sequence[str]) -> str:
 
 
 def split_name(name: str) -> Identifier:
-    """The reverse of `join_name`."""
     return tuple(quoted or plain for quoted, plain in _PART.findall(name))
 
 

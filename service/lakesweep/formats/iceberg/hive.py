@@ -1,10 +1,7 @@
-"""A Hive metastore through pyiceberg's client, which may read, lock, and swap one pointer on one condition.
-
-pyiceberg takes the table's lock and then alters the table whatever it has become. Writers that do not lock
+"""A Hive metastore through pyiceberg's client, which may read, lock, and swap one pointer on one condition. pyiceberg
+takes the table's lock and then alters the table whatever it has become: writers that do not lock
 (`engine.hive.lock-enabled = false`) would lose an acknowledged commit to us. So every alter carries what the pointer
-must still be, and the metastore compares; that needs HIVE-26882. The lock is taken as well, for writers that rely on
-it. Nothing else of the table's entry is changed: pyiceberg would replace its columns and its serializer.
-"""
+must still be, and the metastore compares (HIVE-26882). Nothing else of the table's entry is changed."""
 
 from __future__ import annotations
 

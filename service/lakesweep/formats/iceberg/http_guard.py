@@ -1,9 +1,7 @@
-"""HTTP to a catalog's server that may be hostile: where requests go, and how much of an answer is taken.
-
-Every request goes to an address that the operator configured; redirects are not followed. An answer has a size and a
-time limit, inflated and in all. Of an answer that is an error only the status is kept: its body may be something that
-the server fetched from a place we may not look at, and messages are read by others than the operator.
-"""
+"""HTTP to a catalog's server that may be hostile: where requests go, and how much of an answer is taken. Every request
+goes to an address that the operator configured; redirects are not followed. An answer has a size and a time limit,
+inflated and in all. Of an error only the status is kept: its body may be something that the server fetched from a place
+we may not look at, and messages are read by others than the operator."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from lakesweep.model.errors import Unreadable
 
 
 class JsonFields:
-    """One JSON object of a named file. `where` is its place in the file, such as `snapshots[2]`."""
+    """One JSON object of a named file, at `where` in it (`snapshots[2]`). An absent text or number is None, or a fault
+    if it is required; an absent list or map is empty."""
 
     def __init__(self, address: str, value: Any, where: str = "") -> None:
         if not isinstance(value, dict):
@@ -19,14 +20,12 @@ class JsonFields:
         self._where = where
 
     def text(self, name: str) -> str:
-        """A required, non-empty string."""
         value = self.optional_text(name)
         if not value:
             raise self.fault(name, "is missing or empty")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """A string, or None where it is absent."""
         value = self._value.get(name)
         if value is not None and not isinstance(value, str):
             raise self.fault(name, "is not a string")
@@ -39,26 +38,22 @@ class JsonFields:
         return value
 
     def optional_integer(self, name: str) -> int | None:
-        """A whole number, or None where it is absent."""
         value = self._value.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise self.fault(name, "is not a whole number")
         return value
 
     def objects(self, name: str) -> Iterator[JsonFields]:
-        """The objects of a list; an absent list is empty."""
         for index, item in enumerate(self.items(name)):
             yield JsonFields(self._address, item, f"{self._path(name)}[{index}]")
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The strings of a list; an absent list is empty."""
         values = self.items(name)
         if not all(isinstance(value, str) and value for value in values):
             raise self.fault(name, "contains something that is not a string")
         return tuple(values)
 
     def items(self, name: str) -> list[Any]:
-        """A list as it is; an absent one is empty."""
         value = self._value.get(name)
         if value is None:
             return []
@@ -67,7 +62,6 @@ class JsonFields:
         return value
 
     def members(self, name: str) -> Iterator[tuple[str, JsonFields]]:
-        """Key and object of a map of objects; an absent map is empty."""
         for key, value in self.mapping(name).items():
             yield key, JsonFields(self._address, value, f"{self._path(name)}.{key}")
 
@@ -76,7 +70,6 @@ class JsonFields:
         return {key: _as_text(value) for key, value in self.mapping(name).items() if value is not None}
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """A map as it is; an absent one is empty."""
         value = self._value.get(name)
         if value is None:
             return {}
@@ -85,11 +78,9 @@ class JsonFields:
         return value
 
     def has(self, name: str) -> bool:
-        """Is there a value other than null?"""
         return self._value.get(name) is not None
 
     def fault(self, name: str, why: str) -> Unreadable:
-        """The error for one field, to be raised by the caller."""
         return Unreadable(self._address, f"field {self._path(name)} {why}")
 
     def _path(self, name: str) -> str:

@@ -1,9 +1,7 @@
-"""Names and places of one table: which roots it owns files in, and what an unreferenced object there may be.
-
-Pure and picklable. Iceberg's own orphan removal deletes whatever is not hidden and not referenced. We delete only
-names that Iceberg writers produce; anything else (a README, a CSV, a data file without an extension from a Hive
-migration) is FOREIGN: reported, never deleted. That is on purpose, and the one difference besides roots.
-"""
+"""Names and places of one table: which roots it owns files in, and what an unreferenced object there may be. Pure and
+picklable. Iceberg's own orphan removal deletes whatever is not hidden and not referenced. We delete only names that
+Iceberg writers produce; anything else (a README, a CSV, a data file without an extension from a Hive migration) is
+FOREIGN: reported, never deleted."""
 
 from __future__ import annotations
 
@@ -96,8 +94,7 @@ class IcebergLayout:
         return _kind_of_name(segments[-1])
 
     def _is_known_ours(self, outpost: str, directories: list[str]) -> bool:
-        """Does the path name this table? A table that used this place before us may still have files here, and its
-        properties say nothing of that any more."""
+        """Does the path name this table? A table that used this place before us may still have files here."""
         inner = [one for one in directories if "=" not in one]
         return outpost in self.named_outposts or (bool(inner) and tuple(inner[-1:]) == self.context[-1:])
 
@@ -118,10 +115,13 @@ def is_visible_log(path: str) -> bool:
 
 
 def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayout:
-    """The layout of a table whose files may be in these roots."""
     location = Location.parse(metadata.location).as_directory()
     roots = [root.as_directory() for root in roots]
-    inner = [place for place in places_of(metadata.location, metadata.properties) if _is_inside(place, roots)]
+    inner = [
+        place
+        for place in places_of(metadata.location, metadata.properties)
+        if any(root.contains(place) for root in roots)
+    ]
     places = {place.raw: place for place in (*roots, *inner) if place != location}
     return IcebergLayout(
         home=location.raw,
@@ -134,9 +134,7 @@ def layout_of(metadata: TableMetadata, roots: Iterable[Location]) -> IcebergLayo
 
 def roots_of(metadata: TableMetadata, tenant_root: Location) -> tuple[tuple[Location, ...], tuple[str, ...]]:
     """Every place this table may own files in, none inside another; and what was left out, as the table spells it.
-
-    Places outside the tenant's root are left out: nothing there is ours to list or to delete.
-    """
+    Places outside the tenant's root are left out: nothing there is ours to list or to delete."""
     inside: list[Location] = []
     left_out: list[str] = []
     for text in _places(metadata.location, metadata.properties):
@@ -161,10 +159,8 @@ def writes_inside(metadata: TableMetadata, tenant_root: Location | None) -> bool
 
 
 def places_of(location: str, properties: Mapping[str, str], named: Iterable[str] = ()) -> tuple[Location, ...]:
-    """Every place a table keeps files in, whoever owns it: for comparing tables with each other.
-
-    The directories of files that it names are among them: a table that was moved still has old ones where it was.
-    """
+    """Every place a table keeps files in, whoever owns it: for comparing tables with each other. The directories of
+    files that it names are among them: a table that was moved still has old ones where it was."""
     places = [root for root in map(_parse, _places(location, properties)) if root is not None]
     for directory in dict.fromkeys(path.rpartition("/")[0] for path in named):
         place = _parse(directory)
@@ -175,11 +171,11 @@ def places_of(location: str, properties: Mapping[str, str], named: Iterable[str]
 
 def written_elsewhere(metadata: TableMetadata) -> str | None:
     """A file of the table's own history, of those that its commits wrote, that lies in none of its places."""
-    places = places_of(metadata.location, metadata.properties)
+    own = tuple(place.match_key.rstrip("/") + "/" for place in places_of(metadata.location, metadata.properties))
     lists = (snapshot.manifest_list for snapshot in metadata.snapshots)
     for path in (metadata.address, *metadata.metadata_log, *lists):
         place = Location.parse_or_none(path) if path else None
-        if place is not None and not any(_around(own, place) for own in places):
+        if place is not None and not place.match_key.startswith(own):
             return path
     return None
 
@@ -196,29 +192,18 @@ def is_elsewhere(earlier: TableMetadata, metadata: TableMetadata) -> bool:
     return one.match_key != other.match_key
 
 
-def _around(own: Location, place: Location) -> bool:
-    return place.match_key.startswith(own.match_key.rstrip("/") + "/")
-
-
 def metadata_directories(metadata: TableMetadata) -> frozenset[str]:
     """Directories (match keys, with a trailing slash) that hold this table's own metadata files."""
-    known = [metadata.address, *metadata.metadata_log]
-    directories = {
-        location.match_key.rpartition("/")[0] + "/" for location in map(Location.parse_or_none, known) if location
-    }
-    directories.add(metadata_directory(metadata).match_key)
-    own = metadata.properties.get(_METADATA_PATH)
-    root = _parse(own) if own else None
-    if root is not None:
-        directories.add(root.match_key)
-    return frozenset(directories)
+    known = map(Location.parse_or_none, (metadata.address, *metadata.metadata_log))
+    directories = {location.match_key.rpartition("/")[0] + "/" for location in known if location}
+    own = (metadata_directory(metadata), *_named_by(metadata, _METADATA_PATH))
+    return frozenset(directories.union(place.match_key for place in own))
 
 
 def current_metadata_directories(metadata: TableMetadata) -> tuple[Location, ...]:
     """Where the table's metadata is and goes now, whoever may touch that place."""
     head = _parse(metadata.address.rpartition("/")[0])
-    own = metadata.properties.get(_METADATA_PATH)
-    found = (metadata_directory(metadata), head, _parse(own) if own else None)
+    found = (metadata_directory(metadata), head, *_named_by(metadata, _METADATA_PATH))
     return tuple(dict.fromkeys(place for place in found if place is not None))
 
 
@@ -229,9 +214,14 @@ def metadata_directory(metadata: TableMetadata) -> Location:
 
 def pending_places(metadata: TableMetadata, tenant_root: Location) -> tuple[Location, ...]:
     """Where writers put manifests before they commit them, as far as it is inside the tenant's root."""
-    named = (metadata.properties.get(name) for name in (_METADATA_PATH, FLINK_MANIFESTS))
-    found = [metadata_directory(metadata), *(place for text in named if text and (place := _parse(text)))]
+    found = (metadata_directory(metadata), *_named_by(metadata, _METADATA_PATH, FLINK_MANIFESTS))
     return tuple(dict.fromkeys(place for place in found if tenant_root.contains(place)))
+
+
+def _named_by(metadata: TableMetadata, *properties: str) -> list[Location]:
+    """The places that these properties name."""
+    texts = (metadata.properties.get(name) for name in properties)
+    return [place for text in texts if text and (place := _parse(text))]
 
 
 def _places(location: str, properties: Mapping[str, str]) -> list[str]:
@@ -240,14 +230,9 @@ def _places(location: str, properties: Mapping[str, str]) -> list[str]:
 
 
 def _names_table(outpost: Location, home: Location) -> bool:
-    """Is the table's name in the path? Not if a directory above the table is called the same: that may be it. Nor does
-    a bucket's name show it."""
+    """Is the table's name in the path? Not if a directory above the table, or only a bucket, is called the same."""
     own = PurePosixPath(home.path)
     return bool(own.name) and own.name in outpost.path.split("/") and own.name not in own.parent.parts
-
-
-def _is_inside(place: Location, roots: Iterable[Location]) -> bool:
-    return any(root.contains(place) for root in roots)
 
 
 def _parse(text: str) -> Location | None:
@@ -256,8 +241,7 @@ def _parse(text: str) -> Location | None:
 
 
 def _is_plain_data(relative: str) -> bool:
-    """The quick answer for most files: a data file in no directory that could mean anything, and no deletes or
-    statistics."""
+    """The quick answer for most files: a data file in no directory that could mean anything."""
     return (
         relative.endswith(".parquet")
         and "/_" not in relative

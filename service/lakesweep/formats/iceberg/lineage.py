@@ -1,20 +1,82 @@
-"""Our own chain of metadata files, and whether a file outside it is a leftover or the tip of another chain. Pure.
-
-Each metadata file names the ones it was made from, so a line can be followed back as long as one of them is left:
-also over files that are gone, and for as many commits as the logs reach. Age proves nothing: another history of the
-table grows old as ours goes on, and is as live as on its first day.
-"""
+"""Our own chain of metadata files, and whether a file outside it is a leftover or the tip of another chain. Pure. Each
+metadata file names the ones it was made from, so a line can be followed back as long as one of them is left: also over
+files that are gone, and for as many commits as the logs reach. Age proves nothing: another history of the table grows
+old as ours goes on, and is as live as on its first day."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import uuid
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakesweep.formats.iceberg import layout, marks
-from lakesweep.formats.iceberg.identity import Identity
-from lakesweep.formats.iceberg.metadata import TableMetadata
+from lakesweep.formats.iceberg import layout
+from lakesweep.formats.iceberg.json_fields import JsonFields
+from lakesweep.formats.iceberg.metadata import TableMetadata, document, is_view, table_uuid
+from lakesweep.model.errors import Unreadable
 from lakesweep.model.location import Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What any metadata file says of itself, also one that is otherwise not understood."""
+
+    uuid: str | None
+    is_view: bool
+    """Then it is nobody's history: a catalog may have it whatever tables there are."""
+    location: str | None
+    properties: Mapping[str, str]
+    updated_ms: int | None
+    metadata_log: tuple[str, ...]
+    """The metadata files that it replaced, oldest first."""
+    logged_ms: tuple[int | None, ...]
+    """When each of them was written, by its writer's clock."""
+    contents: frozenset[int | str | None]
+    """Snapshots by their ids and refs by their names; None stands for what is not understood."""
+    named: tuple[str, ...]
+    """Manifest lists and statistics: what it keeps alive by their own addresses, wherever that is."""
+
+
+def read_identity(address: str, data: bytes) -> Identity:
+    top = JsonFields(address, document(address, data))
+    contents, named = _contents(top)
+    return Identity(
+        uuid=table_uuid(top) or top.optional_text("view-uuid"),
+        is_view=is_view(top),
+        location=top.optional_text("location"),
+        properties=top.strings("properties"),
+        updated_ms=top.optional_integer("last-updated-ms"),
+        metadata_log=tuple(entry.text("metadata-file") for entry in top.objects("metadata-log")),
+        logged_ms=tuple(entry.optional_integer("timestamp-ms") for entry in top.objects("metadata-log")),
+        contents=contents,
+        named=named,
+    )
+
+
+def _contents(top: JsonFields) -> tuple[frozenset[int | str | None], tuple[str, ...]]:
+    """Snapshots and refs, and files that are named directly. Some future version may arrange these otherwise."""
+    try:
+        snapshots = list(top.objects("snapshots"))
+        statistics = [*top.objects("statistics"), *top.objects("partition-statistics")]
+        named = [
+            *(entry.optional_text("manifest-list") for entry in snapshots),
+            *(entry.optional_text("statistics-path") for entry in statistics),
+        ]
+        ids = [entry.optional_integer("snapshot-id") for entry in snapshots]
+    except Unreadable:
+        return frozenset([None]), ()
+    return frozenset([*ids, *_ref_names(top)]), tuple(path for path in named if path)
+
+
+def _ref_names(top: JsonFields) -> list[str | None]:
+    """By name. What they are arranged like says nothing of the files that are named."""
+    try:
+        return [*top.mapping("refs")]
+    except Unreadable:
+        return [None]
+
 
 RACE_MS = timedelta(hours=1) // timedelta(milliseconds=1)
 """Commits that are written so close to each other may be in a race: Iceberg gives up after 30 minutes of retries by
@@ -76,13 +138,11 @@ class Line:
         return None
 
     def next_of(self, member: str) -> tuple[str, int | None]:
-        """The member that replaced this one, and when."""
         after = self._next[member]
         return after, self._times[after]
 
     @property
     def begins_ms(self) -> int | None:
-        """When the oldest known member was written."""
         return min((at for at in self._times.values() if at is not None), default=None)
 
     def went_on_near(self, at_ms: int, since_ms: int | None) -> bool:
@@ -115,7 +175,7 @@ def beside(line: Line, links: Mapping[str, Link]) -> list[tuple[Link, str]]:
 
 def is_own_expiry(link: Link) -> bool:
     """Did an expiry of ours write it? Then it is litter where it is not part of the line."""
-    return link.parent is not None and marks.is_ours(link.location.name, link.parent)
+    return link.parent is not None and _is_ours(link.location.name, link.parent)
 
 
 _GOES_ON = "other metadata files continue from it that are not part of this table's history"
@@ -162,14 +222,16 @@ def link_of(location: Location, known: Identity, roots: Iterable[Location], name
     return Link(
         location=location,
         updated_ms=known.updated_ms,
-        log=tuple((_remembered(path, names), at) for path, at in zip(known.metadata_log, known.logged_ms, strict=True)),
+        log=tuple(
+            (names.get(path) or names.setdefault(path, key(path)), at)
+            for path, at in zip(known.metadata_log, known.logged_ms, strict=True)
+        ),
         is_empty=not known.named and all(isinstance(one, str) for one in known.contents),
         is_away=not reaches(known, roots),
     )
 
 
 def reaches(known: Identity, roots: Iterable[Location]) -> bool:
-    """Does it name any place or file here?"""
     roots = tuple(roots)
     if known.location is None or None in known.contents:
         return True
@@ -190,8 +252,26 @@ def key(address: str) -> str:
     return place.match_key if place else address
 
 
-def _remembered(address: str, names: dict[str, str]) -> str:
-    known = names.get(address)
-    if known is None:
-        known = names[address] = key(address)
-    return known
+_NAME = re.compile(r"\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.metadata\.json")
+_HALF = 8
+"""Bytes."""
+
+
+def new_expiry_name(version: int, parent: str) -> str:
+    """The name of a metadata file that our expiry makes from `parent`, a match key. What an expiry leaves that ended
+    before its commit must be told from the live commit of a second catalog that has expired snapshots itself. So half
+    of the uuid is random, and half is a digest of that half and of the parent: nobody else writes such a name."""
+    return f"{version:05d}-{_marked(uuid.uuid4().bytes[:_HALF], parent)}.metadata.json"
+
+
+def _is_ours(name: str, parent: str) -> bool:
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return False
+    known = uuid.UUID(found.group(1))
+    return known == _marked(known.bytes[:_HALF], parent)
+
+
+def _marked(chance: bytes, parent: str) -> uuid.UUID:
+    digest = hashlib.sha256(b"lakesweep expiry\0" + chance + parent.encode()).digest()
+    return uuid.UUID(bytes=chance + digest[:_HALF], version=4)

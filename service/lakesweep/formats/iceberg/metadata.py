@@ -1,9 +1,6 @@
-"""Read a metadata.json into values: every snapshot, every ref, every file that it names.
-
-Pure. It never guesses: what is malformed is Unreadable, naming the file and the field; what we do not
-understand (a format version above 3) is Refused. A table that may not be cleaned is still parsed; whether it
-may be is `refusals`' decision alone.
-"""
+"""Read a metadata.json into values: every snapshot, every ref, every file that it names. Pure. It never guesses: what
+is malformed is Unreadable, naming the file and the field; a format version above 3 is Refused. A table that may not be
+cleaned is still parsed; whether it may be is the decision of `unsupported` alone."""
 
 from __future__ import annotations
 
@@ -56,15 +53,21 @@ class SnapshotEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ref:
+class HistoryProperties:
+    """A retention: of a ref, or the table's own (`history.expire.*`). None where it says nothing."""
+
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+    max_ref_age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ref(HistoryProperties):
     """A branch or tag with its own retention, where it has one."""
 
     name: str
     kind: RefKind
     snapshot_id: int
-    min_snapshots_to_keep: int | None = None
-    max_snapshot_age_ms: int | None = None
-    max_ref_age_ms: int | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -76,15 +79,6 @@ class StatisticsEntry:
 
     snapshot_id: int
     path: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryProperties:
-    """The table's own retention (`history.expire.*`); None where it says nothing."""
-
-    max_snapshot_age_ms: int | None = None
-    min_snapshots_to_keep: int | None = None
-    max_ref_age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +108,6 @@ class TableMetadata:
     """When it was written, by its writer's clock."""
 
     def snapshot(self, snapshot_id: int | None) -> SnapshotEntry | None:
-        """The snapshot of that id, if it is still there."""
         return next((entry for entry in self.snapshots if entry.id == snapshot_id), None)
 
     @property
@@ -124,7 +117,6 @@ class TableMetadata:
 
 
 def parse(address: str, data: bytes) -> TableMetadata:
-    """The whole file or an error. `address` is where it was read."""
     top = JsonFields(address, document(address, data))
     if is_view(top):
         raise Unreadable(address, "it is the metadata of a view, not of a table")
@@ -137,7 +129,8 @@ def parse(address: str, data: bytes) -> TableMetadata:
     snapshots = tuple(_snapshot(entry) for entry in top.objects("snapshots"))
     if len({entry.id for entry in snapshots}) != len(snapshots):
         raise top.fault("snapshots", "contains a duplicate snapshot id")
-    current = _current(top)
+    current = top.optional_integer("current-snapshot-id")
+    current = None if current == -1 else current
     metadata = TableMetadata(
         address=address,
         format_version=version,
@@ -194,11 +187,6 @@ def _location(top: JsonFields) -> str:
     except ValueError as exc:
         raise top.fault("location", f"is {exc}") from exc
     return text
-
-
-def _current(top: JsonFields) -> int | None:
-    current = top.optional_integer("current-snapshot-id")
-    return None if current == -1 else current
 
 
 def _snapshot(entry: JsonFields) -> SnapshotEntry:

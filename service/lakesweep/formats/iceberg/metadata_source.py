@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
 
-from lakesweep.formats import special_files
-from lakesweep.formats.iceberg import layout, pyiceberg_roundtrip
+from lakesweep.formats import reads
+from lakesweep.formats.iceberg import commit_metadata, layout
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog, Identifier, Pointer
-from lakesweep.formats.iceberg.layout import VERSION_HINT
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
 from lakesweep.model.errors import NotFound, Refused
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage
 
 _VERSION = re.compile(r"v?(\d+)[.-]")
-
-
-class Source(Protocol):
-    """What an open table asks for its head."""
-
-    @property
-    def executable(self) -> bool:
-        """Is the pointer a proof?"""
-        ...
-
-    async def pointer(self) -> Pointer: ...
-
-    async def no_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
-        """Why no snapshot of this table can be expired through here; None when they can."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +31,7 @@ class CatalogSource:
         return await self.catalog.pointer(self.identifier)
 
     async def no_expiry(self, metadata: TableMetadata, data: bytes) -> str | None:
-        """Depends on who writes the commit, and on what they would lose."""
+        """Why no snapshot can be expired through here: who writes the commit decides, and what they would lose."""
         if any(entry.manifest_list is None for entry in metadata.snapshots):
             return "pyiceberg cannot commit to a version 1 table whose snapshots list their manifests inline"
         match await self.catalog.commit_style():
@@ -70,7 +52,7 @@ class CatalogSource:
         dangling = [str(ref) for ref in metadata.refs if metadata.snapshot(ref.snapshot_id) is None]
         if dangling:
             return f"{dangling[0]} points at no snapshot, and pyiceberg cannot remove such a ref"
-        return await asyncio.to_thread(pyiceberg_roundtrip.what_is_lost, data)
+        return await asyncio.to_thread(commit_metadata.what_is_lost, data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,20 +82,14 @@ class BareSource:
         return None
 
     async def _metadata_files(self) -> dict[str, Location]:
-        found: dict[str, Location] = {}
         directory = self.location.join("metadata").as_directory()
-        await special_files.refuse(self.storage, directory)
-        async with aclosing(self.storage.list(directory)) as batches:
-            async for batch in batches:
-                for path in batch.column("path").to_pylist():
-                    location = Location.parse(path)
-                    if location.name.endswith(METADATA_SUFFIXES) and location.path == directory.path + location.name:
-                        found[location.name] = location
-        return found
+        await reads.refuse_irregular(self.storage, directory)
+        files = map(Location.parse, await reads.collect(self.storage, directory, reads.paths(METADATA_SUFFIXES)))
+        return {file.name: file for file in files if file.path == directory.path + file.name}
 
     async def _hinted(self, files: dict[str, Location]) -> Location | None:
         """A hint may lag behind by the commits whose writers died before they updated it."""
-        hint = self.location.join("metadata", VERSION_HINT)
+        hint = self.location.join("metadata", layout.VERSION_HINT)
         try:
             text = (await self.storage.read(hint)).decode("utf-8", "replace").strip()
         except NotFound:
@@ -124,6 +100,10 @@ class BareSource:
         while (name := _versioned(version, files)) is not None:
             best, version = files[name], version + 1
         return best
+
+
+Source = CatalogSource | BareSource
+"""What an open table asks for its head. Only if it is `executable`, its pointer is a proof."""
 
 
 def _versioned(version: int, files: dict[str, Location]) -> str | None:

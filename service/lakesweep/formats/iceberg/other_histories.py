@@ -1,10 +1,7 @@
-"""Metadata files of this table that its own line does not know, and what they keep.
-
-A second catalog may take the table over while a cycle runs, and its first commit may look like one that lost a race
-against ours. So whatever such a file names stays: of one that came since the plan was made, always; of one that was
-there before, for a week, in which another history goes on and is then known by that. Nothing is judged here that
-`foreign_tables` does not judge as well: this only keeps.
-"""
+"""Metadata files of this table that its own line does not know, and what they keep. A second catalog may take the table
+over while a cycle runs, and its first commit may look like one that lost a race against ours. So whatever such a file
+names stays: of one that came since the plan was made, always; of one that was there before, for a week, in which
+another history goes on and is then known by that. This only keeps; `foreign_tables` judges."""
 
 from __future__ import annotations
 
@@ -12,19 +9,25 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import pyarrow as pa
+import structlog
 
 from lakesweep.aio import gather_bounded
-from lakesweep.formats.iceberg import decode, foreign_tables, layout, metadata
+from lakesweep.formats import reads, streams
+from lakesweep.formats.iceberg import decode, foreign_tables, layout, lineage, metadata
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists, address, source_of
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, SnapshotEntry, TableMetadata
-from lakesweep.model.errors import NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
+from lakesweep.model.table import FormatName
 from lakesweep.ports.references import References, ReferenceSource
 from lakesweep.ports.storage import Storage
+
+log = structlog.get_logger()
 
 KEPT_FOR = timedelta(days=7)
 """How long a file that seems to have lost a race keeps what it names: a history that is alive commits again."""
@@ -47,7 +50,6 @@ Listed = Mapping[Location, tuple[Stamp, ...]]
 
 
 def stamps(page: pa.RecordBatch) -> list[Stamp]:
-    """The metadata files of a page."""
     rows = zip(*(page.column(name).to_pylist() for name in Stamp._fields), strict=True)
     return [Stamp(*row) for row in rows if row[0].endswith(METADATA_SUFFIXES)]
 
@@ -94,21 +96,15 @@ class OtherHistories:
         self.found = tuple(other.address for other in others)
         if not others:
             return references
-        theirs = _Named()
+        theirs = _Named([], {})
         own_keys = {source.location.match_key for source in references.sources if source.retained}
         for other in others:
-            theirs.paths += [other.address, *other.metadata_log, *(one.path for one in other.statistics_files)]
+            theirs.paths.extend([other.address, *other.metadata_log, *(one.path for one in other.statistics_files)])
             for entry in other.snapshots:
                 await self._add(theirs, entry, own_keys)
         sources = [source for source in references.sources if source.location.match_key not in theirs.sources]
-        return References(
-            retained=references.retained,
-            expired=references.expired,
-            sources=(*sources, *theirs.sources.values()),
-            released=references.released,
-            tolerated=(*references.tolerated, *dict.fromkeys(theirs.paths)),
-            elsewhere=references.elsewhere,
-        )
+        tolerated = (*references.tolerated, *dict.fromkeys(theirs.paths))
+        return replace(references, sources=(*sources, *theirs.sources.values()), tolerated=tolerated)
 
     async def _add(self, theirs: _Named, entry: SnapshotEntry, own_keys: set[str]) -> None:
         """What is left of a snapshot. What is gone nobody can keep."""
@@ -116,7 +112,7 @@ class OtherHistories:
             rows = await self._lists.manifests_of(entry)
         except NotFound:
             return
-        theirs.paths += [path for path in (entry.manifest_list, *(row.path for row in rows)) if path]
+        theirs.paths.extend([path for path in (entry.manifest_list, *(row.path for row in rows)) if path])
         known = own_keys | theirs.sources.keys()
         new = [row for row in rows if address(row.path).match_key not in known]
         for row, present in zip(new, await gather_bounded(new, lambda one: self._is_there(one.path)), strict=True):
@@ -127,13 +123,8 @@ class OtherHistories:
                 theirs.sources[source.location.match_key] = decode.may_be_absent(source)
 
     async def _is_there(self, path: str) -> bool:
-        try:
-            await self._storage.stat(address(path))
-        except NotFound:
-            return False
-        except StorageError as exc:
-            raise Unreadable(path, f"another history of this table may need it, but storage says: {exc.why}") from exc
-        return True
+        with reads.must_answer(path, "another history of this table may need it, but storage says: "):
+            return await reads.is_there(self._storage, address(path))
 
     async def _find(self, own: TableMetadata, roots: Sequence[Location], listed: Listed) -> list[TableMetadata]:
         self._places, self.listed_last = layout.current_metadata_directories(own), False
@@ -153,10 +144,10 @@ class OtherHistories:
         new = {stamp.path for stamp in beside if not self._is_judged(stamp)} if self._judged is not None else set()
         young = await self._young(beside)
         self.listed_last = not (is_listed or new or young)
-        kept = await foreign_tables.beside(self._storage, own, sorted(new | young), roots)
-        if (owner := kept.of_another(new)) is not None:
+        others, owner = await foreign_tables.beside(self._storage, own, sorted(new | young), roots, new)
+        if owner is not None:
             raise Refused("foreign_table", owner)
-        found = [await self._parse(one) for one in kept.of_this(new)]
+        found = [await self._parse(one) for one in others]
         self._known = frozenset(present)
         return [other for other in found if other is not None]
 
@@ -172,14 +163,12 @@ class OtherHistories:
 
     async def _parse(self, location: Location) -> TableMetadata | None:
         if location.raw not in self._parsed:
+            trouble = "it may belong to another history, but storage says: "
             try:
-                data = await self._storage.read(location)
+                with reads.must_answer(location.raw, trouble, may_be_missing=True):
+                    data = await self._storage.read(location)
             except NotFound:
                 return None
-            except StorageError as exc:
-                raise Unreadable(
-                    location.raw, f"it may belong to another history, but storage says: {exc.why}"
-                ) from exc
             self._parsed[location.raw] = await asyncio.to_thread(metadata.parse, location.raw, data)
         return self._parsed[location.raw]
 
@@ -187,21 +176,75 @@ class OtherHistories:
         begun = time.monotonic()
         found: dict[str, Stamp] = {}
         for place in places:
-            try:
-                async with aclosing(self._storage.list(place)) as pages:
-                    async for page in pages:
-                        found |= {stamp.path: stamp for stamp in stamps(page)}
-            except StorageError as exc:
-                why = f"another history's metadata may be there, but storage says: {exc.why}"
-                raise Unreadable(place.raw, why) from exc
+            with reads.must_answer(place.raw, "another history's metadata may be there, but storage says: "):
+                found |= {stamp.path: stamp for stamp in await reads.collect(self._storage, place, stamps)}
         took = time.monotonic() - begun
         self._pause_until = time.monotonic() + _PAUSE * took if took > _QUICK_SECONDS else 0.0
         return list(found.values())
 
 
-class _Named:
+class _Named(NamedTuple):
     """What other histories name: addresses, and manifests that name more, by their match keys."""
 
-    def __init__(self) -> None:
-        self.paths: list[str] = []
-        self.sources: dict[str, ReferenceSource] = {}
+    paths: list[str]
+    sources: dict[str, ReferenceSource]
+
+
+class PendingManifests:
+    """Manifests that Flink has written and not yet committed: only a job's own state knows them, and what they list.
+    While a job is down, its last one may be the only trace of it: before the first commit no snapshot is. Looked for
+    once: what is written later is young by any rule."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._found: tuple[Location, ...] | None = None
+        self._listed: dict[Location, tuple[str, ...]] = {}
+
+    async def find(self, metadata: TableMetadata, tenant_root: Location) -> tuple[str | None, Listed]:
+        """List the places where they lie. Returns the stream that one of them is named after, and the metadata files
+        that were listed with them, if this call listed anything."""
+        listed: dict[Location, tuple[Stamp, ...]] = {}
+        if self._found is None:
+            found: list[Location] = []
+            for place in layout.pending_places(metadata, tenant_root):
+                beside: dict[str, Stamp] = {}
+                async with aclosing(self._storage.list(place)) as pages:
+                    async for page in pages:
+                        found += [Location.parse(path) for path in page.column("path").to_pylist() if _stream(path)]
+                        beside |= {stamp.path: stamp for stamp in stamps(page)}
+                listed[place] = tuple(beside.values())
+            self._found = tuple(found)
+        return (_stream(self._found[0].raw) if self._found else None), listed
+
+    async def named(self) -> tuple[str, ...]:
+        """What they list. It stays for as long as they do themselves."""
+        wanted = [one for one in self._found or () if one not in self._listed]
+        for one, paths in zip(wanted, await gather_bounded(wanted, self._read), strict=True):
+            self._listed[one] = paths
+        return tuple(dict.fromkeys(path for paths in self._listed.values() for path in paths))
+
+    async def explain(self, target: Location) -> tuple[str, ...]:
+        await self.named()
+        key = target.match_key
+        return tuple(
+            f"{one} lists it: {_stream(one.raw)} wrote that manifest and may still commit it"
+            for one, paths in self._listed.items()
+            if any(lineage.key(path) == key for path in paths)
+        )
+
+    async def _read(self, manifest: Location) -> tuple[str, ...]:
+        """Nothing for one that is gone, or that is not whole: its job cannot go on from it either."""
+        source = ReferenceSource(location=manifest, format=FormatName.ICEBERG, kind=decode.MANIFEST, retained=True)
+        try:
+            data = await self._storage.read(manifest)
+            rows = await asyncio.to_thread(decode.decode, source, data)
+        except NotFound:
+            return ()
+        except Unreadable as exc:
+            log.warning("pending_manifest_unreadable", manifest=manifest.raw, why=exc.why)
+            return ()
+        return tuple(rows.column("path").to_pylist())
+
+
+def _stream(path: str) -> str | None:
+    return streams.pending_manifest(path.rpartition("/")[2])

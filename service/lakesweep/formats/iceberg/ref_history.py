@@ -1,17 +1,14 @@
-"""Was a ref lost? Walks back through the metadata log, commit by commit, from one state to an earlier one.
-
-A server that gets a request to remove a snapshot also drops whatever ref points at it by then, and REST has no way to
-demand that no new ref appears. So the commits themselves are looked at afterwards: each metadata file names the one
-that it was made from.
-"""
+"""Was a ref lost? Walks back through the metadata log, commit by commit, from one state to an earlier one. A server
+that gets a request to remove a snapshot also drops whatever ref points at it by then, and REST cannot demand that no
+new ref appears. So the commits are looked at afterwards: each metadata file names the one that it was made from."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from lakesweep.formats.iceberg import retention
-from lakesweep.formats.iceberg.metadata import Ref, SnapshotEntry, TableMetadata
+from lakesweep.formats.iceberg.metadata import Ref, TableMetadata
 from lakesweep.model.location import Location
 
 MAX_STEPS = 200
@@ -45,13 +42,10 @@ async def verify(
     ref another retention wants it to stay. What had outlived its own retention is not lost: any expiry drops it."""
     present = {entry.id for entry in current.snapshots}
     lost: list[LostRef] = []
-    after = current
-    for _ in range(MAX_STEPS):
-        if after.address == earlier.address:
-            return Verified(lost=tuple(lost), complete=True)
-        before = await _previous(after, earlier, read)
-        if before is None:
-            break
+    reached, steps = current, 0
+    async for before, after in _walk_back(current, earlier, read):
+        reached, steps = before, steps + 1
+        at_ms, limit_ms = after.updated_ms, before.history.max_ref_age_ms
         left = present | {entry.id for entry in after.snapshots}
         gone = {entry.id: entry for entry in before.snapshots if entry.id not in left}
         lost += [
@@ -59,10 +53,9 @@ async def verify(
             for ref in before.refs
             if ref.snapshot_id in gone
             and ref not in knowingly
-            and not _was_due(ref, gone[ref.snapshot_id], before, after)
+            and (at_ms is None or not retention.has_outlived(ref, gone[ref.snapshot_id], at_ms, limit_ms))
         ]
-        after = before
-    return Verified(lost=tuple(lost), complete=False)
+    return Verified(lost=tuple(lost), complete=reached.address == earlier.address and steps < MAX_STEPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +74,10 @@ PlanOf = Callable[[TableMetadata, int | None], Collection[int]]
 async def overtaken(
     current: TableMetadata, earlier: TableMetadata, expires: PlanOf, read: ReadMetadata
 ) -> Overtaken | None:
-    """An expiry that was planned at `earlier` and applied to a later state whose rules keep what it removed: by a new
-    branch with a retention of its own, or another property. Removals that `earlier` does not plan are another
-    tool's."""
-    after = current
-    for _ in range(MAX_STEPS):
-        before = None if after.address == earlier.address else await _previous(after, earlier, read)
-        if before is None or before.address == earlier.address:
+    """An expiry planned at `earlier` and applied to a later state whose rules keep what it removed, by a new branch or
+    another property. Removals that `earlier` does not plan are another tool's."""
+    async for before, after in _walk_back(current, earlier, read):
+        if before.address == earlier.address:
             return None
         gone = {entry.id for entry in before.snapshots} - {entry.id for entry in after.snapshots}
         if gone and gone <= set(expires(earlier, after.updated_ms)):
@@ -95,17 +85,20 @@ async def overtaken(
             back = {entry.id for entry in current.snapshots}
             if kept - back:
                 return Overtaken(snapshot_id=min(kept - back), last_seen=before.address)
-        after = before
     return None
 
 
-def _was_due(ref: Ref, entry: SnapshotEntry, before: TableMetadata, after: TableMetadata) -> bool:
-    at_ms = after.updated_ms
-    return at_ms is not None and retention.has_outlived(ref, entry, at_ms, before.history.max_ref_age_ms)
-
-
-async def _previous(after: TableMetadata, earlier: TableMetadata, read: ReadMetadata) -> TableMetadata | None:
-    before = Location.parse_or_none(after.metadata_log[-1]) if after.metadata_log else None
-    if before is None:
-        return None
-    return earlier if before.raw == earlier.address else await read(before.raw)
+async def _walk_back(
+    current: TableMetadata, earlier: TableMetadata, read: ReadMetadata
+) -> AsyncIterator[tuple[TableMetadata, TableMetadata]]:
+    """Each commit between two states as the metadata before and after it, newest first, as far as they can be read."""
+    after = current
+    for _ in range(MAX_STEPS):
+        named = Location.parse_or_none(after.metadata_log[-1]) if after.metadata_log else None
+        if after.address == earlier.address or named is None:
+            return
+        before = earlier if named.raw == earlier.address else await read(named.raw)
+        if before is None:
+            return
+        yield before, after
+        after = before

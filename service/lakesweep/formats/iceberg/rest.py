@@ -1,9 +1,7 @@
-"""Iceberg's REST protocol towards a server that is not trusted. The one place that looks inside pyiceberg's client.
-
-A server answers the first question with properties that pyiceberg would take over: `auth` names code that is then
-imported and called, `uri` sends our token elsewhere, `ssl` opens files. Two plain texts of them are needed and taken;
-everything else is what the operator wrote. How requests travel is `http_guard`'s matter.
-"""
+"""Iceberg's REST protocol towards a server that is not trusted. The one place that looks inside pyiceberg's client. A
+server's first answer has properties that pyiceberg would take over: `auth` names code that is then called, `uri` sends
+our token elsewhere, `ssl` opens files. Two plain texts of them are needed and taken; all else is what the operator
+wrote. How requests travel is in `http_guard`."""
 
 from __future__ import annotations
 
@@ -29,10 +27,10 @@ from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import AuthorizationExpiredError, NoSuchTableError, RESTError, UnauthorizedError
 from requests import HTTPError, Response, Session
 
+from lakesweep.formats.iceberg.catalog import Identifier, Pointer
 from lakesweep.formats.iceberg.catalog_errors import AnswerRefused
 from lakesweep.formats.iceberg.http_guard import HttpGuard
-
-Identifier = tuple[str, ...]
+from lakesweep.model.errors import CatalogUnavailable
 
 FROM_SERVER = frozenset({PREFIX, NAMESPACE_SEPARATOR_PROPERTY})
 """Of a server's `defaults` and `overrides`: part of the addresses we ask, so it is checked as one."""
@@ -75,9 +73,9 @@ class GuardedRestCatalog(RestCatalog):
         _raise_for_status(response)
         answer = _document(response)
         self.properties = {
-            **plain_texts(answer.get("defaults"), FROM_SERVER),
+            **_plain_texts(answer.get("defaults"), FROM_SERVER),
             **self.properties,
-            **plain_texts(answer.get("overrides"), FROM_SERVER),
+            **_plain_texts(answer.get("overrides"), FROM_SERVER),
         }
         _refuse_odd_path(self.properties.get(PREFIX, ""), "prefix")
         separator = self.properties.get(NAMESPACE_SEPARATOR_PROPERTY) or DEFAULT_NAMESPACE_SEPARATOR
@@ -91,12 +89,7 @@ class _GuardedTokens(OAuth2TokenProvider):
 
     def __init__(self, guard: HttpGuard, given: OAuth2TokenProvider) -> None:
         super().__init__(
-            given.client_id,
-            given.client_secret,
-            given.token_url,
-            given.scope,
-            given.refresh_margin,
-            given.expires_in,
+            given.client_id, given.client_secret, given.token_url, given.scope, given.refresh_margin, given.expires_in
         )
         self._guard = guard
 
@@ -114,16 +107,30 @@ class _GuardedTokens(OAuth2TokenProvider):
             self._expires_at = int(time.monotonic() + seconds - self.refresh_margin)
 
 
-def load_table(catalog: RestCatalog, identifier: Identifier) -> dict[str, Any]:
-    """The server's raw answer: pyiceberg would parse all metadata, which fails on what it does not know."""
+def load_pointer(catalog: RestCatalog, identifier: Identifier) -> Pointer:
+    """From the server's raw answer: pyiceberg would parse all metadata, which fails on what it does not know."""
     try:
-        return _get(catalog, identifier)
+        answer = _get(catalog, identifier)
     except (AuthorizationExpiredError, UnauthorizedError):
         catalog._refresh_token()  # noqa: SLF001 - as pyiceberg does for its own calls
-        return _get(catalog, identifier)
+        answer = _get(catalog, identifier)
+    location = answer.get("metadata-location")
+    if not isinstance(location, str) or not location:
+        raise CatalogUnavailable(f"the catalog does not say where the metadata of {'.'.join(identifier)} is")
+    try:
+        shown = answer.get("metadata") or {}
+        return Pointer(
+            metadata_location=location,
+            properties={name: str(text) for name, text in (shown.get("properties") or {}).items()},
+            snapshots=frozenset(entry["snapshot-id"] for entry in shown.get("snapshots") or ()),
+            refs={name: ref["snapshot-id"] for name, ref in (shown.get("refs") or {}).items()},
+            config=_plain_texts(answer.get("config"), FROM_TABLE),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CatalogUnavailable(f"the catalog's answer for {'.'.join(identifier)} cannot be understood") from None
 
 
-def plain_texts(given: object, known: frozenset[str]) -> dict[str, str]:
+def _plain_texts(given: object, known: frozenset[str]) -> dict[str, str]:
     """Of a server's properties those that we know and need, if they are texts of a sane length."""
     if not isinstance(given, Mapping):
         return {}

@@ -10,21 +10,98 @@
 A ref's own settings win over the table's properties, and those over the service's policy. Two rules are ours. Where
 only the policy says how old snapshots may grow, one that was replaced less than a day ago stays, since a query may be
 reading it: by Iceberg's rules a snapshot that was current for a month would go minutes after it was replaced, and its
-files with it. And what a stream needs to recover stays (`lifelines`).
+files with it. And what a stream needs to recover stays: Flink, Kafka Connect and Spark look for their newest commit
+from the head of their branch back through the parents, and a parent that is gone ends the walk as if they had never
+committed. So all that lies between the head and the newest commit of a stream stays with it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lakesweep.formats.iceberg import stream_snapshots
+from lakesweep.formats import streams
 from lakesweep.formats.iceberg.metadata import EPOCH, MAIN, Ref, RefKind, SnapshotEntry, TableMetadata
-from lakesweep.formats.iceberg.stream_snapshots import ancestors
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
+
+_ById = Mapping[int, SnapshotEntry]
+
+
+def ancestors(head: int, by_id: _ById) -> Iterator[SnapshotEntry]:
+    """From a snapshot back through its parents, as far as they are still there. A circle ends the walk."""
+    seen: set[int] = set()
+    entry = by_id.get(head)
+    while entry is not None and entry.id not in seen:
+        yield entry
+        seen.add(entry.id)
+        entry = by_id.get(entry.parent) if entry.parent is not None else None
+
+
+def add_streams(reasons: dict[int, list[str]], refs: Sequence[Ref], by_id: _ById, *, since_ms: int, span: str) -> None:
+    """Add to the reasons why snapshots stay. What was committed at `since_ms` or later may be needed."""
+    reached: set[int] = set()
+    for ref in refs:
+        if ref.kind is RefKind.BRANCH:
+            line = list(ancestors(ref.snapshot_id, by_id))
+            reached.update(entry.id for entry in line)
+            newest = _newest(line)
+            needed = {stream: entry for stream, entry in newest.items() if entry.timestamp_ms >= since_ms}
+            if needed:
+                _add_line(reasons, line, needed, f" on {ref}", span)
+    # The newest by its time stays wherever it is: what was rolled back, or is staged, may come onto a branch again.
+    for stream, entry in _newest(sorted(by_id.values(), key=_age)).items():
+        if entry.timestamp_ms >= since_ms and entry.id not in reached:
+            reasons.setdefault(entry.id, []).append(streams.newest_commit(stream, " on no branch", span))
+        elif entry.timestamp_ms >= since_ms:
+            reasons.setdefault(entry.id, [streams.newest_commit(stream, "", span)])
+
+
+def with_streams(all_refs: Sequence[Ref], staying: Sequence[Ref], by_id: _ById, *, since_ms: int) -> list[Ref]:
+    """The refs that stay, and branches past their age that a stream of their own, not of `main`, may come back to."""
+    main = next((ref.snapshot_id for ref in all_refs if ref.name == MAIN), None)
+    shared = {entry.id for entry in ancestors(main, by_id)} if main is not None else set()
+
+    def has_stream(ref: Ref) -> bool:
+        own = [entry for entry in ancestors(ref.snapshot_id, by_id) if entry.id not in shared]
+        return ref.kind is RefKind.BRANCH and any(entry.timestamp_ms >= since_ms for entry in _newest(own).values())
+
+    return [ref for ref in all_refs if ref in staying or has_stream(ref)]
+
+
+def stream_writer(snapshots: Sequence[SnapshotEntry]) -> str | None:
+    newest = _newest(sorted(snapshots, key=_age))
+    return next(iter(newest), None)
+
+
+def _newest(line: Sequence[SnapshotEntry]) -> dict[str, SnapshotEntry]:
+    found: dict[str, SnapshotEntry] = {}
+    for entry in line:
+        for stream in streams.of_summary(entry.summary):
+            found.setdefault(stream, entry)
+    return found
+
+
+def _add_line(
+    reasons: dict[int, list[str]],
+    line: Sequence[SnapshotEntry],
+    needed: Mapping[str, SnapshotEntry],
+    place: str,
+    span: str,
+) -> None:
+    depth = {entry.id: number for number, entry in enumerate(line)}
+    last = max(needed, key=lambda stream: depth[needed[stream].id])
+    for stream, entry in needed.items():
+        reasons.setdefault(entry.id, []).append(streams.newest_commit(stream, place, span))
+    for entry in line[: depth[needed[last].id]]:
+        reasons.setdefault(entry.id, [streams.on_the_way(last, place)])
+
+
+def _age(entry: SnapshotEntry) -> tuple[int, int]:
+    return -entry.timestamp_ms, entry.id
+
 
 _MS = timedelta(milliseconds=1)
 _MS_PER_HOUR = 3_600_000
@@ -45,15 +122,17 @@ class _Defaults:
 
 
 def plan(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-    """Everything that goes and why the rest stays, at the state `metadata` describes."""
     defaults = _defaults(metadata, policy, now)
     by_id = {entry.id: entry for entry in metadata.snapshots}
-    refs = [ref for ref in metadata.refs if _ref_stays(ref, by_id, defaults)]
-    refs = stream_snapshots.with_streams(metadata.refs, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms)
+    refs = [
+        ref
+        for ref in metadata.refs
+        if (entry := by_id.get(ref.snapshot_id)) is not None
+        and not has_outlived(ref, entry, defaults.now_ms, defaults.max_ref_age_ms)
+    ]
+    refs = with_streams(metadata.refs, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms)
     reasons = _reasons(refs, by_id, defaults)
-    stream_snapshots.add(
-        reasons, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms, span=_hours(defaults.stream_ms)
-    )
+    add_streams(reasons, refs, by_id, since_ms=defaults.now_ms - defaults.stream_ms, span=_hours(defaults.stream_ms))
     gone = [entry for entry in metadata.snapshots if entry.id not in reasons]
     return ExpiryPlan(
         head=metadata.address,
@@ -68,7 +147,6 @@ def plan(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> Expir
 
 
 def describe(metadata: TableMetadata, entries: Iterable[SnapshotEntry]) -> tuple[Snapshot, ...]:
-    """Snapshots as the algorithm knows them, each with the refs that point at it."""
     pins: dict[int, list[str]] = defaultdict(list)
     for ref in metadata.refs:
         pins[ref.snapshot_id].append(str(ref))
@@ -99,11 +177,6 @@ def _defaults(metadata: TableMetadata, policy: CleanupPolicy, now: datetime) -> 
 def _floor(policy: CleanupPolicy) -> timedelta:
     """An operator who wants snapshots to go sooner than that says so by the policy's own age or grace period."""
     return timedelta(0) if policy.max_snapshot_age < GRACE_FLOOR else min(GRACE_FLOOR, policy.grace_period)
-
-
-def _ref_stays(ref: Ref, by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> bool:
-    entry = by_id.get(ref.snapshot_id)
-    return entry is not None and not has_outlived(ref, entry, defaults.now_ms, defaults.max_ref_age_ms)
 
 
 def _reasons(refs: list[Ref], by_id: dict[int, SnapshotEntry], defaults: _Defaults) -> dict[int, list[str]]:

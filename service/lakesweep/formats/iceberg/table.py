@@ -6,21 +6,12 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from lakesweep.formats.iceberg import (
-    expire,
-    identity,
-    layout,
-    metadata,
-    ref_history,
-    retention,
-    unsupported,
-)
+from lakesweep.formats.iceberg import expire, layout, lineage, metadata, ref_history, retention, unsupported
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
 from lakesweep.formats.iceberg.metadata import EPOCH, TableMetadata
 from lakesweep.formats.iceberg.metadata_source import CatalogSource, Source
-from lakesweep.formats.iceberg.other_histories import OtherHistories
-from lakesweep.formats.iceberg.pending_manifests import PendingManifests
+from lakesweep.formats.iceberg.other_histories import OtherHistories, PendingManifests
 from lakesweep.formats.iceberg.view import IcebergState, IcebergView, build, ids
 from lakesweep.formats.unique_names import is_unique
 from lakesweep.model.errors import CommitConflict, LakesweepError, NotFound, Refused, StorageError, Unreadable
@@ -122,14 +113,13 @@ class IcebergTable:
     async def places(self) -> tuple[str, tuple[Location, ...]]:
         """The head, and where files are kept at it, even of a table that may not be cleaned."""
         _, address, data = await self._current()
-        known = identity.read(address, data)
+        known = lineage.read_identity(address, data)
         if known.location is None:
             # Version 4 may leave it out: then the metadata file's own place is all there is to know.
             return address, (Location.parse(address.rpartition("/metadata/")[0] or address),)
         return address, layout.places_of(known.location, known.properties, known.named)
 
     async def load_at(self, head: str, now_view: TableView) -> IcebergView | None:
-        """An earlier metadata file of the same table, if it is still there."""
         earlier = await self._read(head)
         if earlier is None or earlier.uuid != now_view.table_uuid:
             return None
@@ -142,7 +132,6 @@ class IcebergTable:
     async def commit_expiry(
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
     ) -> tuple[IcebergView, ExpiryPlan]:
-        """Through the catalog, retried from fresh metadata, verified afterwards."""
         if not isinstance(self._source, CatalogSource):
             raise Refused("plan_only", f"{self.ref} has no catalog to commit to")
         commit = expire.ExpiryCommit(
@@ -168,7 +157,6 @@ class IcebergTable:
         """Nothing: the metadata was complete before the first file went."""
 
     async def _current(self) -> tuple[Pointer, str, bytes]:
-        """The pointer, and the address and contents of the metadata file that it names."""
         for _ in range(_LOAD_ATTEMPTS):
             pointer = await self._source.pointer()
             address = _address(pointer.metadata_location)

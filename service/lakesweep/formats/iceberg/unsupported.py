@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from lakesweep.formats.iceberg.catalog import Pointer
-from lakesweep.formats.iceberg.metadata import GC_ENABLED, HISTORY_PROPERTIES, TableMetadata
+from lakesweep.formats.iceberg.metadata import GC_ENABLED, HISTORY_PROPERTIES, HistoryProperties, TableMetadata
 from lakesweep.model.errors import Refused, Unreadable
 
 
 def refuse_uncleanable(metadata: TableMetadata, shown: Mapping[str, str] | None = None) -> None:
-    """Raise Refused for tables whose metadata does not describe all of their files.
-
-    `shown` are the properties in the catalog's answer: that is where Nessie gives itself away, and clients of a server
-    see no others.
-    """
+    """Raise Refused for tables whose metadata does not describe all of their files. `shown` are the properties in the
+    catalog's answer: that is where Nessie gives itself away, and clients of a server see no others."""
     if any(name.startswith("nessie.") for name in (*metadata.properties, *(shown or {}))):
         raise Refused(
             "gc_disabled",
@@ -34,17 +32,13 @@ def refuse_uncleanable(metadata: TableMetadata, shown: Mapping[str, str] | None 
 
 def _refuse_negative(metadata: TableMetadata) -> None:
     """People write -1 for "never"; a rule that compares ages reads it as "everything"."""
-    own = metadata.history
-    limits = {
-        f"{HISTORY_PROPERTIES}max-snapshot-age-ms": own.max_snapshot_age_ms,
-        f"{HISTORY_PROPERTIES}min-snapshots-to-keep": own.min_snapshots_to_keep,
-        f"{HISTORY_PROPERTIES}max-ref-age-ms": own.max_ref_age_ms,
-    }
-    for ref in metadata.refs:
-        limits[f"max-snapshot-age-ms of {ref}"] = ref.max_snapshot_age_ms
-        limits[f"min-snapshots-to-keep of {ref}"] = ref.min_snapshots_to_keep
-        limits[f"max-ref-age-ms of {ref}"] = ref.max_ref_age_ms
-    for name, value in limits.items():
+    holders = [(HISTORY_PROPERTIES, metadata.history, ""), *(("", ref, f" of {ref}") for ref in metadata.refs)]
+    limits = [
+        (f"{prefix}{field.name.replace('_', '-')}{owner}", getattr(holder, field.name))
+        for prefix, holder, owner in holders
+        for field in fields(HistoryProperties)
+    ]
+    for name, value in limits:
         if value is not None and value < 0:
             raise Refused(
                 "unreadable_property",
@@ -54,8 +48,7 @@ def _refuse_negative(metadata: TableMetadata) -> None:
 
 
 def refuse_outdated(metadata: TableMetadata, pointer: Pointer) -> None:
-    """Raise Unreadable if the catalog itself shows a snapshot, a ref or a retention that its metadata file does not
-    have."""
+    """Raise Unreadable if the catalog shows a snapshot, a ref or a retention that its metadata file does not have."""
     snapshots = set(pointer.snapshots) - {entry.id for entry in metadata.snapshots}
     if snapshots:
         raise _outdated(metadata, f"snapshot {min(snapshots)}")

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from lakesweep.formats import markers, special_files, streams
-from lakesweep.formats.iceberg import (
-    expiring_files,
-    explain,
-    foreign_tables,
-    layout,
-    references,
-    retention,
-    stream_snapshots,
-)
+from lakesweep.formats import markers, reads, streams
+from lakesweep.formats.iceberg import foreign_tables, layout, references, retention
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.metadata import TableMetadata
 from lakesweep.formats.iceberg.other_histories import Listed
@@ -86,7 +78,7 @@ class IcebergView(TableView):
 
     async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
         """Manifests say what they name and how long it is, so that storage is not queried for it."""
-        return await expiring_files.collect(self.table.lists, found, read)
+        return await references.expiring_files(self.table.lists, found, read)
 
     async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:
         own = layout.metadata_directory(self.native.metadata).as_directory()
@@ -99,7 +91,7 @@ class IcebergView(TableView):
     async def foreign_owner(self, unreferenced: Sequence[str]) -> str | None:
         """Another table's metadata among the unreferenced files. A link would not be among them."""
         table, beside_head = self.table, Location.parse(self.head.rpartition("/")[0])
-        await special_files.refuse(table.storage, *{beside_head, self.location.join("metadata")})
+        await reads.refuse_irregular(table.storage, *{beside_head, self.location.join("metadata")})
         own, histories = self.native.metadata, table.histories
         # What other histories keep counts as referenced by now; it is checked nevertheless.
         unreferenced = [*unreferenced, *(path for path in histories.found if path not in set(unreferenced))]
@@ -113,7 +105,7 @@ class IcebergView(TableView):
         return evidence
 
     async def explain(self, source: Location) -> tuple[str, ...]:
-        held = await explain.explain(self.table.lists, self.native.metadata, source)
+        held = await references.explain(self.table.lists, self.native.metadata, source)
         return (*held, *await self.table.pending.explain(source))
 
 
@@ -129,6 +121,7 @@ def build(table: IcebergTable, native: IcebergState, tenant_root: Location) -> I
         )
     if left_out:
         log.warning("roots_outside_tenant", table=table.ref.label, left_out=left_out)
+    placed = "a Flink job" if metadata.properties.get(streams.FLINK_MANIFESTS) else None
     return IcebergView(
         ref=table.ref,
         head=metadata.address,
@@ -137,7 +130,7 @@ def build(table: IcebergTable, native: IcebergState, tenant_root: Location) -> I
         roots=roots,
         snapshots=retention.describe(metadata, metadata.snapshots),
         layout=layout.layout_of(metadata, roots),
-        stream=_stream(native),
+        stream=retention.stream_writer(metadata.snapshots) or native.pending or placed,
         moved_from=native.moved_from,
         estimated_files=_estimated_files(metadata),
         native=native,
@@ -149,14 +142,7 @@ def ids(plan: ExpiryPlan) -> frozenset[int]:
     return frozenset(int(snapshot.id) for snapshot in plan.expire)
 
 
-def _stream(native: IcebergState) -> str | None:
-    """By its commits, by manifests that wait for one, or by the place that was given to those."""
-    placed = "a Flink job" if native.metadata.properties.get(streams.FLINK_MANIFESTS) else None
-    return stream_snapshots.writer(native.metadata.snapshots) or native.pending or placed
-
-
 def _estimated_files(metadata: TableMetadata) -> int | None:
-    """What the current snapshot's summary counts; enough to choose an engine."""
     current = metadata.snapshot(metadata.current_snapshot_id)
     if current is None:
         return 0 if not metadata.snapshots else None

@@ -2,11 +2,11 @@
 
     options, schema, snapshots, binaryrow, names     what the small files say, decoded; pure
     manifests, decode                                what lists and manifests say, guarded against short reads; pure
-    retention, partitions, partition_time, expiry    which snapshots, changelogs and partitions go; pure
-    requirements, liveness                           what must stay readable, and which spelled names are dead; pure
+    retention, partitions, partition_time            which snapshots, changelogs and partitions go; pure
+    state, liveness                                  what must stay readable, and which spelled names are dead; pure
     layout                                           what a listed path is and when it may go; pure
-    files, reader, lists, scan, references, load     the same, read from storage
-    merge, manifest_stats, avro_schemas              what a commit writes; pure
+    files, reader, lists, references, load           the same, read from storage
+    merge, avro_schemas                              what a commit writes; pure
     commit_files, commit, drop                       writing a new snapshot
     view, table, warehouse                           the ports
 

@@ -1,8 +1,6 @@
-"""Writing records in the shape that the table's own files have. Pure.
-
-A new file mirrors the container and the fields of the files its records come from, so that every reader of the
-table can read it too and no field is lost, known to us or not. A record that does not fit raises.
-"""
+"""Writing records in the shape that the table's own files have. Pure. A new file mirrors the container and the fields
+of the files its records come from, so that every reader of the table can read it too and no field is lost, known to us
+or not. A record that does not fit raises."""
 
 from __future__ import annotations
 
@@ -30,7 +28,6 @@ class Shape:
 
     @property
     def is_avro(self) -> bool:
-        """Else it is ORC."""
         return isinstance(self.schema, dict)
 
 

@@ -1,8 +1,6 @@
-"""Partition values as Paimon stores them in manifests: `[4-byte big-endian arity][row]`. Pure.
-
-Bytes of an existing partition are always copied verbatim: two writers may spell one value in two ways, and a
-DELETE only cancels the ADD whose bytes it repeats. Encoding here is for statistics of new manifests alone.
-"""
+"""Partition values as Paimon stores them in manifests: `[4-byte big-endian arity][row]`. Pure. Bytes of an existing
+partition are always copied verbatim: two writers may spell one value in two ways, and a DELETE only cancels the ADD
+whose bytes it repeats. Encoding here is for statistics of new manifests alone."""
 
 from __future__ import annotations
 
@@ -59,7 +57,6 @@ def decode_row(data: bytes, types: Sequence[FieldType]) -> tuple[Value, ...]:
 
 
 def encode_row(values: Sequence[Value], types: Sequence[FieldType]) -> bytes:
-    """The row bytes of these values, as Java writes them."""
     fixed = _null_bytes(len(types))
     row = bytearray(fixed + _SLOT * len(types))
     for index, (value, type_) in enumerate(zip(values, types, strict=True)):
@@ -74,6 +71,10 @@ def encode_row(values: Sequence[Value], types: Sequence[FieldType]) -> bytes:
 def sort_key(value: Value) -> Any:
     """Orders values of one type as Paimon does: text by its UTF-8 bytes."""
     return value.encode() if isinstance(value, str) else value
+
+
+def millis_of_day(value: time) -> int:
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
 
 
 def _null_bytes(arity: int) -> int:
@@ -118,8 +119,7 @@ def _encode_field(row: bytearray, slot: int, value: Any, type_: FieldType) -> No
         case Kind.DATE:
             struct.pack_into("<i", row, slot, (value - _EPOCH_DATE).days)
         case Kind.TIME:
-            seconds = (value.hour * 60 + value.minute) * 60 + value.second
-            struct.pack_into("<i", row, slot, seconds * 1000 + value.microsecond // 1000)
+            struct.pack_into("<i", row, slot, millis_of_day(value))
         case Kind.STRING | Kind.BYTES:
             _put_var_bytes(row, slot, value.encode() if isinstance(value, str) else value)
         case Kind.TIMESTAMP | Kind.TIMESTAMP_LTZ:

@@ -1,9 +1,7 @@
-"""Writing a new snapshot: merge manifests, write lists, publish atomically, then the LATEST hint.
-
-A snapshot is published by an atomic create of its file, so of several committers one wins. What was written
-before that goes again if the commit fails before publishing. Once publishing was tried nothing is removed: the
-snapshot may be there although nobody could say so, and then it needs every one of those files.
-"""
+"""Writing a new snapshot: merge manifests, write lists, publish atomically, then the LATEST hint. A snapshot is
+published by an atomic create of its file, so of several committers one wins. What was written before that goes again if
+the commit fails before publishing. Once publishing was tried nothing is removed: the snapshot may be there although
+nobody could say so."""
 
 from __future__ import annotations
 
@@ -19,7 +17,6 @@ import structlog
 from lakesweep.formats import streams
 from lakesweep.formats.inflate import parse_json
 from lakesweep.formats.paimon import avro_schemas, manifests, merge, reader
-from lakesweep.formats.paimon.avro_schemas import Shape
 from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
@@ -28,14 +25,7 @@ from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standin
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, parse_snapshot
 from lakesweep.formats.spec import Tidy
-from lakesweep.model.errors import (
-    AlreadyThere,
-    CommitConflict,
-    CommitUnknown,
-    NotFound,
-    Refused,
-    StorageError,
-)
+from lakesweep.model.errors import AlreadyThere, CommitConflict, CommitUnknown, NotFound, Refused, StorageError
 from lakesweep.ports.storage import Writer
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +43,7 @@ class Changes:
     kind: str
     """OVERWRITE or COMPACT."""
     delta: tuple[Entry, ...] = ()
-    delta_shape: Shape | None = None
+    delta_shape: avro_schemas.Shape | None = None
     """The shape of the manifests that the delta's entries come from."""
     bytes_per_entry: float = 1.0
     index_entries: tuple[dict[str, Any], ...] | None = None
@@ -131,13 +121,7 @@ class Committer:
         return merge.plan_minor(before, rules)
 
     async def _prepare(
-        self,
-        draft: Draft,
-        latest: PaimonSnapshot,
-        *,
-        plan: MergePlan,
-        changes: Changes,
-        options: CommitOptions,
+        self, draft: Draft, latest: PaimonSnapshot, *, plan: MergePlan, changes: Changes, options: CommitOptions
     ) -> dict[str, Any]:
         base = [record for group in plan.groups for record in await self._merge(draft, group, options.rules)]
         delta: list[dict[str, Any]] = []
@@ -183,7 +167,7 @@ class Committer:
                 if standing.keeps(meta.name, index, entry):
                     yield entry
 
-    async def _list_shape(self, latest: PaimonSnapshot) -> Shape:
+    async def _list_shape(self, latest: PaimonSnapshot) -> avro_schemas.Shape:
         locations = [self._files.manifest(name) for name in (latest.delta_list, latest.base_list)]
         return avro_schemas.joined([avro_schemas.shape_of(await self._files.read(location)) for location in locations])
 
@@ -201,7 +185,6 @@ class Committer:
             raise CommitConflict(f"{latest.location} was rolled back")
 
     async def _publish(self, snapshot_id: int, document: dict[str, Any]) -> PaimonSnapshot:
-        """Create the snapshot file, then look whether it is ours."""
         location = self._files.at("snapshot", f"snapshot-{snapshot_id}")
         data = json.dumps(document, indent=2).encode()
         trouble: StorageError | None = None
@@ -249,8 +232,7 @@ def _new_document(latest: PaimonSnapshot, changes: Changes, schema: TableSchema,
 
 
 def _check_all_there(standing: Standing, whole: Sequence[ManifestMeta], merged: Sequence[Mapping[str, Any]]) -> None:
-    """An entry that got lost on the way would be a live file that nobody knows any more. Manifests are read a second
-    time to be written, and then by record and not by column."""
+    """An entry that got lost on the way would be a live file that nobody knows any more."""
     written = sum(record["_NUM_ADDED_FILES"] + record["_NUM_DELETED_FILES"] for record in merged)
     found = written + sum(meta.added for meta in whole)
     if found != len(standing):

@@ -1,4 +1,6 @@
-"""New manifests and lists on their way into a snapshot. Keeps track of everything written, so that it can go again."""
+"""New manifests and lists on their way into a snapshot. Keeps track of everything written, so that it can go again.
+Minimum and maximum in statistics are of the values by their type, never of the bytes: readers skip manifests by them,
+and a wrong range silently hides rows."""
 
 from __future__ import annotations
 
@@ -7,12 +9,68 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from lakesweep.formats.paimon import avro_schemas, manifest_stats
+from lakesweep.formats.paimon import avro_schemas, manifests
 from lakesweep.formats.paimon.avro_schemas import Shape
+from lakesweep.formats.paimon.binaryrow import Value, decode_row, encode_row, sort_key
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.merge import Entry
-from lakesweep.formats.paimon.schema import FieldType
+from lakesweep.formats.paimon.schema import FieldType, Kind
 from lakesweep.ports.storage import Writer
+
+
+def list_record(
+    name: str, size_bytes: int, entries: Sequence[Mapping[str, Any]], types: Sequence[FieldType], fields: Iterable[str]
+) -> dict[str, Any]:
+    kinds = [entry["_KIND"] for entry in entries]
+    files = [entry["_FILE"] for entry in entries]
+    record: dict[str, Any] = {
+        "_VERSION": manifests.MANIFEST_VERSION,
+        "_FILE_NAME": name,
+        "_FILE_SIZE": size_bytes,
+        "_NUM_ADDED_FILES": kinds.count(manifests.ADD),
+        "_NUM_DELETED_FILES": kinds.count(manifests.DELETE),
+        "_PARTITION_STATS": partition_stats([entry["_PARTITION"] for entry in entries], types),
+        "_SCHEMA_ID": max(file["_SCHEMA_ID"] for file in files),
+    }
+    buckets, levels = [entry["_BUCKET"] for entry in entries], [file["_LEVEL"] for file in files]
+    low, high = _row_ids(files)
+    totals = {entry["_TOTAL_BUCKETS"] for entry in entries}
+    optional = {
+        "_MIN_BUCKET": min(buckets),
+        "_MAX_BUCKET": max(buckets),
+        "_MIN_LEVEL": min(levels),
+        "_MAX_LEVEL": max(levels),
+        "_MIN_ROW_ID": low,
+        "_MAX_ROW_ID": high,
+        "_TOTAL_BUCKETS": totals.pop() if len(totals) == 1 else None,
+    }
+    present = set(fields)
+    return record | {field: value for field, value in optional.items() if field in present}
+
+
+def partition_stats(partitions: Iterable[bytes], types: Sequence[FieldType]) -> dict[str, Any]:
+    counts: dict[bytes, int] = {}
+    for raw in partitions:
+        counts[raw] = counts.get(raw, 0) + 1
+    rows = [(decode_row(raw, types), count) for raw, count in counts.items()]
+    low: list[Value] = []
+    high: list[Value] = []
+    nulls: list[int] = []
+    for index, type_ in enumerate(types):
+        values = [row[index] for row, _ in rows if row[index] is not None]
+        known = bool(values) and type_.kind is not Kind.BYTES  # no range for bytes, as in Java
+        low.append(min(values, key=sort_key) if known else None)
+        high.append(max(values, key=sort_key) if known else None)
+        nulls.append(sum(count for row, count in rows if row[index] is None))
+    return {"_MIN_VALUES": encode_row(low, types), "_MAX_VALUES": encode_row(high, types), "_NULL_COUNTS": nulls}
+
+
+def _row_ids(files: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:
+    first = [file.get("_FIRST_ROW_ID") for file in files]
+    if not files or any(value is None for value in first):
+        return None, None
+    starts = [(file["_FIRST_ROW_ID"], file["_ROW_COUNT"]) for file in files]
+    return min(start for start, _ in starts), max(start + rows - 1 for start, rows in starts)
 
 
 class Draft:
@@ -39,11 +97,9 @@ class Draft:
         self._compression = compression
 
     async def write_list(self, records: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
-        """A manifest list; its name and length."""
         return await self._write("manifest-list", self._list_shape, records)
 
     async def write_index(self, shape: Shape, records: Sequence[Mapping[str, Any]]) -> str:
-        """An index manifest; its name."""
         name, _ = await self._write("index-manifest", shape, records)
         return name
 
@@ -65,7 +121,7 @@ class Draft:
 
     async def _write_manifest(self, shape: Shape, entries: list[Entry]) -> dict[str, Any]:
         name, size = await self._write("manifest", shape, entries)
-        return manifest_stats.list_record(name, size, entries, self._types, self._list_fields)
+        return list_record(name, size, entries, self._types, self._list_fields)
 
     async def _write(self, prefix: str, shape: Shape, records: Iterable[Mapping[str, Any]]) -> tuple[str, int]:
         name = f"{prefix}-{self.token}-{len(self.written)}"

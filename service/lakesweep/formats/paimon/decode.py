@@ -26,15 +26,17 @@ _NO_NAMES = pa.array([], pa.string())
 
 
 def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
-    """The names of the files that one source keeps. What is taken back elsewhere is the liveness module's business.
-
-    A file on an external path is given by its address: it may lie outside of everything that is listed.
-    """
+    """The names of the files that one source keeps. What is taken back elsewhere is the liveness module's business. A
+    file on an external path is given by its address: it may lie outside of everything that is listed."""
     address = source.location.raw
     if source.size_bytes is not None and len(data) != source.size_bytes:
         raise Unreadable(address, f"it has {len(data)} bytes, but {source.size_bytes} are recorded")
     try:
-        found = _index_names(data) if source.kind == INDEX else _file_names(source, data)
+        if source.kind == INDEX:
+            entries = manifests.read_index(data)
+            found = pa.array([entry.document.get("_EXTERNAL_PATH") or entry.name for entry in entries], pa.string())
+        else:
+            found = _file_names(source, data)
     except Refused as exc:
         raise Unreadable(address, exc.reason) from exc
     except (ValueError, KeyError, TypeError, pa.ArrowException) as exc:
@@ -43,11 +45,6 @@ def decode(source: ReferenceSource, data: bytes) -> pa.RecordBatch:
         tolerated = pa.repeat(pa.scalar(value=True), len(found))
         return pa.RecordBatch.from_arrays([found, tolerated], schema=REFERENCE_SCHEMA.append(TOLERATED))
     return pa.RecordBatch.from_arrays([found], schema=REFERENCE_SCHEMA)
-
-
-def _index_names(data: bytes) -> pa.Array:
-    entries = manifests.read_index(data)
-    return pa.array([entry.document.get("_EXTERNAL_PATH") or entry.name for entry in entries], pa.string())
 
 
 def _file_names(source: ReferenceSource, data: bytes) -> pa.Array:
@@ -60,18 +57,13 @@ def _file_names(source: ReferenceSource, data: bytes) -> pa.Array:
         raise ValueError("an entry without a file name")
     if table.column("external").null_count < table.num_rows:
         return pa.array([name for row in table.to_pylist() for name in _addresses(row)], pa.string())
-    found = pa.concat_arrays([*table.column("name").chunks, *_flat(table.column("extra")), _NO_NAMES])
+    extra = [chunk.flatten().drop_null() for chunk in table.column("extra").chunks]
+    found = pa.concat_arrays([*table.column("name").chunks, *extra, _NO_NAMES])
     if pc.any(pc.starts_with(found, "compacted-changelog-")).as_py():
         found = pa.array([names.stored_name(name) for name in found.to_pylist()], pa.string())
     return found
 
 
-def _flat(lists: pa.ChunkedArray) -> list[pa.Array]:
-    """What is in the lists; a null, whether a list or a name, is nothing."""
-    return [chunk.flatten().drop_null() for chunk in lists.chunks]
-
-
 def _addresses(row: dict[str, Any]) -> list[str]:
-    """Extra files lie beside their data file."""
     place, slash, spelled = (row["external"] or row["name"]).rpartition("/")
     return [f"{place}{slash}{name}" for name in (names.stored_name(spelled), *(row["extra"] or ()))]

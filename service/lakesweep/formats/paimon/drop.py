@@ -1,8 +1,6 @@
-"""Dropping partitions and compacting manifests: what to commit, tried again when somebody else commits first.
-
-Dropping marks every live file of the partitions as deleted in a new snapshot; the files themselves go when the
-snapshots before it expire. A partition is found by its bytes in the manifests and nothing else.
-"""
+"""Dropping partitions and compacting manifests: what to commit, tried again when somebody else commits first. Dropping
+marks every live file of the partitions as deleted in a new snapshot; the files themselves go when the snapshots before
+it expire. A partition is found by its bytes in the manifests and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from lakesweep.formats.paimon import avro_schemas, expiry, manifests, merge
+from lakesweep.formats.paimon import avro_schemas, manifests, merge, retention
 from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.merge import Entry, MergeRules
@@ -36,19 +34,13 @@ def commit_options(state: PaimonState) -> CommitOptions:
 
 
 async def drop_partitions(
-    committer: Committer,
-    lists: ListReader,
-    reload: Reload,
-    wanted: Sequence[Partition],
-    *,
-    fence: Fence,
-    now: datetime,
+    committer: Committer, lists: ListReader, reload: Reload, wanted: Sequence[Partition], *, fence: Fence, now: datetime
 ) -> tuple[Partition, ...]:
     """Commit one OVERWRITE snapshot without these partitions, as far as they are still due: since they were found, a
     writer may have come back to one, or the owner to another decision. Returns those that went."""
 
     async def attempt(state: PaimonState, latest: PaimonSnapshot) -> tuple[Partition, ...] | None:
-        due = {partition.raw for partition in expiry.due_partitions(state, now).partitions}
+        due = {partition.raw for partition in retention.due_partitions(state, now).partitions}
         going = tuple(partition for partition in wanted if partition.raw in due)
         changes = await _deletes(lists, latest, frozenset(partition.raw for partition in going))
         if not changes.delta:
@@ -97,7 +89,6 @@ async def _retried(
 
 
 async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozenset[bytes]) -> Changes:
-    """A DELETE for every live file of the partitions, and the index entries that are left."""
     if not partitions:
         return Changes(kind="OVERWRITE")
     live: dict[merge.Identity, Entry] = {}
@@ -132,7 +123,6 @@ def _entries_of(data: bytes, partitions: frozenset[bytes], expected: int) -> lis
 async def _index_left(
     lists: ListReader, latest: PaimonSnapshot, partitions: frozenset[bytes]
 ) -> tuple[dict[str, Any], ...] | None:
-    """None when no index entry goes."""
     if latest.index_manifest is None:
         return None
     entries = await lists.read_index(latest.index_manifest)

@@ -5,12 +5,12 @@ Reads only.
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
 
+from lakesweep.formats import reads
 from lakesweep.model.errors import StorageError, Unreadable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
@@ -53,11 +53,7 @@ class TableFiles:
     async def names(self, directory: str) -> list[Listed]:
         """Everything below one of the table's directories, sorted; empty when there is no such directory."""
         root = self.at(directory).as_directory()
-        cut = len(root.raw)
-        found: list[Listed] = []
-        async with aclosing(self.storage.list(root)) as pages:
-            async for page in pages:
-                found += _rows(page, cut)
+        found = await reads.collect(self.storage, root, lambda page: _rows(page, len(root.raw)))
         return sorted(found, key=lambda listed: listed.name)
 
     async def read(self, location: Location) -> bytes:
@@ -65,19 +61,10 @@ class TableFiles:
         return await self.storage.read(location)
 
     async def read_listed(self, location: Location, listed: Listed) -> bytes:
-        """The same for an object that was just listed like this. It is not fetched if what was read of it before is
-        proven to be the same."""
-        if self.contents is None:
-            return await self.read(location)
         stored = StoredObject(
             location=location, size_bytes=listed.size_bytes, modified_at=listed.modified_at, etag=listed.etag
         )
-        known = await self.contents.load(stored)
-        if known is not None:
-            return known
-        data = await self.read(location)
-        await self.contents.store(stored, data)
-        return data
+        return await reads.read_listed(self.storage, self.contents, stored)
 
 
 def _rows(page: pa.RecordBatch, cut: int) -> list[Listed]:

@@ -1,13 +1,11 @@
-"""Manifest lists and manifests of one table, read from storage and checked. Reads only.
-
-Both are immutable, so what was learnt of them is remembered while the table is open. Lengths and counts must be
-as recorded. What is gone raises Vanished: whether that is damage or somebody else's expiry shows only when the
-table is looked at again.
-"""
+"""Manifest lists and manifests of one table, read from storage and checked. Reads only. Both are immutable, so what was
+learnt of them is remembered while the table is open. Lengths and counts must be as recorded. What is gone raises
+Vanished: whether that is damage or somebody else's expiry shows only when the table is looked at again."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -16,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakesweep.aio import gather_bounded
-from lakesweep.formats import avro
+from lakesweep.formats import avro, reads
 from lakesweep.formats.paimon import manifests
 from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
@@ -74,16 +72,8 @@ class ListReader:
 
     async def there(self, metas: Sequence[ManifestMeta]) -> tuple[ManifestMeta, ...]:
         """Those of some manifests that are stored. For what other tools may have begun to take away."""
-
-        async def stored(meta: ManifestMeta) -> bool:
-            try:
-                await self._files.storage.stat(self._files.manifest(meta.name))
-            except NotFound:
-                return False
-            return True
-
-        found = await gather_bounded(metas, stored)
-        return tuple(meta for meta, is_there in zip(metas, found, strict=True) if is_there)
+        storage, place = self._files.storage, self._files.manifest
+        return tuple(await reads.those_that(lambda meta: reads.is_there(storage, place(meta.name)), metas))
 
     async def table(self, meta: ManifestMeta, columns: Sequence[str]) -> pa.Table:
         data = await self.read_manifest(meta)
@@ -115,9 +105,15 @@ class ListReader:
 
     async def _bytes(self, location: Location, size: int | None) -> bytes:
         try:
-            data = await self._files.read(location)
+            return await self._read(location, size)
         except NotFound as exc:
             raise Vanished(location.raw, exc.why) from exc
+
+    async def _read(self, location: Location, size: int | None) -> bytes:
+        try:
+            data = await self._files.read(location)
+        except NotFound:
+            raise
         except StorageError as exc:
             raise unreadable(location, exc) from exc
         if size is not None and len(data) != size:
@@ -125,27 +121,20 @@ class ListReader:
         return data
 
     async def _of(self, snapshot: PaimonSnapshot, name: str) -> tuple[ManifestMeta, ...]:
-        found = await self._read(name, snapshot.sizes.get(name))
+        if name not in self._lists:
+            parse = functools.partial(manifests.read_list, known=self._known)
+            self._lists[name] = tuple(await self._parsed(name, snapshot.sizes.get(name), parse))
+        found = self._lists[name]
         if not found and name == snapshot.changelog_list and snapshot.document.get("changelogRecordCount"):
             raise Unreadable(self._files.manifest(name).raw, "it is empty, yet there are changes: it is cut off")
         return found
 
-    async def _read(self, name: str, size: int | None) -> tuple[ManifestMeta, ...]:
-        if name not in self._lists:
-            found = await self._parsed(name, size, lambda data: manifests.read_list(data, self._known))
-            self._lists[name] = tuple(found)
-        return self._lists[name]
-
     async def _parsed(self, name: str, size: int | None, parse: Callable[[bytes], list[T]]) -> list[T]:
         location = self._files.manifest(name)
         try:
-            data = await self._files.read(location)
-            if size is not None and len(data) != size:
-                raise Unreadable(location.raw, f"it has {len(data)} bytes, but {size} are recorded")
+            data = await self._read(location, size)
             found = parse(data)
-        except NotFound:
-            raise
-        except (StorageError, ValueError, KeyError, TypeError, pa.ArrowException) as exc:
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as exc:
             raise unreadable(location, exc) from exc
         if size is None and data[:4] == avro.MAGIC:
             self._unmeasured.add(name)

@@ -1,10 +1,7 @@
-"""Which files that retained manifests still spell as ADD are dead, because a DELETE took them back. Pure.
-
-A manifest is never rewritten when a file of it is deleted, so names alone do not show what is live. The rule is
-the order: of all changes of one identity in a snapshot's manifests the last one stands. Everything here is
-about *suspects*, names that some DELETE mentions; a name that no DELETE mentions is live wherever it is spelled.
-A name is dead only when no retained snapshot, tag, branch or changelog has it live in any form.
-"""
+"""Which files that retained manifests still spell as ADD are dead, because a DELETE took them back. Pure. A manifest is
+never rewritten when a file of it is deleted: of all changes of one identity in a snapshot's manifests the last one
+stands. All is about *suspects*, names that some DELETE mentions; any other name is live wherever it is spelled. A name
+is dead only when no retained snapshot, tag, branch or changelog has it live in any form."""
 
 from __future__ import annotations
 
@@ -38,23 +35,23 @@ def mentioned_in_deletes(table: pa.Table) -> set[str]:
 
 
 def concerning(table: pa.Table, suspects: pa.Array) -> tuple[Change, ...]:
-    """The changes of one manifest that mention a suspect, in order."""
     table = table.combine_chunks()
     mentions = pc.is_in(table.column("name"), value_set=suspects).to_numpy(zero_copy_only=False).copy()
     for chunk in table.column("extra").chunks:  # one chunk, or none for an empty table
         wanted = pc.is_in(pc.list_flatten(chunk), value_set=suspects)
         mentions[pc.list_parent_indices(chunk).filter(wanted).to_numpy()] = True
-    return tuple(_change(row) for row in table.filter(pa.array(mentions, pa.bool_())).to_pylist())
+    return tuple(
+        Change(added=row["kind"] == manifests.ADD, identity=manifests.identity(row), names=tuple(_names(row)))
+        for row in table.filter(pa.array(mentions, pa.bool_())).to_pylist()
+    )
 
 
 def live_names(
     snapshots: Iterable[Sequence[str]], changelogs: Iterable[str], changes: Mapping[str, Sequence[Change]]
 ) -> set[str]:
     """Suspects that are live somewhere. Each snapshot is the names of its manifests, base before delta, in order. What
-    a changelog's manifest adds is kept, whatever happened to it later.
-
-    Snapshots in order of commit mostly extend one another, and then only what is new is walked.
-    """
+    a changelog's manifest adds is kept, whatever happened to it later. Snapshots in order of commit mostly extend one
+    another, and then only what is new is walked."""
     found: set[str] = set()
     standing: dict[tuple[Any, ...], tuple[str, ...]] = {}
     walked: Sequence[str] = ()
@@ -86,14 +83,6 @@ def spelled_names(manifest_names: Iterable[str], changes: Mapping[str, Sequence[
 def mentioned_names(manifest_names: Iterable[str], changes: Mapping[str, Sequence[Change]]) -> set[str]:
     """Suspects that these manifests add or delete."""
     return {name for manifest in manifest_names for change in changes.get(manifest, ()) for name in change.names}
-
-
-def _change(row: dict[str, Any]) -> Change:
-    return Change(
-        added=row["kind"] == manifests.ADD,
-        identity=manifests.identity(row),
-        names=tuple(_names(row)),
-    )
 
 
 def _names(row: dict[str, Any]) -> list[str]:

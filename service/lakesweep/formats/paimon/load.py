@@ -3,40 +3,47 @@ partitions expire."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import structlog
 
+from lakesweep.aio import gather_bounded
 from lakesweep.formats import streams
-from lakesweep.formats.paimon import expiry, partitions, scan
-from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon import names, partitions, retention
+from lakesweep.formats.paimon.binaryrow import OutsideCalendar, decode_row
+from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
-from lakesweep.formats.paimon.lists import ListReader
+from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.options import TableOptions, external_roots, read_options
+from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.schema import TableSchema
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.formats.paimon.state import PaimonState
 from lakesweep.formats.paimon.view import PaimonView
 from lakesweep.model.errors import Refused
+from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
 
 if TYPE_CHECKING:
     from lakesweep.formats.paimon.table import PaimonTable
 
 _log = structlog.get_logger(__name__)
+_COMMITS_READ = 20
+"""The newest commits show whose clocks are in use now."""
 
 
-def native_state(log: Log, *, checked_at: datetime | None, given_up: frozenset[str]) -> PaimonState:
-    """The log with the options in force. Raises Refused when those are wrong."""
+def native_state(log: Log, *, checked_at: datetime | None, released: frozenset[str]) -> PaimonState:
     return PaimonState(
         log=log,
         options=read_options(log.schemas[-1].options),
         partitions=(),
         partitions_checked_at=checked_at,
-        given_up=given_up,
+        released=released,
     )
 
 
@@ -46,17 +53,17 @@ async def with_partitions(native: PaimonState, lists: ListReader, files: TableFi
     schema, expiry_options = native.log.schemas[-1], native.options.partitions
     if native.latest is None or expiry_options.time is None or not schema.partition_keys:
         return native
-    found = await scan.live_partitions(lists, native.latest, schema, native.options)
+    found = await live_partitions(lists, native.latest, schema, native.options)
     now = await files.storage.now()
     unsure = partitions.unsure(found, schema.partition_keys, expiry_options, now)
     elsewhere = any(external_roots(one.options) for one in native.log.schemas)
     if not unsure or elsewhere:  # files in other places are not looked for: then the last zone decides
         return replace(native, partitions=found)
-    times = {one.raw: await scan.newest_stored(files, native.options, one) for one in unsure}
+    times = {one.raw: await newest_stored(files, native.options, one) for one in unsure}
     return replace(
         native,
         partitions=tuple(replace(one, stored=times.get(one.raw)) for one in found),
-        writers_offset=await scan.writers_offset(lists, native.log.snapshots),
+        writers_offset=await writers_offset(lists, native.log.snapshots),
     )
 
 
@@ -64,26 +71,23 @@ async def table_view(table: PaimonTable, native: PaimonState) -> PaimonView:
     place = table.location
     schemas = (*native.log.schemas, *native.log.other_schemas)
     outside = external_places(schemas, place, table.tenant_root)
+    log = native.log  # a stream is what anything retained was committed by, the main table's newest first
+    committed = (*reversed(log.snapshots), *log.branched, *log.tags, *log.changelogs)
+    metas = await table.lists.manifests_of(native.latest) if native.latest else ()
     return PaimonView(
         ref=table.ref,
         head=native.log.head,
         table_uuid=native.log.table_id,
         location=place,
         roots=(place.as_directory(), *outside),
-        snapshots=tuple(expiry.as_model(snapshot, native) for snapshot in native.snapshots),
+        snapshots=tuple(retention.as_model(snapshot, native) for snapshot in native.snapshots),
         layout=_layout(native.log, native.options, place, outside),
-        stream=_stream(native.log),
-        estimated_files=await _live_files(native, table.lists),
+        stream=next(filter(None, (streams.of_commit(one.document) for one in committed)), None),
+        estimated_files=sum(meta.added - meta.deleted for meta in metas) if native.latest else None,
         history=tuple(snapshot.location.raw for snapshot in (*native.snapshots, *native.changelogs)),
         native=native,
         table=table,
     )
-
-
-def _stream(log: Log) -> str | None:
-    """A stream that anything retained was committed by, the main table's newest first."""
-    committed = (*reversed(log.snapshots), *log.branched, *log.tags, *log.changelogs)
-    return next((stream for one in committed if (stream := streams.of_commit(one.document)) is not None), None)
 
 
 def external_places(schemas: Iterable[TableSchema], location: Location, tenant_root: Location) -> tuple[Location, ...]:
@@ -121,8 +125,71 @@ def _values(options: Iterable[Mapping[str, str]], key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one[key] for one in options if one.get(key)))
 
 
-async def _live_files(native: PaimonState, lists: ListReader) -> int | None:
-    """Files live in the latest snapshot, by the counts in its lists."""
-    if native.latest is None:
-        return None
-    return sum(meta.added - meta.deleted for meta in await lists.manifests_of(native.latest))
+@dataclass(slots=True)
+class _Tally:
+    """Adds minus deletes of one partition, and its newest file."""
+
+    files: int = 0
+    bytes: int = 0
+    updated: datetime | None = None
+    undated: bool = False
+
+
+async def live_partitions(
+    lists: ListReader, latest: PaimonSnapshot, schema: TableSchema, options: TableOptions
+) -> tuple[Partition, ...]:
+    """Partitions with at least one live file, as far as they can expire: not those whose values are outside the
+    calendar. Two spellings of one value are two partitions."""
+    tallies: dict[bytes, _Tally] = {}
+    for counted in await gather_bounded(await lists.manifests_of(latest), lists.by_partition, limit=DECODERS):
+        for row in counted.to_pylist():
+            tally = tallies.setdefault(row["partition"], _Tally())
+            tally.files += row["files_sum"]
+            tally.bytes += row["bytes_sum"] or 0
+            tally.undated |= row["undated_any"]
+            tally.updated = max(filter(None, (tally.updated, row["created_max"])), default=None)
+    found = []
+    for raw, tally in sorted(tallies.items()):
+        try:
+            if tally.files > 0:
+                found.append(_partition(raw, tally, schema, options))
+        except OutsideCalendar as exc:
+            _log.warning("partition_never_expires", snapshot=latest.label, why=str(exc))
+        except ValueError as exc:
+            raise unreadable(latest.location, exc) from exc
+    return tuple(found)
+
+
+async def newest_stored(files: TableFiles, options: TableOptions, partition: Partition) -> datetime | None:
+    """When storage last took a file of a partition; None unless it says so of every file."""
+    directory = "/".join(filter(None, ((options.data_directory or "").strip("/"), partition.path)))
+    times = [one.modified_at for one in await files.names(directory)]
+    known = [one for one in times if one is not None]
+    return max(known) if known and len(known) == len(times) else None
+
+
+async def writers_offset(lists: ListReader, snapshots: Sequence[PaimonSnapshot]) -> timedelta | None:
+    """How far writers' wall clocks are from UTC, the westernmost of them: a file says when it was made by its writer's
+    wall clock, and the commit that added it when that was. None if no recent commit says both."""
+    found: list[timedelta] = []
+    for snapshot in [one for one in snapshots if one.commit_kind == "APPEND"][-_COMMITS_READ:]:
+        for meta in await lists.manifest_list(snapshot, snapshot.delta_list):
+            created = (await lists.by_partition(meta)).column("created_max").drop_null()
+            if len(created):
+                newest = pc.max(created).as_py().replace(tzinfo=None)
+                found.append(newest - snapshot.committed_at.replace(tzinfo=None))
+    return min(found, default=None)
+
+
+def _partition(raw: bytes, tally: _Tally, schema: TableSchema, options: TableOptions) -> Partition:
+    keys = schema.partition_keys
+    values = decode_row(raw, [key.type for key in keys])
+    return Partition(
+        raw=raw,
+        values=values,
+        path=names.partition_path(
+            keys, values, default=options.default_partition, legacy=options.legacy_partition_names
+        ),
+        updated=None if tally.undated else tally.updated,
+        holds=Tally(files=tally.files, bytes=tally.bytes),
+    )

@@ -1,14 +1,12 @@
-"""Bytes of manifest lists, manifests and index manifests to values. Pure, and guarded against short reads.
-
-The container is recognised by its first bytes (Avro, ORC, Parquet), never by a name or an option; fields are taken by
-name, so that files of older and newer writers read alike. Lengths and counts that something records must match.
-"""
+"""Bytes of manifest lists, manifests and index manifests to values. Pure, and guarded against short reads. The
+container is recognised by its first bytes (Avro, ORC, Parquet), never by a name or an option; fields are taken by name,
+so that files of older and newer writers read alike. Lengths and counts that something records must match."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import pyarrow as pa
@@ -23,62 +21,46 @@ ADD, DELETE = 0, 1
 MANIFEST_VERSION = 2
 INDEX_VERSION = 1
 
-COLUMNS: Mapping[str, Sequence[str]] = {
-    "version": ("_VERSION",),
-    "kind": ("_KIND",),
-    "partition": ("_PARTITION",),
-    "bucket": ("_BUCKET",),
-    "name": ("_FILE", "_FILE_NAME"),
-    "level": ("_FILE", "_LEVEL"),
-    "extra": ("_FILE", "_EXTRA_FILES"),
-    "embedded": ("_FILE", "_EMBEDDED_FILE_INDEX"),
-    "external": ("_FILE", "_EXTERNAL_PATH"),
-    "source": ("_FILE", "_FILE_SOURCE"),
-    "created": ("_FILE", "_CREATION_TIME"),
-    "rows": ("_FILE", "_ROW_COUNT"),
-    "size": ("_FILE", "_FILE_SIZE"),
+_Columns = Mapping[str, tuple[Sequence[str], pa.DataType]]
+_Projection = tuple[Mapping[str, Sequence[str]], pa.Schema]
+
+COLUMNS: _Columns = {
+    "version": (("_VERSION",), pa.int32()),
+    "kind": (("_KIND",), pa.int32()),
+    "partition": (("_PARTITION",), pa.binary()),
+    "bucket": (("_BUCKET",), pa.int32()),
+    "name": (("_FILE", "_FILE_NAME"), pa.string()),
+    "level": (("_FILE", "_LEVEL"), pa.int32()),
+    "extra": (("_FILE", "_EXTRA_FILES"), pa.list_(pa.string())),
+    "embedded": (("_FILE", "_EMBEDDED_FILE_INDEX"), pa.binary()),
+    "external": (("_FILE", "_EXTERNAL_PATH"), pa.string()),
+    "source": (("_FILE", "_FILE_SOURCE"), pa.int32()),
+    "created": (("_FILE", "_CREATION_TIME"), pa.timestamp("ms")),
+    "rows": (("_FILE", "_ROW_COUNT"), pa.int64()),
+    "size": (("_FILE", "_FILE_SIZE"), pa.int64()),
 }
-"""What can be read of a manifest by `read_columns`: a short name, and where the file keeps it."""
+"""What can be read of a manifest by `read_columns`: a short name, where the file keeps it, and what it is."""
 
 IDENTITY = ("partition", "bucket", "level", "name", "extra", "embedded", "external")
 """An entry's identity: a DELETE takes back the ADD that agrees in all of these. Level belongs to it, because a
 compaction may move a file to another level by DELETE and ADD of the same name."""
 
-_TYPES = {
-    "version": pa.int32(),
-    "kind": pa.int32(),
-    "partition": pa.binary(),
-    "bucket": pa.int32(),
-    "name": pa.string(),
-    "level": pa.int32(),
-    "extra": pa.list_(pa.string()),
-    "embedded": pa.binary(),
-    "external": pa.string(),
-    "source": pa.int32(),
-    "created": pa.timestamp("ms"),
-    "rows": pa.int64(),
-    "size": pa.int64(),
+_LIST_COLUMNS: _Columns = {
+    "version": (("_VERSION",), pa.int32()),
+    "name": (("_FILE_NAME",), pa.string()),
+    "size": (("_FILE_SIZE",), pa.int64()),
+    "added": (("_NUM_ADDED_FILES",), pa.int64()),
+    "deleted": (("_NUM_DELETED_FILES",), pa.int64()),
+    "sidecars": (("_EXTRA_FILES",), pa.list_(pa.string())),
 }
 
 
-_LIST_COLUMNS: Mapping[str, Sequence[str]] = {
-    "version": ("_VERSION",),
-    "name": ("_FILE_NAME",),
-    "size": ("_FILE_SIZE",),
-    "added": ("_NUM_ADDED_FILES",),
-    "deleted": ("_NUM_DELETED_FILES",),
-    "sidecars": ("_EXTRA_FILES",),
-}
-_LIST_SCHEMA = pa.schema(
-    {
-        "version": pa.int32(),
-        "name": pa.string(),
-        "size": pa.int64(),
-        "added": pa.int64(),
-        "deleted": pa.int64(),
-        "sidecars": pa.list_(pa.string()),
-    }
-)
+def _places_and_types(columns: _Columns) -> _Projection:
+    places = {name: place for name, (place, _) in columns.items()}
+    return places, pa.schema({name: type_ for name, (_, type_) in columns.items()})
+
+
+_LIST = _places_and_types(_LIST_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +100,11 @@ class IndexEntry:
 
 def read_list(data: bytes, known: Known | None = None) -> list[ManifestMeta]:
     """The manifests of one list, in order: the order decides which ADD a DELETE takes back."""
-    table = _read_table(data, _LIST_COLUMNS, _LIST_SCHEMA)
+    table = _read_table(data, *_LIST)
     _check_versions(table)
     for name in ("name", "size", "added", "deleted"):
         if table.column(name).null_count:
-            raise ValueError(f"an entry without {_LIST_COLUMNS[name][0]}")
+            raise ValueError(f"an entry without {_LIST_COLUMNS[name][0][0]}")
     sidecars = [tuple(names or ()) for names in table.column("sidecars").to_pylist()]
     numbers = (table.column(name).to_pylist() for name in ("size", "added", "deleted"))
     known = {} if known is None else known
@@ -142,19 +124,8 @@ def _meta(name: str, size: int, added: int, deleted: int, sidecars: tuple[str | 
 
 
 def read_list_records(data: bytes) -> list[ManifestRecord]:
-    """The same, each with all that the list says of it."""
-    metas = read_list(data)
-    return [
-        ManifestRecord(
-            name=meta.name,
-            size_bytes=meta.size_bytes,
-            added=meta.added,
-            deleted=meta.deleted,
-            sidecars=meta.sidecars,
-            document=record,
-        )
-        for meta, record in zip(metas, read_records(data), strict=True)
-    ]
+    pairs = zip(read_list(data), read_records(data), strict=True)
+    return [ManifestRecord(**asdict(meta), document=record) for meta, record in pairs]
 
 
 def read_index(data: bytes) -> list[IndexEntry]:
@@ -169,7 +140,6 @@ def read_index(data: bytes) -> list[IndexEntry]:
 
 
 def read_entries(data: bytes, *, expected: int | None = None) -> list[dict[str, Any]]:
-    """Every entry of a manifest in full, to be written again."""
     records = read_records(data)
     _check_count(len(records), expected)
     for record in records:
@@ -206,7 +176,6 @@ def by_partition(table: pa.Table) -> pa.Table:
 
 
 def signs(table: pa.Table) -> pa.ChunkedArray:
-    """1 for every ADD and -1 for every DELETE."""
     return pc.if_else(pc.equal(table.column("kind"), ADD), 1, -1)
 
 
@@ -216,10 +185,10 @@ def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _projection(columns: tuple[str, ...]) -> tuple[Mapping[str, Sequence[str]], pa.Schema]:
+def _projection(columns: tuple[str, ...]) -> _Projection:
     """Where these columns of a manifest are and what they hold; making that up costs as much as reading ten rows."""
     names = tuple(dict.fromkeys(("version", "kind", *columns)))
-    return {name: COLUMNS[name] for name in names}, pa.schema([(name, _TYPES[name]) for name in names])
+    return _places_and_types({name: COLUMNS[name] for name in names})
 
 
 def _read_table(data: bytes, wanted: Mapping[str, Sequence[str]], schema: pa.Schema) -> pa.Table:

@@ -45,7 +45,6 @@ class MergePlan:
 
     @property
     def empty(self) -> bool:
-        """Nothing would be written anew."""
         return all(len(group) == 1 for group in self.groups)
 
 
@@ -55,15 +54,11 @@ def must_change(meta: ManifestMeta, rules: MergeRules) -> bool:
 
 
 def wants_full(metas: Sequence[ManifestMeta], rules: MergeRules) -> bool:
-    """Is there enough to be merged for a full merge?"""
     return sum(meta.size_bytes for meta in metas if must_change(meta, rules)) >= rules.full_threshold
 
 
 def plan_full(
-    metas: Sequence[ManifestRecord],
-    rules: MergeRules,
-    deleted_partitions: Iterable[bytes],
-    types: Sequence[FieldType],
+    metas: Sequence[ManifestRecord], rules: MergeRules, deleted_partitions: Iterable[bytes], types: Sequence[FieldType]
 ) -> MergePlan | None:
     """Large manifests that no deleted file can be in first, as they are; then all others as one. None if nothing
     would be gained."""
@@ -127,13 +122,11 @@ class Standing:
                 self._deleted.setdefault(key, (manifest, index))
 
     def __len__(self) -> int:
-        """How many entries are left."""
         return len(self._added) + len(self._deleted)
 
     def left_whole(self, metas: Iterable[ManifestRecord]) -> list[ManifestRecord]:
-        """Those of some manifests that may go in front of all others as they are. Every file that they add is left,
-        and none of them was added again after a DELETE that is left as well: in front of that DELETE it would be a
-        deleted file."""
+        """Manifests that may go in front of all others as they are: every file that they add is left, and none was
+        added again after a DELETE that is left as well, which would delete it."""
         left = Counter(origin for origin, _ in self._added.values())
         again = {self._added[key][0] for key in self._deleted.keys() & self._added.keys()}
         return [meta for meta in metas if left[meta.name] == meta.added and meta.name not in again]

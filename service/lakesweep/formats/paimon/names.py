@@ -1,8 +1,6 @@
-"""Names that Paimon gives to files and directories. Pure.
-
-A partition value is never derived from a directory: several values share one (NULL, empty and blank text),
-and the spelling depends on options. The way is always row bytes -> values -> directory.
-"""
+"""Names that Paimon gives to files and directories. Pure. A partition value is never derived from a directory: several
+values share one (NULL, empty and blank text), and the spelling depends on options. The way is always row bytes ->
+values -> directory."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from collections.abc import Sequence
 from datetime import date, time
 from decimal import Decimal
 
-from lakesweep.formats.paimon.binaryrow import Timestamp, Value
+from lakesweep.formats.paimon.binaryrow import Timestamp, Value, millis_of_day
 from lakesweep.formats.paimon.schema import Field
 
 _ESCAPED = frozenset([*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{}[]^"])
@@ -26,10 +24,8 @@ def numbered(name: str, prefix: str) -> int | None:
 
 
 def stored_name(name: str) -> str:
-    """The name under which an entry's file is really stored.
-
-    A compacted changelog is one file for several buckets; all but one entry name a slice of it.
-    """
+    """The name under which an entry's file is really stored. A compacted changelog is one file for several buckets; all
+    but one entry name a slice of it."""
     found = _COMPACTED_CHANGELOG.match(name)
     return f"{found.group(1)}{found.group(2) or ''}" if found else name
 
@@ -63,7 +59,7 @@ def _legacy_text(value: Value) -> str:  # noqa: PLR0911 - one return per type
         case date():
             return str((value - date(1970, 1, 1)).days)
         case time():
-            return str(_millis_of_day(value))
+            return str(millis_of_day(value))
         case Timestamp():
             return _java_timestamp(value)
         case Decimal():
@@ -101,7 +97,3 @@ def _java_timestamp(value: Timestamp) -> str:
         return text
     digits = 3 if nanos % 1_000_000 == 0 else 6 if nanos % 1000 == 0 else 9
     return f"{text}.{f'{nanos:09d}'[:digits]}"
-
-
-def _millis_of_day(value: time) -> int:
-    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000

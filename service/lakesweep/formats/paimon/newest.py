@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from lakesweep.formats import reads
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
@@ -19,12 +20,7 @@ def below(branch: str | None) -> str:
 
 
 async def is_there(files: TableFiles, branch: str | None, number: int) -> bool:
-    """Is there such a snapshot, listed or not?"""
-    try:
-        await files.storage.stat(_place(files, branch, number))
-    except NotFound:
-        return False
-    return True
+    return await reads.is_there(files.storage, _place(files, branch, number))
 
 
 async def stands_still(files: TableFiles, branch: str | None, latest: Listed) -> bool:
@@ -65,8 +61,7 @@ async def latest_hint(files: TableFiles, branch: str | None = None) -> int | Non
 
 
 async def check(files: TableFiles, newest: PaimonSnapshot) -> None:
-    """A hint may be missing or behind, but it may also know of a snapshot that the listing did not show. So may the
-    next number, asked for by its name."""
+    """A hint, or the next number asked for by its name, may know of a snapshot that the listing did not show."""
     hint = await latest_hint(files, newest.branch) or 0
     for number in sorted({newest.id + 1, max(newest.id + 1, hint)}):
         if await is_there(files, newest.branch, number):

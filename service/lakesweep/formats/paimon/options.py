@@ -228,7 +228,6 @@ class _Getter:
         return default if value is None else value
 
     def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """The parsed value, or None when the table does not set it."""
         if name not in self._options:
             return None
         try:

@@ -1,8 +1,6 @@
-"""When a partition value was, read from its text: Java's date patterns, as far as tables use them. Pure.
-
-The result is a wall-clock time without a zone. Text that does not fit gives None, and then the partition
-never expires; a pattern that is not understood raises, so that a person hears of it.
-"""
+"""When a partition value was, read from its text: Java's date patterns, as far as tables use them. Pure. The result is
+a wall-clock time without a zone. Text that does not fit gives None, and then the partition never expires; a pattern
+that is not understood raises, so that a person hears of it."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
 """Which partitions have expired. Pure: no I/O, no clock, no logging.
 
-Values stay typed tuples and are never joined to text and split again. A DATE or TIMESTAMP key is a point in
-time by its type; Java only ever parses text and never expires those. A value that is NULL or cannot be read
-keeps its partition.
-
-The zone: a partition's time is a wall-clock time, and so is the file creation time that `update-time` goes by
-(writers store their local time). Whose wall clock, nothing says. So a partition is due if it has expired everywhere on
-earth. One that has expired only by the wall clock of this service (`TZ`) goes earlier only if two witnesses agree: the
-writers' own offset, known from commits that say both the local time of a file and the time of the commit, and storage,
-where none of its files may be younger than the expiration time.
+Values stay typed tuples. A DATE or TIMESTAMP key is a point in time by its type; Java only ever parses text and never
+expires those. A value that is NULL or cannot be read keeps its partition. A partition's time is a wall-clock time, and
+so is the creation time that `update-time` goes by; whose wall clock, nothing says. So a partition is due if it has
+expired everywhere on earth. One that has expired only by the wall clock of this service (`TZ`) goes earlier only if two
+witnesses agree: the writers' own offset, known from commits that say both the local time of a file and the time of the
+commit, and storage, where none of its files may be younger than the expiration time.
 """
 
 from __future__ import annotations
@@ -60,15 +57,16 @@ def find_due(
     now: datetime,
     writers: timedelta | None = None,
 ) -> Due:
-    """The expired partitions, smallest values first, at most `expiration-max-num`. `writers` is the westernmost offset
-    from UTC that writers were seen with."""
+    """The expired partitions, smallest values first. `writers` is the westernmost offset from UTC that writers had."""
     if expiry.time is None or not keys:
         return Due()
     if expiry.in_metastore:
         return Due(problem="its partitions are kept in a metastore (metastore.partitioned-table): drop them there")
     here = now.astimezone().replace(tzinfo=None) - expiry.time
     everywhere = _utc(now) + _WESTERNMOST - expiry.time
-    theirs = _utc(now) + writers - expiry.time if writers is not None and _is_a_zone(writers) else None
+    # Outside the zones a writer's clock is wrong, or it made its files long before it committed them.
+    known = writers is not None and _WESTERNMOST <= writers <= _EASTERNMOST
+    theirs = _utc(now) + writers - expiry.time if known and writers is not None else None
     try:
         when = _strategy(keys, expiry)
     except ValueError as exc:
@@ -102,17 +100,11 @@ def unsure(
     return [one for one in partitions if _before(when(one), last) and not _before(when(one), first)]
 
 
-def _is_a_zone(offset: timedelta) -> bool:
-    """Else a writer's clock is wrong, or it made its files long before it committed them."""
-    return _WESTERNMOST <= offset <= _EASTERNMOST
-
-
 def _utc(now: datetime) -> datetime:
     return now.astimezone(UTC).replace(tzinfo=None)
 
 
 def _is_instant(keys: Sequence[Field], expiry: PartitionExpiry) -> bool:
-    """Is the time a point in time, whatever the zone?"""
     by_first_key = expiry.strategy == "values-time" and expiry.pattern is None
     return by_first_key and keys[0].type.kind is Kind.TIMESTAMP_LTZ
 
@@ -140,7 +132,6 @@ def _strategy(keys: Sequence[Field], expiry: PartitionExpiry) -> Callable[[Parti
 
 
 def _value_time(value: Value, key: Field, parse: partition_time.ParseTime) -> datetime | None:
-    """A single value: a time by its type, or text to be parsed."""
     match value:
         case None:
             return None
@@ -193,5 +184,4 @@ def _wall_clock(value: Timestamp, key: Field) -> datetime | None:
 
 
 def check_is_due(last: datetime | None, interval: timedelta, now: datetime) -> bool:
-    """Has `partition.expiration-check-interval` passed since partitions were last due?"""
     return last is None or now - last >= interval

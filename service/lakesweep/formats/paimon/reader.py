@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lakesweep.aio import gather_bounded
-from lakesweep.formats import special_files
+from lakesweep.formats import reads
 from lakesweep.formats.inflate import parse_json
 from lakesweep.formats.paimon import names, newest, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
@@ -65,7 +65,7 @@ class Log:
 
 async def list_log(files: TableFiles) -> Listing:
     """List what protects files, each directory after those it takes over from."""
-    await special_files.refuse(files.storage, *(files.at(directory) for directory in (*_DIRECTORIES, "manifest")))
+    await reads.refuse_irregular(files.storage, *(files.at(directory) for directory in (*_DIRECTORIES, "manifest")))
     return {directory: await files.names(directory) for directory in _DIRECTORIES}
 
 
@@ -74,10 +74,8 @@ Known = MutableMapping[str, PaimonSnapshot]
 
 
 async def read_log(files: TableFiles, *, without: frozenset[str] = frozenset(), known: Known | None = None) -> Log:
-    """Read everything that `list_log` shows. Raises Refused or Unreadable, never returns a part.
-
-    `without` is as for `head_of`; those files are read all the same.
-    """
+    """Read everything that `list_log` shows. Raises Refused or Unreadable, never returns a part. `without` is as for
+    `head_of`; those files are read all the same."""
     known = {} if known is None else known
     gone: NotFound | None = None
     for look in range(1, _LISTINGS + 1):
@@ -209,8 +207,7 @@ async def is_still_at(files: TableFiles, trace: str) -> bool:
 
 
 async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapshot]) -> None:
-    """Manifest lists that are of no branch say that there was a commit: without its snapshot all its files would be
-    orphans."""
+    """Manifest lists of no branch show that there was a commit: without its snapshot all its files would be orphans."""
     of_branches = {name for one in branched for name in (one.base_list, one.delta_list, one.changelog_list)}
     for listed in await files.names("manifest"):
         if listed.name.startswith("manifest-list-") and listed.name not in of_branches:
@@ -236,10 +233,10 @@ def _check_not_lost(place: Location, listing: Listing, found: list[PaimonSnapsho
 
 
 async def _snapshots(files: TableFiles, listing: Listing, branch: str | None, known: Known) -> list[PaimonSnapshot]:
-    """Snapshots, changelogs and tags of the main table or of one branch, each by id or by name."""
     below = newest.below(branch)
     wanted = [(role, one) for role in (Role.SNAPSHOT, Role.CHANGELOG) for one in _numbered(listing[role], role)]
-    wanted += [(Role.TAG, one) for one in listing["tag"] if _is_tag(one.name)]
+    tags = [one for one in listing["tag"] if one.name.startswith("tag-") and not _UNFINISHED.search(one.name)]
+    wanted += [(Role.TAG, one) for one in tags if not _TAG_IS_READY.match(one.name)]
 
     async def read(item: tuple[Role, Listed]) -> PaimonSnapshot:
         role, listed = item
@@ -308,23 +305,16 @@ async def _read(files: TableFiles, location: Location, listed: Listed | None = N
 
 
 def numbers(listed: list[Listed], prefix: str) -> list[int]:
-    """The ids of files called `<prefix>-<id>`, ascending; temporary and foreign files are none."""
     found = (names.numbered(one.name, prefix) for one in listed)
     return sorted(number for number in found if number is not None)
 
 
-def _is_tag(name: str) -> bool:
-    return name.startswith("tag-") and not _UNFINISHED.search(name) and not _TAG_IS_READY.match(name)
-
-
 def _numbered(listed: list[Listed], prefix: str) -> list[Listed]:
-    """The files with such an id, by id."""
     by_id = {names.numbered(one.name, prefix): one for one in listed}
     return [by_id[number] for number in numbers(listed, prefix)]
 
 
 def _branches(listed: list[Listed]) -> dict[str, dict[str, list[Listed]]]:
-    """Branch name -> directory -> what is in it."""
     branches: dict[str, dict[str, list[Listed]]] = {}
     for one in listed:
         path = one.name.split("/")

@@ -17,9 +17,8 @@ from lakesweep.formats.paimon import decode, liveness
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta
-from lakesweep.formats.paimon.requirements import Presence, Root, retained_roots
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
-from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.formats.paimon.state import PaimonState, Presence, Root, retained_roots
 from lakesweep.model.errors import LakesweepError, NotFound
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -79,7 +78,7 @@ class ReferenceReader:
         for parts in kept:
             self._add_retained(gathered, parts)
         for parts in going:
-            self._add_expired(gathered, parts)
+            self._add_direct(gathered, parts, gathered.expired, retained=False)
         await self._measure_indexes(gathered)
         released = await self._released(kept)
         # Dead to readers of snapshots, and others may have taken it; but streams read it as long as it is there.
@@ -110,7 +109,6 @@ class ReferenceReader:
         return replace(source, size_bytes=stored.size_bytes)
 
     async def leads(self, root: Root, source: Location) -> bool:
-        """Does this root need a manifest, a list or another file that it names directly?"""
         parts, name = await self._kept_parts(root), source.name
         metas = (*parts.data, *parts.changelog, *parts.optional_changelog, *parts.diff, *parts.shadow)
         direct = {*parts.lists, *parts.optional_lists, *(meta.name for meta in metas)}
@@ -119,42 +117,40 @@ class ReferenceReader:
         return name in direct or source == root.snapshot.location
 
     async def going_manifests(self, expiring: Sequence[PaimonSnapshot]) -> tuple[ManifestMeta, ...]:
-        """Every manifest that can still be found of what expires."""
         going = await gather_bounded(expiring, self._going_parts)
         return tuple({meta.name: meta for parts in going for meta in (*parts.data, *parts.changelog)}.values())
 
     async def _kept_parts(self, root: Root) -> _Parts:
-        snapshot, need = root.snapshot, root.need
+        snapshot = root.snapshot
         data: Metas = ()
         changelog: Metas = ()
         required: list[str] = []
         optional: list[str] = []
-        if need.data is Presence.REQUIRED:
+        if root.data:
             data = await self._lists.manifests_of(snapshot)
             required += [snapshot.base_list, snapshot.delta_list]
-        if snapshot.changelog_list and need.changelog is Presence.REQUIRED:
+        if snapshot.changelog_list and root.changelog is Presence.REQUIRED:
             changelog = await self._lists.manifest_list(snapshot, snapshot.changelog_list)
             required.append(snapshot.changelog_list)
-        loose = snapshot.changelog_list if need.changelog is Presence.IF_THERE else None
+        loose = snapshot.changelog_list if root.changelog is Presence.IF_THERE else None
         optional += [loose] if loose else []
-        optional += [snapshot.delta_list, snapshot.base_list] if need.diff else []
+        optional += [snapshot.delta_list, snapshot.base_list] if root.diff else []
         return _Parts(
             snapshot=snapshot,
-            itself=need.itself,
-            whole=need.data is Presence.REQUIRED,
+            itself=root.itself,
+            whole=root.data,
             data=data,
             changelog=changelog,
             optional_changelog=await self._lists.there(await self._lists.list_if_there(snapshot, loose)),
             diff=await self._lists.there(
-                await self._lists.list_if_there(snapshot, snapshot.delta_list if need.diff else None)
+                await self._lists.list_if_there(snapshot, snapshot.delta_list if root.diff else None)
             ),
-            shadow=await self._lists.list_if_there(snapshot, snapshot.base_list if need.diff else None),
+            shadow=await self._lists.list_if_there(snapshot, snapshot.base_list if root.diff else None),
             lists=tuple(required),
             optional_lists=tuple(optional),
         )
 
     async def _going_parts(self, snapshot: PaimonSnapshot) -> _Parts:
-        """As much as can still be read of something that expires."""
         lists = tuple(filter(None, (snapshot.base_list, snapshot.delta_list, snapshot.changelog_list)))
         found: dict[str, Metas] = {}
         for name in lists:
@@ -180,9 +176,6 @@ class ReferenceReader:
                 self._add_source(gathered, meta, kind, retained=True)
         for meta in (*parts.optional_changelog, *parts.diff, *parts.shadow):
             gathered.tolerated.update(dict.fromkeys(self._own_names(meta)))
-
-    def _add_expired(self, gathered: _Gathered, parts: _Parts) -> None:
-        self._add_direct(gathered, parts, gathered.expired, retained=False)
 
     def _add_direct(self, gathered: _Gathered, parts: _Parts, names: dict[str, None], *, retained: bool) -> None:
         snapshot = parts.snapshot
@@ -219,7 +212,6 @@ class ReferenceReader:
         gathered.sources.setdefault((meta.name, kind), source)
 
     async def _released(self, kept: Sequence[_Parts]) -> set[str]:
-        """Names that retained manifests still add although nothing retained has them live."""
         metas = {
             meta.name: meta
             for parts in kept

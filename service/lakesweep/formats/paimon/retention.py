@@ -1,10 +1,8 @@
-"""Which snapshots and long-lived changelogs go, by Paimon's own rules. Pure: no I/O, no clock, no logging.
-
-A snapshot goes when it is the oldest, is not among the last `num-retained.min`, no consumer still has to read
-it, and it has been replaced for longer than `time-retained` or more than `num-retained.max` stand behind it.
-At most `expire.limit` go at once. The table's own options come first, then the service's policy. A policy whose
-retention nobody has touched does not undercut the number of snapshots that Paimon keeps by itself.
-"""
+"""Which snapshots, long-lived changelogs and partitions go, by Paimon's own rules. Pure: no I/O, no clock. A snapshot
+goes when it is the oldest, is not among the last `num-retained.min`, no consumer still has to read it, and it has been
+replaced for longer than `time-retained` or more than `num-retained.max` stand behind it; at most `expire.limit` at
+once. The table's options come first, then the policy; one whose retention nobody has touched does not undercut Paimon's
+own number."""
 
 from __future__ import annotations
 
@@ -12,10 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from lakesweep.formats import streams
+from lakesweep.formats.paimon import partitions
 from lakesweep.formats.paimon.options import DEFAULT_NUM_MIN, TableOptions
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot
+from lakesweep.formats.paimon.partitions import Due
+from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, Role
+from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.model.files import Tally
 from lakesweep.model.policy import CleanupPolicy
-from lakesweep.model.snapshot import KeptSnapshot
+from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
 
 _UNTOUCHED = (CleanupPolicy().max_snapshot_age, CleanupPolicy().min_snapshots_to_keep)
 
@@ -53,7 +56,6 @@ def snapshot_rules(options: TableOptions, policy: CleanupPolicy) -> Rules:
 
 
 def changelog_rules(options: TableOptions, snapshots: Rules) -> Rules:
-    """The table's options, and what holds for snapshots where it sets none."""
     own = options.changelog
     num_min = own.num_min if own.num_min is not None else snapshots.num_min
     num_max = own.num_max if own.num_max is not None else snapshots.num_max
@@ -104,7 +106,6 @@ def decide(
 
 
 def _protected(snapshot_id: int, latest_id: int, rules: Rules, consumers: Mapping[str, int]) -> str | None:
-    """Rules that hold whatever its age."""
     if snapshot_id == latest_id:
         return "it is the latest"
     if snapshot_id > latest_id - rules.num_min:
@@ -127,3 +128,101 @@ def _young(
         return None
     newest = max(snapshot.time_millis, following.time_millis if following else snapshot.time_millis)
     return f"it was current less than {rules.time / timedelta(hours=1):g} h ago" if newest >= cutoff_millis else None
+
+
+_CHANGELOG = "changelog-"
+"""Distinguishes a changelog's id from a snapshot's in plans and reports."""
+
+
+def plan_expiry(state: PaimonState, head: str, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
+    latest = state.latest
+    if latest is None:
+        return ExpiryPlan(head=head)
+    rules = snapshot_rules(state.options, policy)
+    snapshots = decide(
+        state.snapshots,
+        latest_id=latest.id,
+        rules=rules,
+        consumers=state.snapshot_consumers,
+        now=now,
+        streams=_newest_of_streams(state.log.snapshots, policy, now),
+    )
+    changelogs = _changelogs(state, latest.id, rules, now)
+    due = due_partitions(state, now)
+    by_id = {snapshot.id: snapshot for snapshot in state.snapshots}
+    lasting = {snapshot.id: snapshot for snapshot in state.changelogs}
+    return ExpiryPlan(
+        head=head,
+        expire=(
+            *(as_model(by_id[number], state) for number in snapshots.expire),
+            *(as_model(lasting[number], state) for number in changelogs.expire),
+        ),
+        keep=snapshots.keep,
+        partitions=tuple(partition.path for partition in due.partitions),
+        partition_files=sum((partition.holds for partition in due.partitions), Tally()),
+        skipped=due.problem,
+    )
+
+
+def _newest_of_streams(snapshots: Sequence[PaimonSnapshot], policy: CleanupPolicy, now: datetime) -> dict[int, str]:
+    """By its id, why a stream may still need the newest snapshot that it committed: it asks for that one to know what
+    it has committed, from the latest down to the first that is there."""
+    newest = {stream: one for one in snapshots if (stream := streams.of_commit(one.document)) is not None}
+    span = f"{policy.stream_state / timedelta(hours=1):g} h"
+    return {
+        one.id: streams.newest_commit(stream, "", span)
+        for stream, one in newest.items()
+        if now - one.committed_at <= policy.stream_state
+    }
+
+
+def due_partitions(state: PaimonState, now: datetime) -> Due:
+    """Partitions to drop now; none before the check interval has passed."""
+    expiry = state.options.partitions
+    latest = state.latest
+    if latest is None or not partitions.check_is_due(state.partitions_checked_at, expiry.check_interval, now):
+        return Due()
+    due = partitions.find_due(state.partitions, state.log.schemas[-1].partition_keys, expiry, now, state.writers_offset)
+    unknown = latest.document.keys() - KNOWN_FIELDS
+    if due.partitions and unknown:
+        fields = ", ".join(sorted(unknown))
+        return Due(problem=f"{latest.label} has fields we do not know ({fields}), so partitions cannot be dropped")
+    return due
+
+
+def resolve(state: PaimonState, plan: ExpiryPlan) -> list[PaimonSnapshot]:
+    """The snapshots and changelogs that a plan names, if they are still the same and nobody needs them since."""
+    wanted = {(snapshot.id, snapshot.committed_at) for snapshot in plan.expire}
+    return [
+        snapshot
+        for snapshot in (*state.log.snapshots, *state.log.changelogs)
+        if (_model_id(snapshot), snapshot.committed_at) in wanted
+        and snapshot is not state.latest
+        and not state.is_to_be_read(snapshot)
+    ]
+
+
+def roles_of(plan: ExpiryPlan) -> list[Role]:
+    lasting = [snapshot.id.startswith(_CHANGELOG) for snapshot in plan.expire]
+    return [*([Role.CHANGELOG] if any(lasting) else []), *([] if all(lasting) else [Role.SNAPSHOT])]
+
+
+def as_model(snapshot: PaimonSnapshot, state: PaimonState) -> Snapshot:
+    """As the algorithm knows it, with what holds it."""
+    pins = [f"tag {tag.name}" for tag in state.log.tags if tag.id == snapshot.id]
+    pins += [f"consumer {name}" for name, following in sorted(state.log.consumers.items()) if following == snapshot.id]
+    if snapshot is state.latest:
+        pins.insert(0, "branch main")
+    return Snapshot(id=_model_id(snapshot), committed_at=snapshot.committed_at, pins=tuple(pins))
+
+
+def _model_id(snapshot: PaimonSnapshot) -> str:
+    return f"{_CHANGELOG}{snapshot.id}" if snapshot.role is Role.CHANGELOG else str(snapshot.id)
+
+
+def _changelogs(state: PaimonState, latest_id: int, snapshots: Rules, now: datetime) -> Decision:
+    if not state.options.decoupled:
+        return Decision(expire=(), keep=())
+    rules = changelog_rules(state.options, snapshots)
+    all_but_newest: Sequence[PaimonSnapshot] = state.changelogs[:-1]
+    return decide(all_but_newest, latest_id=latest_id, rules=rules, consumers=state.log.consumers, now=now)

@@ -120,13 +120,11 @@ def parse_snapshot(
 
 
 def identity_of(data: bytes) -> str:
-    """Distinguishes the content of a snapshot file from any other."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _check_fields(document: Mapping[str, Any], location: Location) -> None:
-    """Writers add fields without a new version, and so came index manifests and statistics. What a field that we do
-    not know names would be an orphan to us."""
+    """Writers add fields without a new version. What a field that we do not know names would be an orphan to us."""
     naming = [
         name for name in document if name not in KNOWN_FIELDS and _NAMES_A_FILE.search(json.dumps(document[name]))
     ]
@@ -143,9 +141,6 @@ def _plain_name(value: Any) -> str:
 
 
 def _sizes(document: Mapping[str, Any]) -> dict[str, int]:
-    found = {}
-    for kind in ("base", "delta", "changelog"):
-        name, size = document.get(f"{kind}ManifestList"), document.get(f"{kind}ManifestListSize")
-        if name and isinstance(size, int):
-            found[name] = size
-    return found
+    lists = [f"{kind}ManifestList" for kind in ("base", "delta", "changelog")]
+    recorded = ((document.get(name), document.get(f"{name}Size")) for name in lists)
+    return {name: size for name, size in recorded if name and isinstance(size, int)}

@@ -17,18 +17,16 @@ from datetime import datetime
 import structlog
 
 from lakesweep.cleanup.write_gate import GatedWriter
-from lakesweep.formats.paimon import drop, expiry, load, newest, reader
+from lakesweep.formats.paimon import drop, load, newest, reader, retention
 from lakesweep.formats.paimon.commit import Committer
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.partitions import Partition
-from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.references import ReferenceReader
-from lakesweep.formats.paimon.released_snapshots import GivenUp
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
-from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.formats.paimon.state import PaimonState, ReleasedSnapshots
 from lakesweep.formats.paimon.view import LOOKS, PaimonView
-from lakesweep.formats.spec import LeaveAll, Tidy
+from lakesweep.formats.spec import LeaveAll, Tidy, remove_empty_directories
 from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
@@ -63,9 +61,9 @@ class PaimonTable:
         self.files = TableFiles(storage=self.storage, location=self.location, contents=self.contents)
         self.lists = ListReader(self.files)
         self.reference_reader = ReferenceReader(self.files, self.lists)
-        self.given_up = GivenUp()
+        self.released = ReleasedSnapshots()
         self.offered: frozenset[str] | None = None
-        """What the last references let go of files for: nothing else may be given up."""
+        """What the last references let go of files for: nothing else may be released."""
         self.emptied: tuple[str, ...] = ()
         self._known: dict[str, PaimonSnapshot] = {}
         self._table_id: str | None = None
@@ -76,7 +74,7 @@ class PaimonTable:
         for _ in range(LOOKS):
             listing = await reader.list_log(self.files)
             try:
-                head = await reader.head_of(self.files, listing, without=self.given_up.names)
+                head = await reader.head_of(self.files, listing, without=self.released.names)
             except NotFound as exc:
                 why = str(exc)  # the latest snapshot was rolled back between the listing and the read
             else:
@@ -104,25 +102,24 @@ class PaimonTable:
                     raise
 
     async def load_at(self, head: str, now_view: TableView) -> PaimonView | None:  # noqa: ARG002
-        """Nothing is ever committed away: a snapshot that was to expire is there until its file is deleted, and from
-        then on what it alone named is an orphan like any other."""
+        """Nothing is committed away: a snapshot is there until its file is deleted, and then its files are orphans."""
         return None
 
     async def commit_expiry(
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
     ) -> tuple[PaimonView, ExpiryPlan]:
-        """Drop partitions, leave changelogs behind where they outlive snapshots, and give the snapshots up."""
+        """Drop partitions, leave changelogs behind where they outlive snapshots, and release the snapshots."""
         dropped = await self._drop_partitions(own_view(PaimonView, view).native, now, fence)
         fresh = await self.load()
         planned = fresh.plan_expiry(policy, now)
-        going = expiry.resolve(fresh.native, planned)
+        going = retention.resolve(fresh.native, planned)
         if self.offered is not None:
             going = [snapshot for snapshot in going if snapshot.key in self.offered]
         await fence.check()
         if fresh.native.options.decoupled:
             await self._leave_changelogs(fresh.native.log, [one for one in going if one.role is Role.SNAPSHOT])
-        expired = tuple(expiry.as_model(snapshot, fresh.native) for snapshot in going)
-        self.given_up.add(going, fresh.native.log)
+        expired = tuple(retention.as_model(snapshot, fresh.native) for snapshot in going)
+        self.released.add(going, fresh.native.log)
         committed = replace(
             planned,
             expire=expired,
@@ -134,9 +131,9 @@ class PaimonTable:
     async def closed(self) -> None:
         """The expired snapshots' own files are gone. One that is still there, whatever kept it, gets all of its files
         back; and the hints for other readers show where history begins now."""
-        roles = self.given_up.roles
+        roles = self.released.roles
         listed = {role: await self.files.names(role) for role in roles}
-        back = self.given_up.take_back((role, one.name) for role in roles for one in listed[role])
+        back = self.released.take_back((role, one.name) for role in roles for one in listed[role])
         if back:
             _log.warning("expired_snapshots_still_there", snapshots=[one.label for one in back])
         await self._update_hints(roles)
@@ -147,7 +144,7 @@ class PaimonTable:
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Update the hints where history begins for other readers, and remove unused directories."""
-        await self._update_hints(expiry.roles_of(expiring))
+        await self._update_hints(retention.roles_of(expiring))
         if self.emptied:
             await self.tidy.within(view.roots).remove_empty_directories(view.location, self.emptied)
         await self._remove_old_empty_directories(own_view(PaimonView, view))
@@ -159,15 +156,11 @@ class PaimonTable:
                 await self._write_hint(role, "EARLIEST", numbers[0])
 
     async def _remove_old_empty_directories(self, view: PaimonView) -> None:
-        """Partition and bucket directories that have been empty for long. One that was emptied just now stays for a
-        while: a writer may have made it for the file it is about to write."""
+        """Long empty ones. One emptied just now stays: a writer may have made it for the file it is about to write."""
         older_than = await self.storage.now() - GRACE_FLOOR
         tidy = self.tidy.within(view.roots)
         for root in view.roots:
-            found = await tidy.empty_directories(root, older_than)
-            ours = [path for path in found if view.layout.is_data_directory(path)]
-            if ours:
-                await tidy.remove_empty_directories(root, ours)
+            await remove_empty_directories(tidy, root, older_than, view.layout.is_data_directory)
 
     async def compact_manifests(self, now: datetime, fence: Fence) -> PaimonSnapshot | None:
         return await drop.compact_manifests(self._committer(), self._native, fence=fence, now=now)
@@ -179,22 +172,22 @@ class PaimonTable:
 
     async def _native(self) -> PaimonState:
         try:
-            log = await reader.read_log(self.files, without=self.given_up.names, known=self._known)
+            log = await reader.read_log(self.files, without=self.released.names, known=self._known)
         except (Refused, Unreadable) as exc:
             await self._put_back(exc)
             raise
-        self.given_up.keep_if_rolled_back(log)
-        native = load.native_state(log, checked_at=self.checked.get(self.location.raw), given_up=self.given_up.keys)
-        self.given_up.check_not_needed(native)
+        self.released.keep_if_rolled_back(log)
+        native = load.native_state(log, checked_at=self.checked.get(self.location.raw), released=self.released.keys)
+        self.released.check_not_needed(native)
         self._table_id = log.table_id
         return native
 
     async def _put_back(self, trouble: LakesweepError) -> None:
         """If a rollback to a snapshot was under way while this run closed it, none is left. What the hint names and we
         took away belongs there again."""
-        if not self.given_up.keys or reader.numbers(await self.files.names(Role.SNAPSHOT), Role.SNAPSHOT):
+        if not self.released.keys or reader.numbers(await self.files.names(Role.SNAPSHOT), Role.SNAPSHOT):
             return
-        wanted = self.given_up.snapshot(await newest.latest_hint(self.files))
+        wanted = self.released.snapshot(await newest.latest_hint(self.files))
         if wanted is None or not await self._is(self._table_id):
             return
         await self._writing().put(wanted.location, json.dumps(wanted.document, indent=2).encode(), create_only=True)
@@ -208,8 +201,7 @@ class PaimonTable:
         return await load.with_partitions(native, self.lists, self.files)
 
     async def _drop_partitions(self, native: PaimonState, now: datetime, fence: Fence) -> list[Partition]:
-        """Commit the drops, batch by batch; the partitions that really went."""
-        due = expiry.due_partitions(native, now).partitions
+        due = retention.due_partitions(native, now).partitions
         size = native.options.partitions.batch_size
         dropped: list[Partition] = []
         for start in range(0, len(due), size):
@@ -221,7 +213,7 @@ class PaimonTable:
             self.checked[self.location.raw] = now
         return dropped
 
-    async def _leave_changelogs(self, log: Log, snapshots: Sequence[PaimonSnapshot]) -> None:
+    async def _leave_changelogs(self, log: reader.Log, snapshots: Sequence[PaimonSnapshot]) -> None:
         """Copy snapshots into `changelog/`, oldest first, before they go. An older changelog of the same id is of a
         snapshot that was rolled back."""
         left: dict[int, Location] = {}
@@ -234,7 +226,7 @@ class PaimonTable:
         if left:
             await self._write_hint(Role.CHANGELOG, "LATEST", max(left))
 
-    async def _check_not_replaced(self, log: Log, written: Iterable[Location]) -> None:
+    async def _check_not_replaced(self, log: reader.Log, written: Iterable[Location]) -> None:
         """What was written for a table must not stay for another one that is or will be created in its place."""
         if await self._is(log.table_id):
             return

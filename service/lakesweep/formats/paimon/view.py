@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
 from lakesweep.formats import markers
-from lakesweep.formats.paimon import directories, expiring_files, expiry
+from lakesweep.formats.paimon import expiring_files, retention
 from lakesweep.formats.paimon.layout import PaimonLayout
 from lakesweep.formats.paimon.lists import Vanished
-from lakesweep.formats.paimon.requirements import retained_roots
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
-from lakesweep.formats.paimon.state import PaimonState
+from lakesweep.formats.paimon.state import PaimonState, retained_roots
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan
@@ -34,14 +33,14 @@ class PaimonView(TableView):
     layout: PaimonLayout
     native: PaimonState
     table: PaimonTable = field(repr=False, compare=False)
-    """Reads for the view, and remembers for one cycle what was offered and given up."""
+    """Reads for the view, and remembers for one cycle what was offered and released."""
 
     @property
     def trace(self) -> str:
         return self.native.log.trace
 
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
-        return expiry.plan_expiry(self.native, self.head, policy, now)
+        return retention.plan_expiry(self.native, self.head, policy, now)
 
     async def references(
         self,
@@ -52,7 +51,7 @@ class PaimonView(TableView):
         table, head, native, looks = self.table, self.head, self.native, 0
         while True:
             looks += 1
-            going = table.given_up.still_going(expiry.resolve(native, expiring))
+            going = table.released.still_going(retention.resolve(native, expiring))
             try:
                 found = await table.reference_reader.collect(native, going, decoupled=native.options.decoupled)
                 table.offered = frozenset(snapshot.key for snapshot in going)
@@ -67,7 +66,7 @@ class PaimonView(TableView):
 
     async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
         """Manifests say in which partition and bucket a file is. Each is looked up in that place."""
-        going = self.table.given_up.still_going(expiry.resolve(self.native, expiring))
+        going = self.table.released.still_going(retention.resolve(self.native, expiring))
         return await expiring_files.collect(self.table, self.native, going, found)
 
     async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:
@@ -87,8 +86,7 @@ class PaimonView(TableView):
         return tuple([f"{root.snapshot.label} leads to it" for root in roots if await leads(root, source)])
 
     async def _directories(self, native: PaimonState, going: Sequence[PaimonSnapshot]) -> tuple[str, ...]:
-        """What a sweep may leave empty, if the table wants empty directories removed."""
         if not native.options.clean_empty_directories:
             return ()
         metas = await self.table.reference_reader.going_manifests(going)
-        return await directories.directories_of(self.table.files, self.table.lists, native, metas)
+        return await expiring_files.directories_of(self.table.files, self.table.lists, native, metas)

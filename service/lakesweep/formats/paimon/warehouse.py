@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
 from datetime import datetime
 
 from lakesweep.aio import gather_bounded
+from lakesweep.formats import reads
 from lakesweep.formats.paimon import decode
 from lakesweep.formats.paimon.files import Unanswered
 from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.formats.spec import DatasetSpec, LeaveAll, Tidy, Tools
+from lakesweep.formats.spec import DatasetSpec, LeaveAll, Tools
 from lakesweep.model.errors import LakesweepError, SettingsError, StorageError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 from lakesweep.ports.references import Decode
-from lakesweep.ports.storage import KnownContents, Storage, Writer
 
 _DATABASE_SUFFIX = ".db"
 _SCHEMA = "schema"
@@ -28,36 +27,26 @@ class PaimonFormat:
 
     name = FormatName.PAIMON
 
-    def __init__(
-        self,
-        spec: DatasetSpec,
-        storage: Storage,
-        writer: Writer | None = None,
-        tidy: Tidy | None = None,
-        *,
-        contents: KnownContents | None = None,
-    ) -> None:
+    def __init__(self, spec: DatasetSpec, tools: Tools) -> None:
         if spec.warehouse is None:
             raise SettingsError(f"dataset {spec.tenant}/{spec.dataset}: a Paimon dataset needs a warehouse")
         self._spec = spec
         self._warehouse = spec.warehouse
-        self._storage = storage
-        self._writer = writer
-        self._tidy = tidy or LeaveAll()
-        self._contents = contents
+        self._storage = tools.storage
+        self._tools = tools
         self._checked: dict[str, datetime] = {}
 
     async def tables(self) -> Sequence[TableRef]:
-        """Every directory of a database that holds schemas; a table that was never committed to counts too. Only
-        directories are looked at, never what is in the tables."""
+        """Every directory of a database that holds schemas, committed to or not. Only directories are looked at."""
         places = [
             (database, name)
             for database in await self._databases()
             for name in await self._storage.directories(self._database(database))
         ]
-        is_table = await gather_bounded(places, self._has_schema)
-        found = [place for place, holds in zip(places, is_table, strict=True) if holds]
-        return [self._ref(name if self._spec.database else f"{database}.{name}") for database, name in sorted(found)]
+        found = await reads.those_that(self._has_schema, places)
+        return [
+            self._spec.ref(name if self._spec.database else f"{database}.{name}") for database, name in sorted(found)
+        ]
 
     async def _databases(self) -> list[str]:
         if self._spec.database:
@@ -68,22 +57,13 @@ class PaimonFormat:
 
     async def _has_schema(self, place: tuple[str, str]) -> bool:
         database, name = place
-        async with aclosing(self._storage.list(self._database(database).join(name, _SCHEMA))) as pages:
-            return await anext(pages, None) is not None
+        return await reads.any_page(self._storage, self._database(database).join(name, _SCHEMA))
 
     async def open(self, ref: TableRef) -> PaimonTable:
-        if ref.format is not self.name or (ref.tenant, ref.dataset) != (self._spec.tenant, self._spec.dataset):
-            raise UnknownTable(f"{ref} is not a table of {self._spec.tenant}/{self._spec.dataset}")
-        return PaimonTable(
-            ref=ref,
-            location=await self._location(ref),
-            storage=self._storage,
-            tenant_root=self._spec.tenant_root,
-            writer=self._writer,
-            tidy=self._tidy,
-            checked=self._checked,
-            contents=self._contents,
-        )
+        self._spec.check_own(ref)
+        table = open_table(ref, await self._location(ref), self._spec.tenant_root, self._tools)
+        table.checked = self._checked
+        return table
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """Where all tables keep files; of a table that is damaged only its directory is known. A storage that does not
@@ -97,8 +77,7 @@ class PaimonFormat:
         databases = [self._warehouse.join(name) for name in names if name.endswith(_DATABASE_SUFFIX)]
         inner = await gather_bounded(databases, self._storage.directories)
         tables = [database.join(name) for database, found in zip(databases, inner, strict=True) for name in found]
-        is_table = await gather_bounded(tables, self._has_metadata)
-        return [table.as_directory() for table, holds in zip(tables, is_table, strict=True) if holds]
+        return [table.as_directory() for table in await reads.those_that(self._has_metadata, tables)]
 
     async def _has_metadata(self, table: Location) -> bool:
         return not _METADATA.isdisjoint(await self._storage.directories(table))
@@ -119,8 +98,7 @@ class PaimonFormat:
         parts = ref.name.split(".")
         places = [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))] or [("", ref.name)]
         if len(places) > 1:
-            is_table = await gather_bounded(places, self._has_schema)
-            places = [place for place, holds in zip(places, is_table, strict=True) if holds] or places[:1]
+            places = await reads.those_that(self._has_schema, places) or places[:1]
         if len(places) > 1:
             raise UnknownTable(f"{ref} may be any of {len(places)} tables of this name: rename one")
         ((database, name),) = places
@@ -129,12 +107,9 @@ class PaimonFormat:
     def _database(self, name: str) -> Location:
         return self._warehouse.join(f"{name}{_DATABASE_SUFFIX}")
 
-    def _ref(self, name: str) -> TableRef:
-        return TableRef(tenant=self._spec.tenant, dataset=self._spec.dataset, name=name, format=FormatName.PAIMON)
-
 
 def open_dataset(spec: DatasetSpec, tools: Tools) -> PaimonFormat:
-    return PaimonFormat(spec, tools.storage, tools.writer, tools.tidy, contents=tools.contents)
+    return PaimonFormat(spec, tools)
 
 
 def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> PaimonTable:

@@ -1,12 +1,16 @@
-"""Files that commits at or below the newest checkpoint removed recently: they stay for the retention as well.
+"""Commits that the newest state is not replayed from, and whose files stay all the same. Reads only.
 
-A checkpoint leaves out removes that its writer considers expired. That writer may have read the retention differently
-(deltalake reads `30 days` and `INTERVAL 4 WEEKS` as a week), or the retention was raised since. The commits have them
-all; only those are read that are young enough to matter. Reads only.
+Those at or below the newest checkpoint: it leaves out removes that its writer considers expired, who may have read the
+retention differently (deltalake reads `30 days` and `INTERVAL 4 WEEKS` as a week), or it was raised since. And those
+that are not published yet: where a store could not create a file only if it is absent, a commit is written under a
+temporary name, announced in a database, and only then copied into the log, perhaps much later. We do not ask the
+database: every temporary file that the log has not left behind may be such a commit. It was complete before it was
+announced, so one that cannot be read does not count; one that is gone is in the log by now.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 
 import pyarrow as pa
@@ -22,8 +26,18 @@ _SKEW_MS = 24 * 60 * 60 * 1000
 """How far the clock of a writer may be ahead of the store's."""
 
 
-class RemovedBelow:
-    """Of one table. Commits never change, so what was found in one is kept."""
+_TEMPORARY = re.compile(r"\.tmp/(?P<version>\d{20})\.json\.[^/]+|_commit_[^/]+\.json\.tmp")
+"""How Java names them, and how deltalake does, without a version."""
+_LONGEST_COMMIT_MS = 24 * 60 * 60 * 1000
+"""A writer that meets other commits tries again with the same temporary file, but not for so long."""
+
+
+class CutShort(Unreadable):
+    """The store gave another length than it listed: what was read says nothing about the file."""
+
+
+class OtherCommits:
+    """Those of one table. Commits never change, so what was found in one is kept."""
 
     def __init__(self, read: Callable[[LogFile], Awaitable[Actions]]) -> None:
         self._read = read
@@ -31,9 +45,8 @@ class RemovedBelow:
         self._odd: dict[LogFile, pa.Table] = {}
         """Of each commit that was read: its actions on files with none of Delta's endings."""
 
-    async def since(self, listing: LogListing, version: int, since_ms: int) -> pa.Table:
-        """Removes of this time and later in commits up to this version. Raises Unreadable if one cannot be read: it is
-        unknown what it removed."""
+    async def removed_since(self, listing: LogListing, version: int, since_ms: int) -> pa.Table:
+        """Removes of this time and later in commits up to this version. Raises Unreadable if one cannot be read."""
         wanted = [
             file
             for number, file in sorted(listing.commits.items())
@@ -69,6 +82,32 @@ class RemovedBelow:
         found = pa.concat_tables([*recent, *await gather_bounded(listing.commits.values(), look)])
         expired = found.filter(pc.less(found.column("removed_ms"), before_ms))
         return frozenset(expired.column("address").to_pylist())
+
+    async def unpublished(self, listing: LogListing) -> frozenset[str]:
+        """Addresses below the root that commits name which may still be added to the log."""
+
+        async def look(file: LogFile) -> set[str]:
+            try:
+                named = (await self._read(file)).files
+            except CutShort:
+                raise  # the file itself may be whole, and count
+            except Unreadable:
+                return set()
+            return {*files.addresses(named).to_pylist(), *files.aliases(named).to_pylist()}
+
+        pending = [file for file in listing.files if _may_count(file, listing)]
+        return frozenset[str]().union(*await gather_bounded(pending, look))
+
+
+def _may_count(file: LogFile, listing: LogListing) -> bool:
+    """Not if a later commit is in the log: it could only be made after this one was copied."""
+    found = _TEMPORARY.fullmatch(file.relative)
+    if found is None:
+        return False
+    if found["version"]:
+        return int(found["version"]) > listing.latest_version
+    newest = listing.commits[listing.latest_version].modified_ms
+    return file.modified_ms is None or newest is None or file.modified_ms + _LONGEST_COMMIT_MS > newest
 
 
 def _oddly_named(actions: pa.Table) -> pa.Table:
