@@ -156,8 +156,7 @@ def _chosen(schema: bytes, columns: tuple[tuple[str, Path], ...]) -> tuple[dict[
 
 
 def inflate(data: bytes, container: Container) -> list[bytes]:
-    """The rows of each block, uncompressed, to be made into Python objects: these take many times as much, so less of
-    them is allowed."""
+    """Each block uncompressed, to become Python objects: these take many times as much, so less is allowed."""
     allowed = bounds.allowance(len(data), _IN_FULL_RATIO)
     return [block for block, _ in inflated(data, container, allowed)]
 

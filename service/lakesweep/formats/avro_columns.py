@@ -212,8 +212,7 @@ class _Compiler:
 
 
 def check_no_empty_items(schema: Any) -> None:
-    """Raise ContainerError for a schema with lists whose items take no bytes: there could be any number of them, and
-    fastavro would make or skip each."""
+    """Raise ContainerError for lists of items without bytes: there could be any number, and fastavro makes each."""
     try:
         _takes_nothing(schema, {})
     except RecursionError as exc:

@@ -105,8 +105,7 @@ def _too_few_left(state: DeltaState, policy: CleanupPolicy, now: datetime) -> st
 
 
 def _obstacle(state: DeltaState, now: datetime) -> str | None:
-    """Why nothing goes although versions are past the log's retention; None when none are, or when the next
-    checkpoint will bring the remedy by itself."""
+    """Why nothing goes although versions are past retention; None if the next checkpoint will be the remedy."""
     cutoff_ms = _cutoff_ms(state, now)
     old = [
         file

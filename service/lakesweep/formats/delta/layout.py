@@ -75,8 +75,7 @@ class DeltaLayout:
         )
 
     def is_other_table(self, path: str) -> bool:
-        """Does the name show an Iceberg, Hudi or Paimon table in this place? UniForm keeps Hudi's at the root, and
-        what Iceberg's `metadata/` right at the root means is the business of `iceberg`."""
+        """Does the name show another format's table? Iceberg's `metadata/` at the root is for `uniform`."""
         relative = path[len(self.prefix) :]
         if not any(mark in relative for mark in markers.SIGNS.beside_delta_parts):
             return False

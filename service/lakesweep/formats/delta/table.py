@@ -163,8 +163,7 @@ class DeltaTable:
         await self._remove_old_empty_directories(before)
 
     async def _remove_old_empty_directories(self, view: DeltaView) -> None:
-        """Those that have been empty for as long as a removed file is kept. Only a full vacuum looks for them: it
-        takes a walk over the whole table."""
+        """Empty for as long as a removed file is kept. Only a full vacuum looks: it walks over the table."""
         if view.layout.keep_data or self.lite:
             return
         older_than = await self._moment() - max(GRACE_FLOOR, view.minimum_age)

@@ -82,8 +82,7 @@ class _Search:
         return sorted(found), next((text for path, text in evidence.items() if text and path in new), None)
 
     def _places_outside(self) -> list[Location]:
-        """Where the table's metadata goes now, if that is not in its roots: it is read and never touched,
-        since another history may go on there."""
+        """Where metadata goes now, outside the roots: read, never touched; another history may be there."""
         places = layout.current_metadata_directories(self._own)
         return [place for place in places if not any(root == place or root.contains(place) for root in self._roots)]
 
@@ -120,8 +119,7 @@ class _Search:
         return None
 
     async def _look(self, location: Location) -> str | None:
-        """Whose is it? Half a file in our own directory is a writer that died; anywhere else it is a table we cannot
-        identify."""
+        """Whose is it? Half a file at home is a writer that died; elsewhere it is a table we cannot identify."""
         trouble = "it may belong to another table, and storage says: "
         try:
             with reads.must_answer(location.raw, trouble, may_be_missing=True):

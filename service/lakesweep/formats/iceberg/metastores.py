@@ -1,16 +1,13 @@
 """Catalogs in which the client commits: what makes the swap of the pointer conditional, and what else they list.
 
-Where nothing makes the swap conditional, nothing is expired:
-
-| catalog | the swap happens only if |
+| catalog | the swap happens only if; where nothing makes it conditional, nothing is expired |
 |---|---|
 | SQL, in memory | the row still has the old pointer: the update says `where`, and its count of rows is checked |
 | Glue | the entry's `VersionId` is still the one that was read with the old pointer; Amazon's service compares |
 | Hive | the parameter `metadata_location` is still the old one; the metastore compares, see `hive` |
 | DynamoDB, BigQuery | pyiceberg cannot commit to these at all |
 
-Plain Hive tables, Delta tables and materialized views of a metastore are somebody's as well, so no ghost is there.
-Their partitions are not requested one by one: there may be millions.
+Other entries of a metastore (plain Hive or Delta tables, materialized views) are somebody's as well: no ghost is there.
 """
 
 from __future__ import annotations

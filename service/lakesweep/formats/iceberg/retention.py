@@ -156,8 +156,7 @@ def describe(metadata: TableMetadata, entries: Iterable[SnapshotEntry]) -> tuple
 
 
 def has_outlived(ref: Ref, entry: SnapshotEntry, at_ms: int, table_limit_ms: int | None) -> bool:
-    """Was the snapshot that a ref points at older, at that time, than the ref (else the table) lets it grow? `main`
-    lives for ever."""
+    """Was the snapshot of a ref older then than the ref (else the table) lets it grow? `main` lives for ever."""
     limit = table_limit_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
     return ref.name != MAIN and limit is not None and at_ms - entry.timestamp_ms > limit
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from lakesweep.formats import reads
 from lakesweep.formats.iceberg import expire, layout, lineage, metadata, ref_history, retention, unsupported
 from lakesweep.formats.iceberg.catalog import Pointer
 from lakesweep.formats.iceberg.manifest_lists import ManifestLists
@@ -102,12 +103,12 @@ class IcebergTable:
 
     async def _logged(self, path: str) -> TableMetadata | None:
         """An earlier state; None if it is gone."""
+        trouble = "only it shows whether the table was moved, but storage says: "
         try:
-            data = await self.storage.read(Location.parse(path))
+            with reads.must_answer(path, trouble, may_be_missing=True):
+                data = await self.storage.read(Location.parse(path))
         except (NotFound, ValueError):
             return None
-        except StorageError as exc:
-            raise Unreadable(path, f"only it shows whether the table was moved, but storage says: {exc.why}") from exc
         return await asyncio.to_thread(metadata.parse, path, data)
 
     async def places(self) -> tuple[str, tuple[Location, ...]]:

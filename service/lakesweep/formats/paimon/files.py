@@ -11,7 +11,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from lakesweep.formats import reads
-from lakesweep.model.errors import StorageError, Unreadable
+from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import KnownContents, Storage
@@ -60,7 +60,16 @@ class TableFiles:
         """One object that must be readable. NotFound passes through: the caller knows whether it may be gone."""
         return await self.storage.read(location)
 
-    async def read_listed(self, location: Location, listed: Listed) -> bytes:
+    async def read_kept(self, location: Location, listed: Listed | None = None) -> bytes:
+        """The same; a store that fails is an Unreadable. One that was just listed may be known."""
+        try:
+            return await (self._read_listed(location, listed) if listed else self.read(location))
+        except NotFound:
+            raise
+        except StorageError as exc:
+            raise unreadable(location, exc) from exc
+
+    async def _read_listed(self, location: Location, listed: Listed) -> bytes:
         stored = StoredObject(
             location=location, size_bytes=listed.size_bytes, modified_at=listed.modified_at, etag=listed.etag
         )

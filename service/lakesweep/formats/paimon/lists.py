@@ -19,7 +19,7 @@ from lakesweep.formats.paimon import manifests
 from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
-from lakesweep.model.errors import NotFound, StorageError, Unreadable
+from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.location import Location
 
 T = TypeVar("T")
@@ -83,8 +83,7 @@ class ListReader:
             raise unreadable(self._files.manifest(meta.name), exc) from exc
 
     async def by_partition(self, meta: ManifestMeta) -> pa.Table:
-        """What a manifest does to each partition. Asked for again and again while partitions are dropped, and by then
-        only what is new has to be read: else others would always commit first."""
+        """What a manifest does to each partition; remembered, or others would always commit before a drop."""
         if meta.name not in self._by_partition:
             table = await self.table(meta, manifests.CHANGE_OF_PARTITION)
             self._by_partition[meta.name] = await asyncio.to_thread(manifests.by_partition, table)
@@ -110,12 +109,7 @@ class ListReader:
             raise Vanished(location.raw, exc.why) from exc
 
     async def _read(self, location: Location, size: int | None) -> bytes:
-        try:
-            data = await self._files.read(location)
-        except NotFound:
-            raise
-        except StorageError as exc:
-            raise unreadable(location, exc) from exc
+        data = await self._files.read_kept(location)
         if size is not None and len(data) != size:
             raise Unreadable(location.raw, f"it has {len(data)} bytes, but {size} are recorded")
         return data
@@ -143,8 +137,7 @@ class ListReader:
         return found
 
     async def _check_rows(self, snapshot: PaimonSnapshot, found: Sequence[ManifestMeta]) -> None:
-        """Older writers record no length for their lists, and a list cut behind a block looks whole. The snapshot's
-        row count shows it: it is the sum over its manifests."""
+        """A list of unrecorded length that was cut behind a block looks whole: the snapshot's row count shows it."""
         total = snapshot.document.get("totalRecordCount")
         if total is None or not self._unmeasured & {snapshot.base_list, snapshot.delta_list}:
             return

@@ -138,8 +138,7 @@ class _Tally:
 async def live_partitions(
     lists: ListReader, latest: PaimonSnapshot, schema: TableSchema, options: TableOptions
 ) -> tuple[Partition, ...]:
-    """Partitions with at least one live file, as far as they can expire: not those whose values are outside the
-    calendar. Two spellings of one value are two partitions."""
+    """Partitions with a live file, none outside the calendar. Two spellings of one value are two partitions."""
     tallies: dict[bytes, _Tally] = {}
     for counted in await gather_bounded(await lists.manifests_of(latest), lists.by_partition, limit=DECODERS):
         for row in counted.to_pylist():

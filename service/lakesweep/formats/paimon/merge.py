@@ -60,8 +60,7 @@ def wants_full(metas: Sequence[ManifestMeta], rules: MergeRules) -> bool:
 def plan_full(
     metas: Sequence[ManifestRecord], rules: MergeRules, deleted_partitions: Iterable[bytes], types: Sequence[FieldType]
 ) -> MergePlan | None:
-    """Large manifests that no deleted file can be in first, as they are; then all others as one. None if nothing
-    would be gained."""
+    """Large manifests without deleted files as they are; then all others as one. None if nothing is gained."""
     may_hold = _partition_filter(list(deleted_partitions), types)
     untouched = [meta for meta in metas if not must_change(meta, rules) and not may_hold(meta)]
     names = {meta.name for meta in untouched}

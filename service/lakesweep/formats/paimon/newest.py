@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lakesweep.formats import reads
-from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
+from lakesweep.formats.paimon.files import Listed, TableFiles
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
-from lakesweep.model.errors import NotFound, StorageError, Unreadable
+from lakesweep.model.errors import NotFound, Unreadable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 
@@ -52,11 +52,9 @@ async def latest_hint(files: TableFiles, branch: str | None = None) -> int | Non
     """The snapshot that a hint calls the latest; None if there is no hint, or none that can be understood."""
     place = files.at(below(branch), "snapshot", "LATEST")
     try:
-        hint = (await files.read(place)).decode("utf-8", "replace").strip()
+        hint = (await files.read_kept(place)).decode("utf-8", "replace").strip()
     except NotFound:
         return None
-    except StorageError as exc:
-        raise unreadable(place, exc) from exc
     return int(hint) if hint.isdecimal() else None
 
 

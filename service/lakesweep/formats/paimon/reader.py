@@ -22,7 +22,7 @@ from lakesweep.formats.paimon import names, newest, schema
 from lakesweep.formats.paimon.files import Listed, TableFiles, unreadable
 from lakesweep.formats.paimon.schema import TableSchema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, identity_of, parse_snapshot
-from lakesweep.model.errors import Indeterminate, NotFound, Refused, StorageError, Unreadable
+from lakesweep.model.errors import Indeterminate, NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 
 _DIRECTORIES = ("snapshot", "tag", "branch", "changelog", "consumer", "schema")
@@ -109,7 +109,7 @@ async def still_stands(files: TableFiles, snapshot: PaimonSnapshot) -> bool:
 
 async def table_id(files: TableFiles, oldest_schema: int) -> str:
     """Identity of the table: the same name created anew is another table."""
-    data = await _read(files, files.at("schema", f"schema-{oldest_schema}"))
+    data = await files.read_kept(files.at("schema", f"schema-{oldest_schema}"))
     return hashlib.sha256(data).hexdigest()[:32]
 
 
@@ -281,11 +281,10 @@ async def _consumers(files: TableFiles, listed: list[Listed]) -> dict[str, int]:
 
 
 async def _parse(files: TableFiles, location: Location, parse: Callable[[bytes], T], listed: Listed | None = None) -> T:
-    """Read and decode a small file; a writer on some stores may not be done with it, so try again a few times. With
-    `listed` it may be known already."""
+    """Read and decode a small file, a few times: a writer on some stores may not be done with it yet."""
     tries = 0
     while True:
-        data = await _read(files, location, listed if tries == 0 else None)
+        data = await files.read_kept(location, listed if tries == 0 else None)
         tries += 1
         try:
             return parse(data)
@@ -293,15 +292,6 @@ async def _parse(files: TableFiles, location: Location, parse: Callable[[bytes],
             if tries == _PARSE_TRIES:
                 raise unreadable(location, exc) from exc
         await asyncio.sleep(_PARSE_WAIT_SECONDS)
-
-
-async def _read(files: TableFiles, location: Location, listed: Listed | None = None) -> bytes:
-    try:
-        return await (files.read_listed(location, listed) if listed else files.read(location))
-    except NotFound:
-        raise
-    except StorageError as exc:
-        raise unreadable(location, exc) from exc
 
 
 def numbers(listed: list[Listed], prefix: str) -> list[int]:

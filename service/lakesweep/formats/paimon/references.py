@@ -95,8 +95,7 @@ class ReferenceReader:
         )
 
     async def _measure_indexes(self, gathered: _Gathered) -> None:
-        """Nothing records how long an index manifest is, so the store is asked. One that is cut off at the end of a
-        block looks complete, and names fewer files."""
+        """Nothing records their length, so the store is asked: one cut behind a block names fewer files."""
         indexes = {key: one for key, one in gathered.sources.items() if one.kind == decode.INDEX and one.retained}
         for key, measured in zip(indexes, await gather_bounded(indexes.values(), self._measured), strict=True):
             gathered.sources[key] = measured

@@ -86,8 +86,7 @@ class PaimonTable:
         return self.location
 
     async def is_still_at(self, trace: str) -> bool:
-        """By the newest snapshot, the consumers and the schemas. Tags, branches and changelogs are not requested: what
-        becomes free with them is found by a listing only."""
+        """By the newest snapshot, consumers and schemas. What tags or branches free, a listing finds."""
         return await reader.is_still_at(self.files, trace)
 
     async def load(self) -> PaimonView:
@@ -214,8 +213,7 @@ class PaimonTable:
         return dropped
 
     async def _leave_changelogs(self, log: reader.Log, snapshots: Sequence[PaimonSnapshot]) -> None:
-        """Copy snapshots into `changelog/`, oldest first, before they go. An older changelog of the same id is of a
-        snapshot that was rolled back."""
+        """Copy snapshots into `changelog/`. An older changelog of the same id is of a rolled-back one."""
         left: dict[int, Location] = {}
         for snapshot in snapshots:
             if await reader.still_stands(self.files, snapshot):
