@@ -54,8 +54,11 @@ _NOT_ITS_OWN = frozenset({"id", "format", "orphan_cleanup", "storage", "datasets
 def for_service(settings: Settings, variable_of: VariableOf) -> list[Effective]:
     """Settings that exist once and do not concern a table."""
     sections = [name for name in Settings.model_fields if name not in _FOR_TABLES]
-    found = [one for name in sections for one in _global(getattr(settings, name), (name,), variable_of)]
-    return found + _storage_itself(settings, variable_of)
+    found = [one for name in sections for one in _own(getattr(settings, name), (name,), Level.GLOBAL, variable_of)]
+    # Keys of `[storage]` for every store. Those of one store are shown for each table.
+    storage = settings.storage
+    stores = frozenset(name for name in type(storage).model_fields if isinstance(getattr(storage, name), BaseModel))
+    return found + _own(storage, ("storage",), Level.GLOBAL, variable_of, leave_out=stores)
 
 
 def for_table(
@@ -65,10 +68,10 @@ def for_table(
     found = _cleanup(settings, variable_of, tenant, dataset, table)
     if (owner := settings.tenant(tenant)) is not None:
         if (source := owner.dataset(dataset)) is not None:
-            found += _own(source, ("tenants", "datasets"), Level.DATASET, variable_of)
-        found += _own(owner, ("tenants",), Level.TENANT, variable_of)
+            found += _own(source, ("tenants", "datasets"), Level.DATASET, variable_of, leave_out=_NOT_ITS_OWN)
+        found += _own(owner, ("tenants",), Level.TENANT, variable_of, leave_out=_NOT_ITS_OWN)
     found += _storage(settings, variable_of, tenant)
-    return found + _global(settings.engine, ("engine",), variable_of)
+    return found + _own(settings.engine, ("engine",), Level.GLOBAL, variable_of)
 
 
 def _cleanup(settings: Settings, variable_of: VariableOf, *names: str | None) -> list[Effective]:
@@ -77,13 +80,6 @@ def _cleanup(settings: Settings, variable_of: VariableOf, *names: str | None) ->
     for level, override in zip(_NARROWER, overrides(settings, tenant, dataset, table), strict=False):
         levels |= dict.fromkeys(_keys(decided(override), above), level)
     return _levelled(cleanup_for(settings, tenant, dataset, table), above, levels, variable_of)
-
-
-def _storage_itself(settings: Settings, variable_of: VariableOf) -> list[Effective]:
-    """Keys of `[storage]` for every store. Those of one store are shown for each table."""
-    above, storage = ("storage",), settings.storage
-    stores = frozenset(name for name in type(storage).model_fields if isinstance(getattr(storage, name), BaseModel))
-    return _levelled(storage, above, _given(storage, above, Level.GLOBAL), variable_of, leave_out=stores)
 
 
 def _storage(settings: Settings, variable_of: VariableOf, tenant: str) -> list[Effective]:
@@ -98,12 +94,11 @@ def _storage(settings: Settings, variable_of: VariableOf, tenant: str) -> list[E
     return found
 
 
-def _own(holder: BaseModel, above: Key, level: Level, variable_of: VariableOf) -> list[Effective]:
-    return _levelled(holder, above, _given(holder, above, level), variable_of, leave_out=_NOT_ITS_OWN)
-
-
-def _global(group: BaseModel, above: Key, variable_of: VariableOf) -> list[Effective]:
-    return _levelled(group, above, _given(group, above, Level.GLOBAL), variable_of)
+def _own(
+    group: BaseModel, above: Key, level: Level, variable_of: VariableOf, leave_out: frozenset[str] = frozenset()
+) -> list[Effective]:
+    """A group that only this level can set."""
+    return _levelled(group, above, _given(group, above, level), variable_of, leave_out)
 
 
 def _levelled(

@@ -83,7 +83,12 @@ def forget(name: str) -> None:
     _buckets.pop(name, None)
 
 
-class MemoryStorage:
+class _Opened:
+    async def aclose(self) -> None:
+        """Nothing to close; the buckets stay."""
+
+
+class MemoryStorage(_Opened):
     """Reads objects. Has no way to delete or overwrite one."""
 
     def __init__(self) -> None:
@@ -175,9 +180,6 @@ class MemoryStorage:
             store.meet_faults("now", f"memory://{store.name}/")
         return min((store.clock() for store in self._used.values()), default=datetime.now(UTC))
 
-    async def aclose(self) -> None:
-        """Nothing to close; the buckets stay."""
-
     def _bucket(self, location: Location) -> Bucket:
         store = bucket(location.authority)
         self._used[store.name] = store
@@ -192,7 +194,7 @@ class MemoryStorage:
             raise NotFound(location.raw, "no such object") from exc
 
 
-class MemoryRules:
+class MemoryRules(_Opened):
     """What the test set for the bucket."""
 
     async def rules(self, place: Location) -> StoreRules:
@@ -205,9 +207,6 @@ class MemoryRules:
         yield LeftoverPage(kind=LeftoverKind.NONCURRENT_VERSIONS, files=files, requests=1)
         yield LeftoverPage(kind=LeftoverKind.INCOMPLETE_UPLOADS, problem="memory knows no uploads")
 
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
 
 def _stored(location: Location, held: Held) -> StoredObject:
     return StoredObject(location=location, size_bytes=len(held.data), modified_at=held.modified_at, etag=held.etag)
@@ -218,7 +217,7 @@ def _seen(store: Bucket, location: Location) -> StoredObject | None:
     return None if held is None else _stored(location, held)
 
 
-class MemoryDeleter:
+class MemoryDeleter(_Opened):
     """Deletes objects."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
@@ -231,15 +230,10 @@ class MemoryDeleter:
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002  # the port's
         return 0
 
-    async def aclose(self) -> None:
-        """Nothing to close; the buckets stay."""
-
     def _delete(self, path: str, conditions: Conditions | None) -> Deleted:
         location = Location.parse(path)
         store = bucket(location.authority)
-        judged = conditions.etags.get(path) if conditions else None
-        held = store.objects.get(location.path)
-        if held is not None and judged is not None and held.etag != judged:
+        if _is_another(store.objects.get(location.path), path, conditions):
             return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         try:
             store.meet_faults("delete", path)
@@ -254,6 +248,12 @@ class MemoryDeleter:
         return Deleted(path=path, fate=DeleteStatus.DELETED, went=went, delete_marker=marker)
 
 
+def _is_another(held: Held | None, path: str, conditions: Conditions | None) -> bool:
+    """Is this another object than the one that was judged?"""
+    judged = conditions.etags.get(path) if conditions else None
+    return held is not None and judged is not None and held.etag != judged
+
+
 def _kept_version(store: Bucket, key: str, gone: Held | None) -> str | None:
     """The id of the delete marker with which a bucket with versions hides an object."""
     if gone is None or store.rules.versioning is not Versioning.ON:
@@ -262,7 +262,7 @@ def _kept_version(store: Bucket, key: str, gone: Held | None) -> str | None:
     return f"marker-{len(store.versions[key])}"
 
 
-class MemoryMover:
+class MemoryMover(_Opened):
     """Moves objects as an object store does: a copy, then a delete."""
 
     async def to_trash(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
@@ -275,9 +275,6 @@ class MemoryMover:
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
         return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="this store keeps no versions") for one in markers]
 
-    async def aclose(self) -> None:
-        """Nothing to close; the buckets stay."""
-
     async def _move(self, moves: Sequence[Move], conditions: Conditions | None, *, finish: bool) -> list[Deleted]:
         kept = await conditions.withheld([move.source for move in moves]) if conditions else {}
         if why := conditions and conditions.ended():
@@ -287,11 +284,10 @@ class MemoryMover:
     def _one(self, move: Move, conditions: Conditions | None, *, finish: bool) -> Deleted:
         path, source, target = move.source, Location.parse(move.source), Location.parse(move.target)
         here, there = bucket(source.authority), bucket(target.authority)
-        judged = conditions.etags.get(path) if conditions else None
         held = here.objects.get(source.path)
         if held is None:
             return Deleted(path=path, fate=DeleteStatus.ALREADY_GONE)
-        if judged is not None and held.etag != judged:
+        if _is_another(held, path, conditions):
             return Deleted(path=path, fate=DeleteStatus.SPARED, why=ANOTHER_OBJECT)
         try:
             there.meet_faults("copy", move.target)
@@ -308,7 +304,7 @@ class MemoryMover:
         return Deleted(path=path, fate=DeleteStatus.DELETED, went=Went.TRASH)
 
 
-class MemoryWriter:
+class MemoryWriter(_Opened):
     """Writes whole objects."""
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
@@ -319,9 +315,6 @@ class MemoryWriter:
             raise AlreadyThere(location.raw, "the object exists")
         store.objects[location.path] = Held(data=bytes(data), modified_at=store.clock())
         store.meet_faults("put_answer", location.raw)
-
-    async def aclose(self) -> None:
-        """Nothing to close; the buckets stay."""
 
 
 def storage(_spec: StorageSpec) -> MemoryStorage:
