@@ -24,7 +24,7 @@ from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, SnapshotEntry,
 from lakesweep.model.errors import NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.references import References, ReferenceSource
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, moments
 
 KEPT_FOR = timedelta(days=7)
 """How long a file that seems to have lost a race keeps what it names: a history that is alive commits again."""
@@ -48,8 +48,9 @@ Listed = Mapping[Location, tuple[Stamp, ...]]
 
 def stamps(page: pa.RecordBatch) -> list[Stamp]:
     """The metadata files of a page."""
-    rows = zip(*(page.column(name).to_pylist() for name in Stamp._fields), strict=True)
-    return [Stamp(*row) for row in rows if row[0].endswith(METADATA_SUFFIXES)]
+    columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
+    rows = zip(*columns, moments(page.column("modified_at")), strict=True)
+    return [Stamp(path, size, time, etag) for path, size, etag, time in rows if path.endswith(METADATA_SUFFIXES)]
 
 
 class OtherHistories:
