@@ -24,7 +24,7 @@ from lakesweep.model.files import METADATA_SHOWN, MISSING_SHOWN, OrphanPlan, Rea
 from lakesweep.model.table import FormatName
 from lakesweep.ports.engine import OrphanJob
 from lakesweep.ports.references import Decode, References, ReferenceSource
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, moments
 from lakesweep.ports.table import MatchBy
 
 Known = dict[Any, Any]
@@ -123,7 +123,8 @@ class PlainEngine:
     def _rows_of(self, page: pa.RecordBatch, match_by: MatchBy) -> list[tuple[Any, ...]]:
         known = self._known.get((id(page), match_by))
         if known is None:
-            columns = [page.column(at).to_pylist() for at in range(4)]
+            columns = [page.column(name).to_pylist() for name in ("path", "size_bytes", "etag")]
+            columns.insert(2, moments(page.column("modified_at")))
             keys = addresses.match_keys(page.column("path"), match_by).to_pylist()
             # With the page itself: as long as it lives nothing else has its id.
             known = self._known[id(page), match_by] = (page, list(zip(*columns, keys, strict=True)))

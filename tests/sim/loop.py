@@ -79,8 +79,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._reached_out = self._reached_out or ReachesOut(f"the product {what}: no simulated port leads there")
         return self._reached_out
 
-    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        task = super().create_task(coro, **options)
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
         self._made.append(task)
         return task
 

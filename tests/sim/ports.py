@@ -67,14 +67,18 @@ class Process:
         if not self.alive:
             raise Killed(self.name)
         call = Call(self.name, port, operation, target)
-        await self.world.before(call)
+        waiting = self.world.before(call)
+        if waiting is not None:
+            await waiting
         if not self.alive:
             raise Killed(self.name)
         return call
 
     async def leave(self, call: Call, answer: object = "") -> None:
         """Between the effect and the answer."""
-        await self.world.after(call, answer)
+        waiting = self.world.after(call, answer)
+        if waiting is not None:
+            await waiting
         if not self.alive:
             raise Killed(self.name)
 
@@ -179,18 +183,19 @@ class SimStorage:
     async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole object."""
         _check_scheme(location)
+        address = location.raw
         try:
-            call = await self._process.enter("storage", "read", location.raw)
+            call = await self._process.enter("storage", "read", address)
         except Fault as fault:
-            if fault.kind != "cut" or location.raw not in self._world.objects:
-                raise _storage_error(fault, location.raw) from fault
-            return self._cut(location.raw)
-        stored = self._world.objects.get(location.raw)
+            if fault.kind != "cut" or address not in self._world.objects:
+                raise _storage_error(fault, address) from fault
+            return self._cut(address)
+        stored = self._world.objects.get(address)
         await self._leave(call, "not there" if stored is None else f"{len(stored.data)} bytes")
         if stored is None:
-            raise NotFound(location.raw, "no such object")
+            raise NotFound(address, "no such object")
         if limit is not None and len(stored.data) > limit:
-            raise TooLarge(location.raw, limit)
+            raise TooLarge(address, limit)
         return stored.data
 
     async def stat(self, location: Location) -> StoredObject:

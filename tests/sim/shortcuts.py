@@ -24,10 +24,12 @@ from lakesweep.audit import records
 from lakesweep.cleanup import addresses, arrow_json, ledger, plan_file
 from lakesweep.formats import columnar, columnar_worker, streams
 from lakesweep.formats.delta import actions, checkpoint, log, other_commits
+from lakesweep.formats.delta import files as delta_files
 from lakesweep.formats.delta import load as delta_load
 from lakesweep.formats.iceberg import decode, metadata, other_histories
 from lakesweep.formats.paimon import files as paimon_files
-from lakesweep.formats.paimon import manifests
+from lakesweep.formats.paimon import load as paimon_load
+from lakesweep.formats.paimon import manifests, schema
 from lakesweep.model.location import Location
 
 _MOST = 20_000
@@ -121,15 +123,16 @@ def _of_page(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for a value that nobody changes, by its identity."""
-    known: dict[int, tuple[Any, Any]] = {}
+    known: dict[Any, tuple[Any, Any]] = {}
 
     @functools.wraps(function)
-    def asked(value: Any) -> Any:
-        found = known.get(id(value))
+    def asked(value: Any, *args: Any) -> Any:
+        what = (id(value), *args)
+        found = known.get(what)
         if found is None:
             if len(known) >= _MOST_PAGES:
                 known.clear()
-            found = known[id(value)] = (value, function(value))
+            found = known[what] = (value, function(value, *args))
         return found[1]
 
     return asked
@@ -153,6 +156,21 @@ def _of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
         return found[1]
 
     return asked
+
+
+def _of_no_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for rows of which there are none: only their type matters."""
+    kept = _kept(function, _type_of)
+
+    @functools.wraps(function)
+    def asked(rows: pa.Array, *args: Any, **options: Any) -> Any:
+        return (function if len(rows) else kept)(rows, *args, **options)
+
+    return asked
+
+
+def _type_of(rows: pa.Array, *args: Any, **options: Any) -> Any:
+    return (rows.type, *args, *options.items())
 
 
 def _texts(array: pa.Array) -> Any:
@@ -188,6 +206,9 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (checkpoint, "read_head", lambda *asked: asked),
         (log, "parse_name", lambda relative: relative),
         (metadata, "parse", lambda *asked: asked),
+        (decode, "decode_counted", lambda address, data, summary: (address, data, tuple(summary.items()))),
+        (schema, "parse_schema", lambda data: data),
+        (paimon_load, "read_options", lambda options: tuple(options.items())),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
         (addresses, "place", _placed),
         (addresses, "match_keys", lambda paths, match_by: (_texts(paths), match_by)),
@@ -203,6 +224,8 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (other_histories, "time", other_histories.time, SimpleNamespace(monotonic=lambda: 0.0)),
         (plan_file, "_canonical", plan_file._canonical, _of_rows(plan_file._canonical)),
         (other_commits, "_oddly_named", other_commits._oddly_named, _of_one(other_commits._oddly_named)),
+        (delta_files, "dated", delta_files.dated, _of_one(delta_files.dated)),
+        (delta_files, "_from_rows", delta_files._from_rows, _of_no_rows(delta_files._from_rows)),
         (manifests, "by_partition", manifests.by_partition, _of_one(manifests.by_partition)),
         (manifests, "read_list", manifests.read_list, _listed(manifests.read_list)),
         *((owner, name, getattr(owner, name), _of_page(getattr(owner, name))) for owner, name in pages),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from tests.sim.formats.paimon import PaimonModel
 from tests.sim.formats.paimon_drops import goes_astray
@@ -21,16 +19,16 @@ WAYS = {
 }
 
 
-async def tell(world: World, model: PaimonModel, steps: list[str]) -> None:
+def tell(world: World, model: PaimonModel, steps: list[str]) -> None:
     targets = {"read": BASE, "put": OURS, "other": f"{model.location}/snapshot/LATEST"}
     for step in steps:
         if step == "drop":
             model.dropped = (world.calls, world.effected)
         elif step == "effect":
             assert world.call is not None
-            await world.after(world.call)
+            world.after(world.call)
         else:
-            await world.before(Call("lakesweep", "storage", "read" if step == "other" else step, targets[step]))
+            world.before(Call("lakesweep", "storage", "read" if step == "other" else step, targets[step]))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -39,7 +37,7 @@ def test_only_a_drop_between_the_last_look_and_the_put_is_excused(way):
     world = World()
     model = PaimonModel(world)
     model.create()
-    asyncio.run(tell(world, model, steps))
+    tell(world, model, steps)
     assert goes_astray(model, OURS, {"id": 2, "commitKind": "OVERWRITE"}) is excused
     assert not goes_astray(model, OURS, {"id": 2, "commitKind": "COMPACT"})
     assert not goes_astray(model, OURS, {"id": 3, "commitKind": "OVERWRITE"})

@@ -225,20 +225,16 @@ class World:
         if self.tracing:
             self.trace.append(Event(self.now, actor, call, str(answer)))
 
-    async def before(self, call: Call) -> None:
-        """Ports call this first."""
+    def before(self, call: Call) -> Awaitable[None] | None:
+        """Ports call this first, and wait for what it answers, if it does."""
         self.calls += 1
         call.number = self.calls
         self.last, self.call = self.call, call
-        answer = self.adversary.before(call)
-        if answer is not None:
-            await answer
+        return self.adversary.before(call)
 
-    async def after(self, call: Call, answer: object = "") -> None:
-        """Ports call this when the effect is there and the answer is not yet."""
+    def after(self, call: Call, answer: object = "") -> Awaitable[None] | None:
+        """The same when the effect is there and the answer is not yet."""
         self.effected = call.number
         if self.tracing:
             self.say(call.process, str(call), answer)
-        waiting = self.adversary.after(call)
-        if waiting is not None:
-            await waiting
+        return self.adversary.after(call)

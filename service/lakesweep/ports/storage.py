@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import pyarrow as pa
@@ -25,6 +25,13 @@ LISTING_SCHEMA = pa.schema(
     ]
 )
 """One row per stored object, as every Storage lists it."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moments(times: pa.Array) -> Sequence[datetime | None]:
+    """The column `modified_at` in Python. Arrow looks the zone up for every row, which takes ten times as long."""
+    since = times.cast(pa.int64()).to_pylist()
+    return [None if one is None else _EPOCH + timedelta(milliseconds=one) for one in since]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

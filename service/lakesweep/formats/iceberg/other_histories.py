@@ -25,7 +25,7 @@ from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import References, ReferenceSource
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, moments
 
 log = structlog.get_logger()
 
@@ -50,8 +50,9 @@ Listed = Mapping[Location, tuple[Stamp, ...]]
 
 
 def stamps(page: pa.RecordBatch) -> list[Stamp]:
-    rows = zip(*(page.column(name).to_pylist() for name in Stamp._fields), strict=True)
-    return [Stamp(*row) for row in rows if row[0].endswith(METADATA_SUFFIXES)]
+    columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
+    rows = zip(*columns, moments(page.column("modified_at")), strict=True)
+    return [Stamp(path, size, time, etag) for path, size, etag, time in rows if path.endswith(METADATA_SUFFIXES)]
 
 
 class OtherHistories:

@@ -14,9 +14,7 @@ from lakesweep.formats import reads
 from lakesweep.model.errors import NotFound, StorageError, Unreadable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import KnownContents, Storage
-
-_LISTED = ("path", "size_bytes", "modified_at", "etag")
+from lakesweep.ports.storage import KnownContents, Storage, moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +75,9 @@ class TableFiles:
 
 
 def _rows(page: pa.RecordBatch, cut: int) -> list[Listed]:
-    rows = zip(*(page.column(name).to_pylist() for name in _LISTED), strict=True)
-    return [Listed(name=path[cut:], size_bytes=size, modified_at=time, etag=etag) for path, size, time, etag in rows]
+    columns = (page.column(name).to_pylist() for name in ("path", "size_bytes", "etag"))
+    rows = zip(*columns, moments(page.column("modified_at")), strict=True)
+    return [Listed(name=path[cut:], size_bytes=size, modified_at=time, etag=etag) for path, size, etag, time in rows]
 
 
 class Unanswered(Unreadable):
