@@ -2,6 +2,7 @@
 
 python -m tests.sim --format iceberg --stories 1000 --workers 2    many, from seed 0 on
 python -m tests.sim --format iceberg --first 10000000 --stories 10 some with a trash, restores, cycles that list nothing
+python -m tests.sim --format iceberg --first 20000000 --stories 10 some in a wider world: see profiles.py
 python -m tests.sim --format iceberg --seed 42                     one, printed; shrunk first if it fails
 python -m tests.sim --service --stories 300                        services of several replicas; --seed 42 replays one
 python -m tests.sim --stories 100000 --out build/sim.json          with its figures in a file: `make sim`
@@ -17,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.sim import service_runs, situations, ways
+from tests.sim import profiles, service_runs, situations, ways
 from tests.sim.book import Book
 from tests.sim.campaign import Figures, campaign, kept_seeds, tell
 from tests.sim.shrink import shrink
@@ -71,8 +72,8 @@ def run_many(format: str, seeds: range, workers: int, book: Book) -> int:
         seeds_of = [seed for seed, other, _ in total.failures if other == kind]
         print(f"\n{len(seeds_of)} stories failed like this one (seeds {', '.join(map(str, seeds_of[:10]))}):")
         replay(format, seeds_of[0])
-    other_ways = seeds.start >= ways.FIRST
-    missing = situations.missing(format, total.seen, total.stories, other_ways=other_ways)
+    other_ways, wider = seeds.start >= ways.FIRST, seeds.start >= profiles.LATER
+    missing = situations.missing(format, total.seen, total.stories, other_ways=other_ways, wider=wider)
     for name in missing:
         print(f"this never happened: {name}")
     return 1 if total.failures or missing else 0

@@ -13,7 +13,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException, ServerError
+from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
@@ -44,6 +46,7 @@ from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.daemon.shared_files import SharedFileIndex, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
+from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.expire import PlanHolds
 from lakesweep.formats.iceberg.format import IcebergFormat
 from lakesweep.formats.spec import DatasetSpec, LeaveAll
@@ -67,6 +70,12 @@ ABOUT = Circumstances(
     settings_digest="5e77",
     version="0.1.0",
 )
+
+
+class _Naming:
+    """How pyiceberg counts metadata files."""
+
+    _parse_metadata_version = staticmethod(MetastoreCatalog._parse_metadata_version)
 
 
 class SimCatalog:
@@ -128,7 +137,7 @@ class SimCatalog:
             call = await self._process.enter("catalog", "commit", name)
             base = pointer.metadata_location
             if self._model.client:
-                base = await self._written(name, requirements)
+                base = await self._written(name, requirements, updates)
             try:
                 self._apply(name, base, requirements, updates)
             except CommitRejected as exc:
@@ -137,14 +146,20 @@ class SimCatalog:
         except Fault as fault:
             raise (TimeoutError() if fault.kind == "timeout" else ServerError(fault.kind)) from fault
 
-    async def _written(self, name: str, requirements: Sequence[Any]) -> str:
+    async def _written(self, name: str, requirements: Sequence[Any], updates: Sequence[Any]) -> str:
         """As pyiceberg commits: look at what is there, write the new metadata file, swap the pointer if that is still
         what was looked at. Answers with that."""
         table = self._model.catalog[name]
         base = table.current
+        metadata = TableMetadataUtil.parse_raw(base.stored.data.decode())
         for one in requirements:
             if isinstance(one, PlanHolds):
-                one.validate(TableMetadataUtil.parse_raw(base.stored.data.decode()))
+                one.validate(metadata)
+        if self._model.more:
+            current = IcebergTable(("db", "t"), metadata, base.path, None, None)  # type: ignore[arg-type]
+            staged = Stager(_Naming(), None)(current, ("db", "t"), tuple(requirements), tuple(updates))  # type: ignore[arg-type]
+            log = [(one.timestamp_ms, one.snapshot_id) for one in staged.metadata.snapshot_log]
+            self._model.check_snapshot_log(table, log)
         await self._process.leave(await self._process.enter("storage", "put", f"metadata of {name}"))
         if self._model.catalog.get(name) is not table or table.current is not base:
             self._model.lose_race(table, base, self._process.name)

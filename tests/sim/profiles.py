@@ -36,10 +36,19 @@ class Profile:
     """Cycles often begin with a clock that was just set."""
     slot: int | None = None
     """Of a subject that is told from LATER on."""
-    couples: tuple[tuple[str, ...], ...] = ()
-    """Calls of one cycle at which writers come, at each of them."""
+    couples: tuple[tuple[tuple[str, str, int], ...], ...] = ()
+    """What happens in one cycle, one of them by chance: before each of these calls a step of a writer (or `writer`, for
+    any), or after it a fault. The number counts calls of that kind, from 0 on."""
     client: bool = False
     """The Iceberg catalog only swaps a pointer."""
+    cuts: bool = False
+    """In every cycle a read is cut short."""
+    dry_runs: bool = False
+    """Some cycles only plan, and files have to be seen unreferenced by an earlier run."""
+    slow: bool = False
+    """Writers commit every few hours at most, except while a cycle runs."""
+    kind: str = ""
+    """Of the Iceberg table: see `Around.begin`. By chance if empty."""
 
     def leaning(self, format: str, possible: Sequence[str]) -> Sequence[str]:
         """Those of the possible steps that the story is about; all if there is none."""
@@ -48,6 +57,8 @@ class Profile:
 
 
 ANY = Profile()
+_DROPPING = ("overwrite", "delete files", "compact")
+_AGAIN = "add an old path again"
 PROFILES: dict[str, Profile] = {
     "returns": Profile(
         prefers={
@@ -89,24 +100,27 @@ PROFILES: dict[str, Profile] = {
             "paimon": ("drop_and_create", "fast_forward", "roll_back_to_tag", "other_expiry", "delete_branch"),
         },
     ),
-    # From here on those with a slot. Iceberg's own have 0 to 9.
+    # From here on those with a slot. Iceberg's own have 0 to 13.
     "overtakes": Profile(
         slot=0,
-        prefers={"iceberg": ("add an old path again", "overwrite", "delete files", "a silent stream shows itself")},
-        couples=(("delete", "asking last: read"), ("begin_batch", "asking last: read")),
+        prefers={"iceberg": _DROPPING},
+        # While the last question is answered, its reads are those of the metadata, of a manifest list, of a manifest.
+        couples=tuple((("delete", "append", 0), ("asking last: read", _AGAIN, at)) for at in (0, 1, 2, 2, 3)),
     ),
     "swaps": Profile(
         slot=1,
         prefers={
             "iceberg": ("tag", "branch", "change a ref", "change retention", "roll back", "write a negative retention")
         },
-        couples=(("commit",), ("commit",), ("set_pending_expiry",), ("commit", "pointer")),
+        couples=((("commit", "writer", 0),), (("commit", "writer", 0), ("pointer", "writer", 0))),
         client=True,
     ),
     "replaced": Profile(
         slot=2,
-        prefers={"iceberg": ("rename and create anew", "overwrite", "delete files", "begin a silent stream")},
-        couples=(("delete",), ("begin_batch",), ("list",), ("update_run",)),
+        prefers={"iceberg": _DROPPING},
+        couples=tuple(
+            ((on, "rename and create anew", 0),) for on in ("delete", "begin_batch", "list", "pending_expiry")
+        ),
     ),
     "places": Profile(
         slot=3,
@@ -121,6 +135,41 @@ PROFILES: dict[str, Profile] = {
         slot=4,
         prefers={"iceberg": ("branch", "change a ref", "begin a stream", "stream: commit to a branch", "append")},
     ),
+    "refs": Profile(
+        slot=5,
+        prefers={"iceberg": ("tag", "branch", "append", "overwrite")},
+        couples=(
+            *((("commit", "tag", 0),), (("commit", "branch", 0),)),
+            *((("commit", name, 0), ("commit", "fault timeout", 0)) for name in ("tag", "branch")),
+        ),
+    ),
+    "shares": Profile(slot=6, prefers={"iceberg": ("stop garbage collection", *_DROPPING)}),
+    "latecomers": Profile(
+        slot=7,
+        prefers={"iceberg": ("begin a silent stream",)},
+        couples=tuple(
+            ((on, "a silent stream shows itself", 0),) for on in ("delete", "begin_batch", "update_run", "list")
+        ),
+    ),
+    "undone": Profile(
+        slot=8,
+        prefers={"iceberg": _DROPPING},
+        couples=tuple(((on, "set the catalog back", 0),) for on in ("delete", "delete", "begin_batch", "update_run")),
+    ),
+    "cuts": Profile(slot=9, cuts=True),
+    "elsewhere": Profile(
+        slot=10,
+        prefers={"iceberg": ("a second catalog goes on", "append")},
+        kind="metadata outside",
+    ),
+    "rehearsals": Profile(slot=12, prefers={"iceberg": _DROPPING}, dry_runs=True),
+    "slow": Profile(
+        slot=13,
+        prefers={"iceberg": ("a second catalog commits once", "append", "overwrite")},
+        kind="short log",
+        slow=True,
+    ),
+    "ahead": Profile(slot=11, prefers={"iceberg": ("the catalog runs ahead", "overwrite", "append")}),
 }
 _NAMES = tuple(name for name, one in PROFILES.items() if one.slot is None)
 _BY_SLOT = {one.slot: one for one in PROFILES.values() if one.slot is not None}

@@ -65,11 +65,29 @@ _OTHER_WAYS = (
 _CLIENT = ("a metadata file whose commit lost the race", "fault before catalog.pointer")
 
 
-def missing(format: str, seen: Counter[str], stories: int, *, other_ways: bool = False) -> list[str]:
+_WIDER: dict[str, tuple[str, ...]] = {
+    "iceberg": (
+        "another table came by the same name",
+        "a stream showed itself that had written before",
+        "the product wrote a snapshot log",
+        "move to a used place, during a cycle",
+        "another format moves in, during a cycle",
+        "a table of another catalog moves in, during a cycle",
+        "write a negative retention, during a cycle",
+    ),
+}
+"""In stories of a wider world: see profiles.py. They also draw other ways to run the product, less often."""
+
+
+def missing(
+    format: str, seen: Counter[str], stories: int, *, other_ways: bool = False, wider: bool = False
+) -> list[str]:
     """Those that never came up, of those that have to in so many stories."""
     wanted = REQUIRED[format] if stories >= STORIES else ()
     if stories >= MANY:
         wanted = (*wanted, *_RARE, *_RARE_OF[format])
-    if stories >= STORIES and other_ways:
+    if stories >= STORIES and wider:
+        wanted = (*wanted, *_WIDER.get(format, ()))
+    if stories >= (MANY if wider else STORIES) and other_ways:
         wanted = (*wanted, *_OTHER_WAYS, *(_CLIENT if format == "iceberg" else ()))
     return [name for name in wanted if not seen[name]]

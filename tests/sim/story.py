@@ -112,6 +112,8 @@ class Story(Adversary):
         rules = _rules(random.Random(f"rules {format} {seed}"))
         if self._profile.small_batches:
             rules = replace(rules, batch_size=2 - seed % 2, confirm_after=0)
+        if self._profile.dry_runs:
+            rules = replace(rules, confirm_after=24)
         self.world = World(rules=rules, tracing=tracing)
         self.world.adversary = self
         self.model: Model = open_model(format, self.world)
@@ -120,7 +122,7 @@ class Story(Adversary):
         if self._profile.client and format == "iceberg":
             ways = replace(ways, client=True)
         if isinstance(self.model, IcebergModel):
-            self.model.client = ways.client
+            self.model.client, self.model.around.kind = ways.client, self._profile.kind
         self.oracle = Oracle(self.world, self.model)
         self.process = Process(self.world)
         self.store = DictStateStore(self.process)
@@ -213,7 +215,7 @@ class Story(Adversary):
         elif step.name in self.model.steps() or step.name in self.model.revivals():
             self.script.append(step)
             world.random = random.Random(step.seed)
-            world.advance(timedelta(seconds=world.random.randrange(1, 3600)))
+            world.advance(timedelta(seconds=world.random.randrange(1, 3600), hours=2 if self._profile.slow else 0))
             self.model.do(step.name)
         self.oracle.check()
 
@@ -257,7 +259,8 @@ class Story(Adversary):
         full = self._full_plan() if listing is ListingMode.NEVER and not self._plan else None
         self.confirmed.begins()
         self._cycle, self.world.cycling = told, True
-        run, outcome = self._ran(self.runner.cycle(listing))
+        execute = not (step and self._profile.dry_runs and random.Random(f"dry {step.seed}").random() < 0.5)
+        run, outcome = self._ran(self.runner.cycle(listing, execute=execute))
         if run is not None:
             outcome = self._outcome(run)
             self.operator.compare(full, run, alone=not (told and told.inner))
@@ -351,14 +354,15 @@ class Story(Adversary):
         if self._profile.wrong_clocks and rng.random() < 0.5:
             found.append(Step("clock", rng.getrandbits(32)))
         cuts = random.Random(f"cut {step.seed}")  # of its own, so that the stories of older seeds stay what they were
-        if cuts.random() < 0.2:
+        if cuts.random() < (1 if self._profile.cuts else 0.2):
             found.append(Step("fault cut", cuts.getrandbits(32), cuts.choice([0, 1, 2, 3, 5, 8, 13, 21, 34]), "read"))
         if self.operator.ways.stale and cuts.random() < 0.5:
             found.append(Step("fault stale", cuts.getrandbits(32), cuts.choice([0, 0, 1, 1, 2, 3]), "pointer"))
         if self.operator.ways.repeats and cuts.random() < 0.6:
             found.append(Step("fault repeat", cuts.getrandbits(32), cuts.randrange(1, 12), "list"))
         if self._profile.couples and cuts.random() < 0.7:
-            found += [Step("writer", cuts.getrandbits(32), 0, on) for on in cuts.choice(self._profile.couples)]
+            for on, name, at in cuts.choice(self._profile.couples):
+                found.append(Step(name, cuts.getrandbits(32), at, on, name.startswith("fault ")))
         return found
 
     # ---- the adversary

@@ -163,7 +163,7 @@ class IcebergModel(Model):
             yield f"db.t: snapshot {snapshot.id}, expired although it was kept in that moment", snapshot.files
 
     def settle(self) -> None:
-        self.behind = None
+        self.catch_up()
         for job in list(self.jobs):
             if job.stream is None and self.world.random.random() < 0.5 and self._is_protected(job):
                 self._commit_files(job.files)
@@ -174,6 +174,10 @@ class IcebergModel(Model):
             self.allow_collection()
 
     def dead(self) -> set[str]:
+        if self.more:
+            self.around.tell_unmatched()
+        if self.around.is_no_place_of_ours(self.table.metadata_place):
+            return set()  # states there that lost a race stay for ever, and so does what they name
         wanted = {path for _, files in self.readers() for path in files}
         places = {self.table.location + "/"}
         if not self.table.location.endswith("-now"):
@@ -201,6 +205,14 @@ class IcebergModel(Model):
 
     # ---- the catalog's side
 
+    def check_snapshot_log(self, table: Table, log: Sequence[tuple[int, int]]) -> None:
+        """What a commit of the product would write: does time travel by date find what was current then?"""
+        with self.world.judging():
+            if log and tuple(log) != table.history[-len(log) :]:
+                raise Lost("the snapshot log has a gap: time travel finds a snapshot that was not current then")
+        if log:
+            self.world.seen["the product wrote a snapshot log"] += 1
+
     def lose_race(self, table: Table, base: View, process: str) -> None:
         """A metadata file was written, and the pointer could not be swapped: it stays behind."""
         path = f"{table.metadata_place}/{table.commits:05d}-{self.world.uuid()}.metadata.json"
@@ -212,7 +224,7 @@ class IcebergModel(Model):
     ) -> None:
         """The product's commit, as a REST server applies it. `base` is the metadata that it was planned with."""
         table = self.catalog[name]
-        self.behind = None
+        self.catch_up()
         if uuid is not None and uuid != table.uuid:
             raise CommitRejected("the table has another uuid")
         for ref_name, snapshot_id in demands.items():
@@ -287,7 +299,7 @@ class IcebergModel(Model):
 
     def _may_settle(self) -> bool:
         """Things that a person has to settle happen once in a story, and in few."""
-        return not self.reasons
+        return not self.reasons and not self.table.lazy
 
     def _can_go_back(self) -> bool:
         view = self._view_before()
@@ -576,10 +588,13 @@ class IcebergModel(Model):
         self.append()
         if path in self.world.objects:
             self.behind = path
+            if self.more:
+                self.table.keep_back()
             self.world.seen["the catalog answers with more than its metadata file has"] += 1
 
     def catch_up(self) -> None:
         self.behind = None
+        self.table.write_down()
 
     def pointed_at(self, table: Table) -> str:
         """The metadata file that the catalog names."""
@@ -605,20 +620,25 @@ class IcebergModel(Model):
         """Another catalog registers the table as it is now, and commits to it twice: a single commit could be one that
         lost a race, as docs/iceberg.md says."""
         self.reasons.add("foreign_table")
+        theirs = self.registered_elsewhere()
+        for _ in range(2):
+            theirs.add(theirs.make_snapshot(theirs.head(), [theirs.write_data()]))
+            theirs.commit()
+        (self.latecomers if self.world.cycling else self.others).append(theirs)
+
+    def registered_elsewhere(self) -> Table:
+        """The table as it is now, in another catalog."""
         ours = self.table
         theirs = replace(ours, who="second", name="second.t", views=dict(ours.views), removed=ours.removed)
         theirs.properties, theirs.snapshots = dict(ours.properties), dict(ours.snapshots)
         theirs.refs, theirs.statistics = dict(ours.refs), list(ours.statistics)
         theirs.hint, theirs.hinted = False, None
         theirs.properties.pop("write.metadata.delete-after-commit.enabled", None)  # it would take ours away
-        for _ in range(2):
-            theirs.add(theirs.make_snapshot(theirs.head(), [theirs.write_data()]))
-            theirs.commit()
-        (self.latecomers if self.world.cycling else self.others).append(theirs)
+        return theirs
 
     def drop_and_create(self) -> None:
         """The old table's files stay behind, or are purged."""
-        self.behind = None
+        self.catch_up()
         rng, old = self.world.random, self.table
         if rng.random() < 0.4:
             lent = {

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.sim.formats.iceberg_bytes import DATA
-from tests.sim.formats.iceberg_rules import says_never
+from tests.sim.formats.iceberg_rules import must_stay, says_never
 from tests.sim.formats.iceberg_table import MAIN, MAX_AGE, MAX_REF_AGE, MIN_KEPT, DataFile, Table
 from tests.sim.world import Stored
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 Steps = dict[str, tuple[Callable[[], bool], Callable[[], None], int]]
 RARE = (
     *("move to a used place", "another format moves in", "a table of another catalog moves in"),
-    *("rename and create anew", "write a negative retention"),
+    *("rename and create anew", "write a negative retention", "a second catalog commits once"),
 )
 """As those of the model."""
+_RACE_MS = 3_600_000
 _LONG_AGO = timedelta(days=90)
 _OUTSIDE = "s3://another-tenant/db/t"
 _SHARED = "s3://lake/shared"
@@ -45,6 +47,10 @@ class Around:
     waiting: list[Silent] = field(default_factory=list)
     shared: dict[str, Stored] = field(default_factory=dict)
     """What tables of another catalog read of ours, as long as gc.enabled is false."""
+    fork_of_ours: Table | None = None
+    """The table as a second catalog has it that has committed once."""
+    kind: str = ""
+    """Of the table; by chance if empty."""
     _moved_to: str | None = None
 
     def steps(self) -> Steps:
@@ -55,6 +61,7 @@ class Around:
             "correct a negative retention": (lambda: says_never(self._table.current), self.correct, 4),
             "stream: commit to a branch": (self._has_branch_job, self.commit_to_branch, 3),
             "move to a used place": (self._may_settle, self.move, 1),
+            "a second catalog commits once": (self._may_fork, self.fork, 1),
             "another format moves in": (self._may_settle, self.other_format, 1),
             "a table of another catalog moves in": (self._may_settle, self.unknown_table, 1),
         }
@@ -71,6 +78,8 @@ class Around:
         for who, files in self.files.items():
             if who != _BEFORE_US or self._shows_where_it_was():
                 yield who, files
+        if self.fork_of_ours is not None and self._is_slow():
+            yield from self.fork_of_ours.readers()
         if self.shared:
             yield "a table of another catalog, for which gc.enabled is false", self.shared
         for one in self.waiting:
@@ -82,7 +91,8 @@ class Around:
     def begin(self) -> None:
         """What kind of table it is, before it is created."""
         rng, table = self.model.world.random, self._table
-        kind = rng.choice(_KINDS)
+        kind = self.kind or rng.choice(_KINDS)
+        table.logs_history = True
         if kind == "hint":
             table.hint = True
         elif kind == "metadata outside":
@@ -95,6 +105,9 @@ class Around:
             names = (f"p=1/{self._name()}", self._name(), f"0101/1100/0011/{self._name()}")
             for name in names:
                 self._put("another table that writes below the same data path", f"{_SHARED}/{name}")
+        elif kind == "short log":
+            table.properties["write.metadata.previous-versions-max"] = "1"
+            table.properties["write.metadata.delete-after-commit.enabled"] = "true"
         elif kind == "inhabited":
             self.unknown_table()
             self.model.world.advance(timedelta(hours=rng.choice([3, 100])))
@@ -109,13 +122,25 @@ class Around:
         if says_never(self._table.current):
             self.correct()
 
+    def tell_unmatched(self) -> None:
+        """Where nothing that stays is in the table's own places, a person is asked whether these are right."""
+        places = [place for place in (self._table.location, self._table.data_place) if not self._is_outside(place)]
+        view, world = self._table.current, self.model.world
+        staying = must_stay(view, world.rules, world.ms())
+        named = [view.path, *(path for one in staying for path in view.snapshots[one].files)]
+        if not any(path.startswith(f"{place}/") for path in named for place in places):
+            self.model.reasons.add("nothing_matches")
+
+    def _is_outside(self, place: str) -> bool:
+        return not place.startswith(self.model.tenant_root)
+
     def share(self) -> None:
         """gc.enabled is false, since another catalog's table was made from our files."""
         self.shared = {path: stored for one in self._table.snapshots.values() for path, stored in one.files.items()}
 
     def is_no_place_of_ours(self, place: str) -> bool:
         """May nothing be deleted there, or can nobody tell whose it is?"""
-        return not place.startswith(self.model.tenant_root) or place.startswith(_SHARED)
+        return self._is_outside(place) or place.startswith(_SHARED)
 
     # ---- streams
 
@@ -216,6 +241,27 @@ class Around:
         other.create()
         model.others.append(other)
 
+    def _may_fork(self) -> bool:
+        return self._may_settle() and not self.model.world.cycling
+
+    def fork(self) -> None:
+        """A second catalog registers the table, and commits once. Then nothing happens for some hours."""
+        model = self.model
+        model.reasons.add("foreign_table")
+        theirs = self.fork_of_ours = model.registered_elsewhere()
+        theirs.add(theirs.make_snapshot(theirs.head(), [theirs.write_data()]))
+        theirs.commit()
+        model.world.advance(timedelta(hours=3))
+
+    def _is_slow(self) -> bool:
+        """A single commit looks like one that lost a race once the table's log does not reach back to it and the table
+        commits more than once an hour, as docs/iceberg.md says."""
+        views = (*self._table.views.values(), self._table.current)
+        times = sorted(
+            {view.at_ms for view in views} | {one.at_ms for view in views for one in view.snapshots.values()}
+        )
+        return all(later - earlier > _RACE_MS for earlier, later in pairwise(times))
+
     # ---- another table by our name
 
     def _may_rename(self) -> bool:
@@ -226,7 +272,7 @@ class Around:
         may begin with files of the old one, as `snapshot` makes them."""
         model, rng = self.model, self.model.world.random
         model.restore()
-        model.behind = None
+        model.catch_up()
         old = self._table
         dead = [one for one in model.dropped if model.world.objects.get(one.path) is one.stored]
         live = {one.path for one in old.head().live} if old.head() else set()
@@ -253,7 +299,7 @@ class Around:
         return self.model.table
 
     def _may_settle(self) -> bool:
-        return not self.model.reasons and not self.model.overtaken
+        return self.model._may_settle() and not self.model.overtaken
 
     def _name(self) -> str:
         return f"{self.model.world.uuid()}.parquet"

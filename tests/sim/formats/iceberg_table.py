@@ -118,6 +118,7 @@ class View:
     log: tuple[tuple[str, int], ...]
     sequence: int
     at_ms: int
+    history: tuple[tuple[int, int], ...]
 
 
 @dataclass
@@ -144,6 +145,12 @@ class Table:
     current: View | None = None
     removed: set[str] = field(default_factory=set)
     """Metadata files that its own writers deleted."""
+    history: tuple[tuple[int, int], ...] = ()
+    """What was current, each with the time from which on it was."""
+    logs_history: bool = False
+    """Is that in its metadata, for time travel by date?"""
+    lazy: bool = False
+    """Does its catalog have commits in its own database only, and write their metadata file later?"""
     hint: bool = False
     """Do its writers keep a version hint?"""
     hinted: Stored | None = None
@@ -267,7 +274,10 @@ class Table:
         path = f"{self.metadata_place}/{self.commits:05d}-{world.uuid()}.metadata.json"
         self.commits += 1
         at_ms = world.ms()
-        if self.current is not None:
+        main = self.refs.get(MAIN)
+        if main is not None and (not self.history or self.history[-1][1] != main.snapshot_id):
+            self.history = (*self.history, (at_ms, main.snapshot_id))
+        if self.current is not None and not self.lazy:
             most = int(self.properties.get("write.metadata.previous-versions-max", "100"))
             self.log = (*self.log, (self.current.path, self.current.at_ms))[-most:]
         stored = world.put(path, encode.metadata_json(self._document(at_ms), self._snapshot_texts()), self.who)
@@ -286,12 +296,28 @@ class Table:
             self.log,
             self.sequence,
             at_ms,
+            self.history,
         )
+        if self.lazy:
+            self.keep_back()
         if before and self.properties.get("write.metadata.delete-after-commit.enabled") == "true":
             kept = {one for one, _ in self.log} | {path}
             for old in (one for one, _ in before.log if one not in kept):
                 world.remove(old)
                 self.removed.add(old)
+
+    def keep_back(self) -> None:
+        """The newest commit is in the catalog's database only."""
+        self.lazy = True
+        self.world.remove(self.current.path)
+        self.removed.add(self.current.path)
+
+    def write_down(self) -> None:
+        """The catalog writes the metadata file of the newest commit. Those in between it never writes."""
+        if self.lazy:
+            self.lazy = False
+            self.world.put(self.current.path, self.current.stored.data, "catalog")
+            self.removed.discard(self.current.path)
 
     @property
     def _hint_path(self) -> str:
@@ -303,7 +329,7 @@ class Table:
         self.removed.update(path for path in named if path not in self.world.objects)
         self.current, self.uuid, self.location = view, view.uuid, view.location
         self.properties, self.snapshots, self.refs = dict(view.properties), dict(view.snapshots), dict(view.refs)
-        self.statistics, self.log = list(view.statistics), view.log
+        self.statistics, self.log, self.history = list(view.statistics), view.log, view.history
 
     def forget(self, going: Iterable[int]) -> None:
         """Take snapshots out, with the refs and statistics that hang on them, as servers do."""
@@ -318,6 +344,7 @@ class Table:
     def _document(self, at_ms: int) -> dict[str, Any]:
         main = self.refs.get(MAIN)
         fields = [{"source-id": 1, "field-id": 1000, "name": "p", "transform": "identity"}] if self.spec % 2 else []
+        columns = [{"id": 1, "name": "p", "required": False, "type": "int"}] if self.logs_history else []
         return {
             "format-version": self.version,
             "table-uuid": self.uuid,
@@ -326,7 +353,7 @@ class Table:
             "last-updated-ms": at_ms,
             "last-column-id": 1 + self.schema,
             "current-schema-id": 0,
-            "schemas": [{"type": "struct", "schema-id": 0, "fields": []}],
+            "schemas": [{"type": "struct", "schema-id": 0, "fields": columns}],
             "default-spec-id": self.spec,
             "partition-specs": [{"spec-id": self.spec, "fields": fields}],
             "last-partition-id": 1000,
@@ -335,11 +362,22 @@ class Table:
             "properties": self.properties,
             "current-snapshot-id": main.snapshot_id if main else -1,
             "refs": {name: ref.document() for name, ref in self.refs.items()},
-            "snapshot-log": [],
+            "snapshot-log": self._snapshot_log(),
             "metadata-log": [{"metadata-file": path, "timestamp-ms": at} for path, at in self.log],
             "statistics": [_statistics(one) for one in self.statistics if not one.of_partitions],
             "partition-statistics": [_statistics(one) for one in self.statistics if one.of_partitions],
         }
+
+    def _snapshot_log(self) -> list[dict[str, int]]:
+        """Up to the first that is gone: a gap would make another one look current for longer than it was."""
+        if not self.logs_history:
+            return []
+        found: list[dict[str, int]] = []
+        for at_ms, snapshot_id in reversed(self.history):
+            if snapshot_id not in self.snapshots:
+                break
+            found.insert(0, {"timestamp-ms": at_ms, "snapshot-id": snapshot_id})
+        return found
 
     # ---- who reads
 
@@ -348,7 +386,8 @@ class Table:
         view = self.current
         if view is None:
             return
-        yield f"{self.name}: its metadata", {view.path: view.stored}
+        if view.path not in self.removed:
+            yield f"{self.name}: its metadata", {view.path: view.stored}
         if self.hinted is not None and self.location == view.location:
             yield f"{self.name}: those who open it by its version hint", {self._hint_path: self.hinted}
         for path, _ in view.log:

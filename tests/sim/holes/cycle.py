@@ -137,7 +137,7 @@ HOLES = (
             "            if await unless_overtaken(self._look) and await self._table.head() == self._head:\n",
             "            if await unless_overtaken(self._look) or True:\n",
         ),
-        profile="returns",
+        profile="overtakes",
     ),
     hole(
         "answer-of-an-earlier-question",
@@ -176,18 +176,19 @@ HOLES = (
     hole(
         "another-table-by-the-same-name",
         "A table that was dropped and created anew since the plan is swept by the old plan.",
-        ALL,
+        "iceberg",
         edit(
             "lakesweep.cleanup.revalidate",
             "Revalidator._look",
             "if state.table_uuid != self._planned.state.table_uuid:",
             "if False:",
         ),
+        profile="replaced",
     ),
     hole(
         "longer-retention-comes-too-late",
         "That the table keeps unreferenced files longer since the plan, or that a stream writes to it, is not heard.",
-        ("iceberg", "delta", "paimon"),
+        "iceberg",
         edit(
             "lakesweep.cleanup.revalidate",
             "Revalidator._look",
@@ -200,17 +201,21 @@ HOLES = (
             "elif listed.minimum_age < marked.minimum_age or (marked.stream and not listed.stream):",
             "elif False:",
         ),
+        profile="latecomers",
     ),
     hole(
         "moved-while-listed",
-        "A table that was moved or replaced between its listing and its marking is cleaned by both.",
-        ("iceberg", "paimon"),
+        "A table that was moved or replaced between its listing and its marking is cleaned by both, and the gate in front of "
+        "the deleter, which knows the table's own places, is open.",
+        "iceberg",
         edit(
             "lakesweep.cleanup.guards",
             "check_stayed",
             "if listed.roots != marked.roots or listed.table_uuid != marked.table_uuid:",
             "if False:",
         ),
+        body("lakesweep.cleanup.delete_gate", "GatedDeleter._check", "return None"),
+        profile="replaced",
     ),
     hole(
         "foreign-table-inside",
@@ -281,6 +286,7 @@ HOLES = (
         "What lies in a place that the table was just moved to is taken for the table's own.",
         ("iceberg",),
         body("lakesweep.cleanup.guards", "_check_place", "return None"),
+        profile="places",
     ),
     hole(
         "guards-after-the-commit",
@@ -294,7 +300,7 @@ HOLES = (
             "    if checked.refusal and context.execute:\n"
             "        await ports.table.commit_expiry(marked.state, policy, now, context.fence)\n",
         ),
-        beyond="such an expiry takes no snapshot that may not go, so no reader misses anything",
+        profile="clocks",
     ),
     hole(
         "files-before-the-commit",
@@ -419,7 +425,7 @@ HOLES = (
     hole(
         "expired-files-wait-from-before-their-expiry",
         "Files of snapshots that a dry run only would have expired count as seen unreferenced.",
-        ALL,
+        "iceberg",
         edit(
             "lakesweep.cleanup.ledger",
             "_stays",
@@ -432,5 +438,6 @@ HOLES = (
             "known = pc.and_(pc.is_valid(before), pc.and_(same_reason, pc.less_equal(before, now)))",
             "known = pc.is_valid(before)",
         ),
+        profile="rehearsals",
     ),
 )

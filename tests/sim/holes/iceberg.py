@@ -122,6 +122,7 @@ HOLES = (
         "A negative retention, which people write for never, expires everything.",
         _I,
         body("lakesweep.formats.iceberg.unsupported", "_refuse_negative", "return None"),
+        profile="swaps",
     ),
     hole(
         "iceberg-gc-enabled-ignored",
@@ -133,30 +134,35 @@ HOLES = (
             'if any(properties.get(GC_ENABLED, "true").lower() != "true"',
             'if any(False and properties.get(GC_ENABLED, "true").lower() != "true"',
         ),
+        profile="shares",
     ),
     hole(
         "iceberg-stream-commits-expire",
         "The newest commit of a stream expires like any other.",
         _I,
         body(_LIFELINES, "add_streams", "return None"),
+        profile="streams",
     ),
     hole(
         "iceberg-stream-branch-goes",
         "A branch past its age goes although a stream may come back to it.",
         _I,
         body(_LIFELINES, "with_streams", "return list(staying)"),
+        profile="branches",
     ),
     hole(
         "iceberg-stream-line-broken",
         "A stream's newest commit stays, the snapshots between it and the head go.",
         _I,
         edit(_LIFELINES, "_add_line", "for entry in line[: depth[needed[last].id]]:", "for entry in ():"),
+        profile="streams",
     ),
     hole(
         "iceberg-streams-unseen",
         "No summary shows a stream.",
         _I,
         body("lakesweep.formats.streams", "of_summary", "return ()"),
+        profile="streams",
     ),
     hole(
         "iceberg-pending-manifests-go",
@@ -164,6 +170,7 @@ HOLES = (
         _I,
         body("lakesweep.formats.iceberg.other_histories", "PendingManifests.named", "return ()"),
         body("lakesweep.formats.streams", "pending_manifest", "return None"),
+        profile="streams",
     ),
     hole(
         "iceberg-current-snapshot-only",
@@ -212,6 +219,7 @@ HOLES = (
             "tolerated=_distinct(*metadata.metadata_log),",
         ),
         edit(_LAYOUT, "_kind_of_name", "kind = _HINT", "kind = _DATA"),
+        profile="places",
     ),
     hole(
         "iceberg-delete-files-go",
@@ -241,12 +249,14 @@ HOLES = (
         "A manifest that was cut off behind a block is believed.",
         _I,
         body(_DECODE, "_check_whole", "return None"),
+        profile="cuts",
     ),
     hole(
         "iceberg-cut-lists-believed",
         "A manifest list that was cut off behind a block is believed.",
         _I,
         body(_DECODE, "_shortfalls", "return iter(())"),
+        profile="cuts",
     ),
     hole(
         "iceberg-unreadable-list-skipped",
@@ -266,6 +276,7 @@ HOLES = (
         "A snapshot that this run expired and somebody put back counts as expired.",
         _I,
         edit(_VIEW, "IcebergView.references", "ids(expiring) - table.committed_away", "ids(expiring)"),
+        profile="undone",
     ),
     hole(
         "iceberg-lost-answer-believed",
@@ -280,7 +291,7 @@ HOLES = (
         _I,
         edit(_EXPIRE, "ExpiryCommit.run", "if isinstance(trouble, CommitConflict):", "if trouble is not None:"),
         edit(_EXPIRE, "ExpiryCommit.run", "if sent is not None and _happened(sent[1], state):", "if False:"),
-        beyond="the second attempt plans from what is there by then and finds nothing left to do",
+        profile="refs",
     ),
     hole(
         "iceberg-requirements-forgotten",
@@ -293,12 +304,14 @@ HOLES = (
             'demands += [AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]',
             "pass",
         ),
+        profile="swaps",
     ),
     hole(
         "iceberg-retention-changed-meanwhile",
         "What the owner says of retention between our look and our commit is not heard.",
         _I,
         edit(_EXPIRE, "PlanHolds.validate", "if _retention(base_metadata.properties) != self.retention:", "if False:"),
+        profile="swaps",
     ),
     hole(
         "iceberg-planned-hours-ago",
@@ -317,6 +330,7 @@ HOLES = (
             "        planned = state.table_uuid\n        planned_state = state\n",
         ),
         body(_EXPIRE, "PlanHolds.validate", "return None"),
+        profile="swaps",
     ),
     hole(
         "iceberg-other-format-inside",
@@ -329,12 +343,14 @@ HOLES = (
             "return _OTHER_LOG if segment in markers.SIGNS.hidden_logs else _HIDDEN",
             "return _HIDDEN",
         ),
+        profile="places",
     ),
     hole(
         "iceberg-other-table-inside",
         "Another table's metadata file in this table's place is taken for an old one of its own.",
         _I,
         body(_FOREIGN, "_Search._is_ours", "return True"),
+        profile="places",
     ),
     hole(
         "iceberg-other-history-is-litter",
@@ -353,13 +369,16 @@ HOLES = (
             "return None if _is_old_litter(line, link, links) else _NO_PAST",
             "return None",
         ),
-        profile="histories",
+        profile="slow",
     ),
     hole(
         "iceberg-metadata-elsewhere-unseen",
-        "Where metadata goes to a place outside the roots, nobody looks there for another history.",
+        "Where metadata goes to a place outside the roots, nobody looks there for another history, neither to check a plan "
+        "nor before a request.",
         _I,
         body(_FOREIGN, "_Search._places_outside", "return []"),
+        body("lakesweep.formats.iceberg.other_histories", "OtherHistories._is_judged", "return True"),
+        profile="elsewhere",
     ),
     hole(
         "iceberg-shared-data-path",
@@ -367,6 +386,7 @@ HOLES = (
         _I,
         body(_LAYOUT, "IcebergLayout._is_ours", "return True"),
         body(_LAYOUT, "IcebergLayout._is_known_ours", "return True"),
+        profile="places",
     ),
     hole(
         "iceberg-places-outside-the-tenant",
@@ -379,20 +399,22 @@ HOLES = (
             "if root is not None:",
         ),
         body("lakesweep.cleanup.delete_gate", "GatedDeleter._check", "return None"),
+        profile="places",
     ),
     hole(
         "iceberg-catalog-shows-more",
         "A catalog that shows a snapshot, a ref or a retention which its metadata file lacks is believed half.",
         _I,
         body("lakesweep.formats.iceberg.unsupported", "refuse_outdated", "return None"),
-        profile="histories",
+        profile="ahead",
     ),
     hole(
         "iceberg-lost-ref-unnoticed",
-        "A ref that vanished together with our expiry is not noticed.",
+        "A ref that vanished together with our expiry is not noticed, nor that what expired was kept by then.",
         _I,
         edit("lakesweep.formats.iceberg.ref_history", "verify", "if ref.snapshot_id in gone", "if False"),
-        body(_EXPIRE, "PlanHolds.validate", "return None"),
+        body("lakesweep.formats.iceberg.ref_history", "overtaken", "return None"),
+        profile="refs",
     ),
     hole(
         "iceberg-snapshot-log-not-cut",
@@ -403,6 +425,7 @@ HOLES = (
             "cut_log",
             "return [entry for entry in log if entry.snapshot_id in left]",
         ),
+        profile="swaps",
     ),
     hole(
         "iceberg-head-is-remembered",
@@ -414,6 +437,6 @@ HOLES = (
             "return _address((await self._source.pointer()).metadata_location)",
             "self._once = getattr(self, '_once', None) or _address((await self._source.pointer()).metadata_location)\n        return self._once",
         ),
-        profile="returns",
+        profile="undone",
     ),
 )
