@@ -11,6 +11,9 @@ import pytest
 from tests.builders.paimon_options import LASTING, once
 from tests.unit.paimon.conftest import World
 
+from lakesweep.formats.paimon import reader
+from lakesweep.formats.paimon.files import TableFiles
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.errors import Unavailable
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
@@ -52,6 +55,25 @@ async def test_expired_changelogs_are_closed_before_their_files_go(world: World)
     assert "changelog-1" in run.expired_snapshots, run.reason
     kinds = ["/changelog/" in address for address in gone]
     assert kinds == sorted(kinds, reverse=True)
+
+
+async def test_a_snapshot_that_may_have_left_no_changelog_stays_and_so_do_those_behind_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that gives only the beginning of a file makes a snapshot look like another one."""
+    three_to_expire(world, **LASTING)
+    stands = reader.still_stands
+
+    async def cut(files: TableFiles, snapshot: PaimonSnapshot) -> bool:
+        return snapshot.id != 2 and await stands(files, snapshot)
+
+    monkeypatch.setattr(reader, "still_stands", cut)
+    run = await world.clean()
+    assert run.expired_snapshots == ("1",), run.reason
+    left = {key.rpartition("/")[2] for key in world.table.stored()}
+    assert {"changelog-1", "snapshot-2", "snapshot-3", "snapshot-4"} <= left
+    assert not {"snapshot-1", "changelog-2", "changelog-3"} & left
+    assert not world.table.lost()
 
 
 async def test_readers_learn_where_history_begins_before_the_first_file_goes(world: World) -> None:

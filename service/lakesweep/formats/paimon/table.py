@@ -116,7 +116,8 @@ class PaimonTable:
             going = [snapshot for snapshot in going if snapshot.key in self.offered]
         await fence.check()
         if fresh.native.options.decoupled:
-            await self._leave_changelogs(fresh.native.log, [one for one in going if one.role is Role.SNAPSHOT])
+            left = await self._leave_changelogs(fresh.native.log, [one for one in going if one.role is Role.SNAPSHOT])
+            going = [one for one in going if one.role is not Role.SNAPSHOT or one.id in left]
         expired = tuple(retention.as_model(snapshot, fresh.native) for snapshot in going)
         self.released.add(going, fresh.native.log)
         committed = replace(
@@ -212,17 +213,21 @@ class PaimonTable:
             self.checked[self.location.raw] = now
         return dropped
 
-    async def _leave_changelogs(self, log: reader.Log, snapshots: Sequence[PaimonSnapshot]) -> None:
-        """Copy snapshots into `changelog/`. An older changelog of the same id is of a rolled-back one."""
+    async def _leave_changelogs(self, log: reader.Log, snapshots: Sequence[PaimonSnapshot]) -> frozenset[int]:
+        """Copy snapshots into `changelog/`, oldest first. An older changelog of the same id is of a rolled-back one.
+        Returns the ids of those that may go: where one is not there as it was read, by what a store says this time,
+        it and those behind it stay."""
         left: dict[int, Location] = {}
         for snapshot in snapshots:
-            if await reader.still_stands(self.files, snapshot):
-                left[snapshot.id] = self.files.at(Role.CHANGELOG, f"changelog-{snapshot.id}")
-                document = json.dumps(snapshot.document, indent=2).encode()
-                await self._writing().put(left[snapshot.id], document, create_only=False)
+            if not await reader.still_stands(self.files, snapshot):
+                break
+            left[snapshot.id] = self.files.at(Role.CHANGELOG, f"changelog-{snapshot.id}")
+            document = json.dumps(snapshot.document, indent=2).encode()
+            await self._writing().put(left[snapshot.id], document, create_only=False)
         await self._check_not_replaced(log, left.values())
         if left:
             await self._write_hint(Role.CHANGELOG, "LATEST", max(left))
+        return frozenset(left)
 
     async def _check_not_replaced(self, log: reader.Log, written: Iterable[Location]) -> None:
         """What was written for a table must not stay for another one that is or will be created in its place."""
