@@ -23,6 +23,7 @@ class SimMover:
     async def to_trash(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
         """A target with the same bytes is a move that was begun before."""
         sources = [move.source for move in moves]
+        self._world.asked.update(sources)
         fates = dict(await conditions.withheld(sources)) if conditions else {}
         whole: dict[str, str] = {}
         for move in moves:

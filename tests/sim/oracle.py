@@ -27,7 +27,7 @@ class Oracle:
         if stored is not None and "/audit/" in address:
             for record in _records(stored.data):
                 (self._announced if record["record"] == "delete" else self._told).add(record["path"])
-        elif stored is None and address not in self._announced:
+        elif stored is None and address not in self._announced and address not in self._world.discarded:
             raise Lost(f"{process} deleted {address}, which the audit trail had not announced")
         for who, files in self._model.readers():
             wanted = files.get(address)

@@ -132,7 +132,7 @@ class SimStorage:
         page: list[tuple[str, Stored]] = []
         more = False
         for key, stored in self._world.below(place, after):
-            if key[-1] == "/":
+            if key[-1] == "/" or key in self._world.unlisted:
                 continue
             if len(page) == size:
                 more = True
@@ -311,6 +311,7 @@ class SimDeleter:
     async def _request(self, paths: Sequence[str], conditions: Conditions | None) -> list[Deleted]:
         process = self._process
         target = f"{len(paths)} objects from {paths[0]}"
+        process.world.asked.update(paths)
         try:
             call = await process.enter("storage", "delete", target)
         except Fault as fault:

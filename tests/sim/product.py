@@ -33,7 +33,7 @@ from tests.sim.formats.iceberg import CommitRejected, IcebergModel
 from tests.sim.mover import SimMover
 from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
 from tests.sim.ways import USUAL, Ways
-from tests.sim.world import Fault, Rules
+from tests.sim.world import Fault, Lost, Rules
 
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.records import Circumstances
@@ -49,7 +49,7 @@ from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
 from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.expire import PlanHolds
 from lakesweep.formats.iceberg.format import IcebergFormat
-from lakesweep.formats.spec import DatasetSpec, LeaveAll
+from lakesweep.formats.spec import DatasetSpec, LeaveAll, Tidy
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
 from lakesweep.model.location import Location
@@ -226,7 +226,32 @@ def open_format(model: Model, process: Process) -> TableFormat:
         return SimIcebergFormat(DatasetSpec(format=FormatName.ICEBERG, **common), model, process)
     places = {name: Location.parse(place) for name, place in model.places().items()}
     spec = DatasetSpec(format=FormatName(model.format), **common, **places, **model.settings())
-    return formats.open_format(spec, SimStorage(process), process, SimWriter(process), LeaveAll())
+    tidy = SimTidy(process) if "partitions" in model.extras else LeaveAll()
+    return formats.open_format(spec, SimStorage(process), process, SimWriter(process), tidy)
+
+
+@dataclass(frozen=True)
+class SimTidy(LeaveAll):
+    """What a commit that failed takes away again. Only files of its own."""
+
+    process: Process
+
+    def within(self, roots: Sequence[Location]) -> Tidy:
+        return self
+
+    async def discard(self, paths: Sequence[str]) -> None:
+        world, name = self.process.world, self.process.name
+        for path in paths:
+            try:
+                call = await self.process.enter("storage", "discard", path)
+                stored = world.remove(path)
+                if stored is not None and stored.who != name:
+                    raise Lost(f"{name} discarded {path}, which it did not write")
+                world.discarded.add(path)
+                world.changed(path, name)
+                await self.process.leave(call)
+            except Fault:
+                continue
 
 
 def policy_of(rules: Rules, ways: Ways = USUAL) -> CleanupPolicy:

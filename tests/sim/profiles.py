@@ -3,7 +3,8 @@
 A profile only leans: what it prefers happens more often, and everything else still does.
 
 From seed LATER on the world can do more (`Model.more`), and there are more subjects, each with a slot of its own: one
-that is added later changes no story of the others.
+that is added later changes no story of the others. There every story of Delta and Paimon has a subject: those are in
+`subjects`, each with a place of its own among PLACES.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 _EVERY = 5
-LATER = 20_000_000
+LATER, LATER_ENDS = 20_000_000, 30_000_000
 _SLOTS = 20
 """From LATER on so many stories in a row have a slot each. Those whose slot nobody has are as those of lower seeds."""
+PLACES = 40
 _BETWEEN = (
     *("save_plan", "begin_batch", "begin_batch", "finish_batch", "update_run", "delete", "delete", "delete"),
     *("sweeping: read", "sweeping: read", "sweeping: list", "sweeping: pointer", "sweeping: stat"),
@@ -49,6 +51,14 @@ class Profile:
     """Writers commit every few hours at most, except while a cycle runs."""
     kind: str = ""
     """Of the Iceberg table: see `Around.begin`. By chance if empty."""
+    extras: frozenset[str] = frozenset()
+    """What else there is in the world of such a story, by names that its model knows."""
+    faults: tuple[str, ...] = ()
+    """Calls of a cycle that go wrong, instead of any."""
+    many_cycles: bool = False
+    """Cycles come more often."""
+    last_moment: bool = False
+    """Dead files become referenced up to the last look before a request is sent."""
 
     def leaning(self, format: str, possible: Sequence[str]) -> Sequence[str]:
         """Those of the possible steps that the story is about; all if there is none."""
@@ -172,11 +182,30 @@ PROFILES: dict[str, Profile] = {
     "ahead": Profile(slot=11, prefers={"iceberg": ("the catalog runs ahead", "overwrite", "append")}),
 }
 _NAMES = tuple(name for name, one in PROFILES.items() if one.slot is None)
+_SUBJECTS: dict[str, dict[str, tuple[int, Profile]]] = {}
 _BY_SLOT = {one.slot: one for one in PROFILES.values() if one.slot is not None}
 
 
-def of(seed: int) -> Profile:
+def subjects_of(format: str) -> dict[str, tuple[int, Profile]]:
+    """The subjects that a format has from LATER on: the place and the profile of each."""
+    if not _SUBJECTS:
+        from tests.sim import subjects  # noqa: PLC0415 - it imports this module
+
+        _SUBJECTS.update(subjects.SUBJECTS)
+    return _SUBJECTS.get(format, {})
+
+
+def has_subject(seed: int, format: str) -> bool:
+    """Does the story of a seed have one of these?"""
+    return LATER <= seed < LATER_ENDS and bool(subjects_of(format))
+
+
+def of(seed: int, format: str) -> Profile:
     """What the story of a seed is about."""
+    if has_subject(seed, format):
+        places = dict(subjects_of(format).values())
+        place = (seed - LATER) % PLACES
+        return places.get(place) or [*places.values()][place % len(places)]
     if seed >= LATER and (found := _BY_SLOT.get((seed - LATER) % _SLOTS)):
         return found
     return PROFILES[_NAMES[seed // _EVERY % len(_NAMES)]] if seed % _EVERY == _EVERY - 1 else ANY
@@ -184,6 +213,8 @@ def of(seed: int) -> Profile:
 
 def seed_of(name: str | None, number: int) -> int:
     """The seed of the story with that number among those about one thing; without a name, among all."""
+    if name is not None and name not in PROFILES:
+        return LATER + PLACES * number + _place(name)
     if name is not None and (slot := PROFILES[name].slot) is not None:
         return LATER + _SLOTS * number + slot
     return number if name is None else _EVERY * (len(_NAMES) * number + _NAMES.index(name)) + _EVERY - 1
@@ -192,6 +223,14 @@ def seed_of(name: str | None, number: int) -> int:
 def number_of(name: str | None, seed: int) -> int | None:
     """Which of these stories has the seed; None if none has."""
     number = seed if name is None else seed // _EVERY // len(_NAMES)
-    if name is not None and PROFILES[name].slot is not None:
+    if name is not None and name not in PROFILES:
+        number = (seed - LATER) // PLACES
+    elif name is not None and PROFILES[name].slot is not None:
         number = (seed - LATER) // _SLOTS
     return number if seed_of(name, number) == seed else None
+
+
+def _place(name: str) -> int:
+    """Of a subject of Delta or Paimon."""
+    found = (subjects_of(one).get(name) for one in ("delta", "paimon"))
+    return next(subject[0] for subject in found if subject)

@@ -75,6 +75,20 @@ _WIDER: dict[str, tuple[str, ...]] = {
         "a table of another catalog moves in, during a cycle",
         "write a negative retention, during a cycle",
     ),
+    "delta": (
+        "a commit was replaced by another of its version",
+        "a person removed a checkpoint",
+        "Iceberg metadata takes dead files back",
+        "a commit is not listed",
+        "a log was set back, and its hint with it",
+    ),
+    "paimon": (
+        "a rollback to any snapshot, and commits on top of it",
+        "a consumer of a snapshot that was just closed",
+        "a snapshot is not listed",
+        "a manifest list is lost",
+        "the product dropped partitions",
+    ),
 }
 """In stories of a wider world: see profiles.py. They also draw other ways to run the product, less often."""
 

@@ -107,7 +107,7 @@ class Story(Adversary):
         self._replayed = script
         self._rng = random.Random(f"{format} {seed}")
         self.script: list[Step] = []
-        self._profile = profiles.of(seed)
+        self._profile = profiles.of(seed, format)
         self._falls_quiet = random.Random(f"end {seed}").randrange(_QUIET_ENDS) == 0
         rules = _rules(random.Random(f"rules {format} {seed}"))
         if self._profile.small_batches:
@@ -118,6 +118,7 @@ class Story(Adversary):
         self.world.adversary = self
         self.model: Model = open_model(format, self.world)
         self.model.more = seed >= profiles.LATER
+        self.model.extras = self._profile.extras
         ways = ways_of_running.of(format, seed)
         if self._profile.client and format == "iceberg":
             ways = replace(ways, client=True)
@@ -196,7 +197,7 @@ class Story(Adversary):
             return Step(_TAKE_BACK, seed)
         if kind < 0.25:
             return Step("wait", seed)
-        if kind < 0.45 and not quiet:
+        if kind < (0.6 if self._profile.many_cycles else 0.45) and not quiet:
             return Step("cycle", seed)
         possible: Sequence[str] = [*self.model.steps(), *self.model.revivals()]
         if self._profile is not profiles.ANY and rng.random() < _LEANS:
@@ -253,6 +254,7 @@ class Story(Adversary):
         process = self.process
         process.alive, process.deleted, process.lost_answers, process.last_words = True, [], 0, 0
         process.took = {}
+        self.world.asked.clear()
         first = self.world.calls
         self.world.say(process.name, "a cycle begins")
         listing = self.operator.listing(step.seed if step else None)
@@ -273,6 +275,7 @@ class Story(Adversary):
         self._deleted += len(process.deleted)
         self.outcomes[outcome] += 1
         self.world.say(process.name, "the cycle ends", outcome)
+        self.model.cycle_ended(outcome)
         if outcome.startswith("refused ref_"):
             self.model.restore()
         return outcome
@@ -350,6 +353,8 @@ class Story(Adversary):
             if name == "writer" and self._profile.between:
                 on = rng.choice(self._profile.between)
                 at = rng.choice([0, 0, 1, 2, 3, 5, 8]) if on.startswith(_OFTEN) else 0
+            if name.startswith("fault") and self._profile.faults:
+                on, at = rng.choice(self._profile.faults), rng.randrange(12)
             found.append(Step(name, rng.getrandbits(32), at, on, rng.random() < 0.35))
         if self._profile.wrong_clocks and rng.random() < 0.5:
             found.append(Step("clock", rng.getrandbits(32)))
@@ -433,8 +438,12 @@ class Story(Adversary):
         """Another writer's step. What brings dead files back only comes where the product can still notice."""
         # Behind everything that is read to answer the last question, the catalog is asked for its pointer once more.
         noticed = ("before catalog.pointer", "before storage.read") if self.format == "iceberg" else ()
+        # Of the other formats, the newest commit and the next one are looked at together as the last thing.
+        noticed = noticed or (("before storage.stat_together",) if self._profile.last_moment else ())
         late = self.process.last_words and not where.endswith(noticed)
         revivals = [] if one.after or late else list(self.model.revivals())
+        if self.process.last_words and self._profile.last_moment:
+            revivals = [] if self._looks_at_a_branch() else [name for name in revivals if name in self.model.commits]
         possible = [*self.model.steps(), *revivals]
         chance = random.Random(one.seed ^ 1)
         leans = self._profile is not profiles.ANY and chance.random() < _LEANS
@@ -446,6 +455,10 @@ class Story(Adversary):
         kept, self.world.random = self.world.random, random.Random(one.seed)
         self.model.do(name)
         self.world.random = kept
+
+    def _looks_at_a_branch(self) -> bool:
+        """Then the main line was looked at before."""
+        return self.world.call is not None and "/branch/" in self.world.call.target
 
     def _record(self, one: Step, situation: str) -> None:
         self.world.seen[situation] += 1

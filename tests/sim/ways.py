@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from tests.sim import profiles
+
 FIRST = 10_000_000
 
 
@@ -33,7 +35,7 @@ USUAL = Ways()
 
 def of(format: str, seed: int) -> Ways:
     """Those of a story: each by itself, several, or none."""
-    if seed < FIRST:
+    if seed < FIRST or profiles.has_subject(seed, format):
         return USUAL
     chance = random.Random(f"ways {format} {seed}")
     trash, interval = chance.random() < 0.4, chance.choice([None, 30, 100, 400])

@@ -132,6 +132,12 @@ class World:
     """Has that cycle looked at the tables around for the last time?"""
     ageless: bool = False
     """Does the store say nothing about the age of some objects?"""
+    unlisted: set[str] = field(default_factory=set)
+    """Objects that can be read and that no listing shows."""
+    asked: set[str] = field(default_factory=set)
+    """What the product has asked to be deleted in this cycle, whatever came of it."""
+    discarded: set[str] = field(default_factory=set)
+    """What the product wrote and took away again before anybody could know of it."""
     verdict: Lost | None = None
     """The first thing that was found lost while the product was at work."""
     calls: int = 0
@@ -168,7 +174,7 @@ class World:
         """Write an object, whole. Stores keep times in whole seconds."""
         if address not in self.objects:
             insort(self._keys, address)
-        self._forget(address)
+        self.forget(address)
         stored = self.objects[address] = Stored(data, (modified_at or self.now).replace(microsecond=0), who)
         if self.ageless and crc32(address.encode()) % 3 == 0:
             stored.modified_ms = None
@@ -185,7 +191,7 @@ class World:
         """Delete an object; None if there was none."""
         stored = self.objects.pop(address, None)
         if stored is not None:
-            self._forget(address)
+            self.forget(address)
             del self._keys[bisect_left(self._keys, address)]
         return stored
 
@@ -198,7 +204,8 @@ class World:
                 return
             yield key, self.objects[key]
 
-    def _forget(self, address: str) -> None:
+    def forget(self, address: str) -> None:
+        """What listings of its place have found."""
         for key in [key for key in self.pages if address.startswith(key[0])]:
             del self.pages[key]
 

@@ -22,6 +22,11 @@ class Model:
     """Where the table is; its steps may move it."""
     more: bool = False
     """Is it a story of the later seeds, in which the world has more steps and kinds of tables? See profiles.py."""
+    extras: frozenset[str] = frozenset()
+    """What else there is in its world: see `profiles.Profile`."""
+
+    commits: ClassVar[frozenset[str]] = frozenset()
+    """Revivals that change which commit is the newest: the last look of the product shows them."""
 
     def __init__(self, world: World) -> None:
         """Must not write yet: `begin` does."""
@@ -42,6 +47,9 @@ class Model:
 
     def cycle_begins(self) -> None:
         """The product begins a cycle."""
+
+    def cycle_ended(self, outcome: str) -> None:
+        """It is over."""
 
     def steps(self) -> Sequence[str]:
         """Names of what may happen now, in an order that depends on nothing but the world. One that should come up more

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from tests.sim.formats.delta_log import LOG, Added, Checkpoint, DeltaLog, Making
+from tests.sim.formats.delta_more import More
 from tests.sim.formats.delta_others import Others
 from tests.sim.formats.delta_trouble import Trouble
 from tests.sim.formats.place import Place
@@ -39,14 +40,26 @@ class DeltaModel(WatchingModel):
     """The table at `location`. `free` are names below it that may go: once there, always there."""
 
     format = "delta"
+    commits = frozenset({"restore_far", "commit_late_job", "replace_commit"})
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.place = Place(world, self.location, "writer")
         self.others = Others(self)
+        self.extra = More(self)
         self.trouble = Trouble(self)
         self.reasons: set[str] = set()
         self.lite = False
+        self.seen_version = self._begun_at = -1
+        """The newest version that a run has certainly seen, and the one that the newest cycle began with."""
+
+    def cycle_begins(self) -> None:
+        super().cycle_begins()
+        self._begun_at = -1 if self.frozen else self.log.version
+
+    def cycle_ended(self, outcome: str) -> None:
+        if outcome == "done":
+            self.seen_version = max(self.seen_version, self._begun_at)
 
     # ---- the beginning
 
@@ -54,12 +67,14 @@ class DeltaModel(WatchingModel):
         return {"location": self.location.rpartition("/")[0]}
 
     def settings(self) -> Mapping[str, str | bool]:
-        return {"vacuum_mode": "lite" if self.lite else "full"}
+        return {"vacuum_mode": "lite" if self.lite else "full", "has_shallow_clones": "far clones" in self.extras}
 
     def create(self) -> None:
         """A new table, where there is none."""
         chance = self.world.random
-        self.lite = chance.random() < 0.15
+        self.extra.forget()
+        self.seen_version = self._begun_at = -1
+        self.lite = chance.random() < 0.15 or "lite" in self.extras
         self.streaming = chance.random() < 0.4
         self.kinds = NEW_KINDS if chance.random() < 0.5 else OLD_KINDS
         self.free: set[str] = set()
@@ -78,7 +93,7 @@ class DeltaModel(WatchingModel):
         features = ["deletionVectors"]
         if self.kinds is NEW_KINDS:
             features.append("v2Checkpoint")
-        if chance.random() < 0.2:
+        if chance.random() < 0.2 or ("odd clocks" in self.extras and chance.random() < 0.5):
             features.append("inCommitTimestamp")
         self.log = DeltaLog(place=self.place, configuration={}, features=tuple(features))
         if "inCommitTimestamp" in features:
@@ -89,10 +104,20 @@ class DeltaModel(WatchingModel):
     def _draw_retention(self) -> None:
         chance = self.world.random
         files, log = chance.choice((0, 1, 1, 6, 24, 48, 96, 168)), chance.choice((24, 48, 72, 120, 168, 240))
-        self.files_ms, self.log_ms = files * HOUR, max(log, files) * HOUR
+        if "short retentions" in self.extras:
+            files = files % 24
+        if "long logs" in self.extras:
+            files, log = min(files, 48), 720
+        if "short logs" not in self.extras:
+            log = max(log, files)
+        elif self.extras & {"scans"}:
+            files, log = 72, 24
+        else:
+            log = 24
+        self.files_ms, self.log_ms = files * HOUR, log * HOUR
         spelled = chance.choice(("interval {} hours", "{} hours", "INTERVAL {} HOURS", "interval {} hour 0 seconds"))
         self.log.configuration["delta.deletedFileRetentionDuration"] = spelled.format(files)
-        self.log.configuration["delta.logRetentionDuration"] = spelled.format(max(log, files))
+        self.log.configuration["delta.logRetentionDuration"] = spelled.format(log)
 
     # ---- what may happen
 
@@ -111,14 +136,14 @@ class DeltaModel(WatchingModel):
         found.append("publish" if self.announced else "announce")
         if self.log.version > 0:
             found += ["restore", "restore", "set_log_cleanup"]
-        return self.trouble.steps() or found + self.others.steps()
+        return self.trouble.steps() or found + self.others.steps() + self.extra.steps()
 
     def revivals(self) -> Sequence[str]:
-        return () if self.frozen else self.trouble.revivals()
+        return () if self.frozen else self.trouble.revivals() + self.extra.revivals()
 
     def do(self, name: str) -> None:
         self.age()
-        for who in (self.trouble, self.others, self):
+        for who in (self.trouble, self.others, self.extra, self):
             if act := getattr(who, f"_{name}", None):
                 act()
                 break
@@ -127,6 +152,8 @@ class DeltaModel(WatchingModel):
     def commit(self, **what: object) -> None:
         """A commit that counts already comes first: whoever wants to write brings it into the log."""
         self._publish()
+        if "odd clocks" in self.extras:
+            what["late_ms"] = self.world.random.choice((0, 0, 2 * HOUR, 30 * HOUR))
         self.log.commit(**what)  # type: ignore[arg-type]
 
     def pick(self) -> Added:
@@ -238,7 +265,7 @@ class DeltaModel(WatchingModel):
     def _checkpoint(self) -> None:
         chance = self.world.random
         # deltalake takes some spellings of the retention for a week.
-        kept_ms = chance.choice((self.files_ms, self.files_ms, 7 * DAY))
+        kept_ms = chance.choice((self.files_ms, self.files_ms, 7 * DAY if self.log_ms >= self.files_ms else 30 * DAY))
         hint = chance.random() < 0.8
         self.log.checkpoint(chance.choice(self.kinds), hint=hint, keep_removed_ms=self.place.ms() - kept_ms)
         self.hinted = self.log.version if hint else self.hinted
@@ -357,6 +384,7 @@ class DeltaModel(WatchingModel):
             yield "a checkpoint in the making", self.place.stored([self.making.sidecar])
         if self.announced:
             yield "a commit that counts", self.place.stored([*self.announced.files(), self.temporary])
+        yield from self.extra.readers()
         yield from self.others.readers()
 
     def _log_needs(self) -> list[str]:
@@ -403,10 +431,10 @@ class DeltaModel(WatchingModel):
         return all(self.log.versions[number].at_ms + 5000 < made for number in range(checkpoint.version))
 
     def dead(self) -> set[str]:
-        if self.lite:
-            return set()  # it sees only what the log tells
+        if self.lite or "far clones" in self.extras:
+            return set()  # it sees only what the log tells; or data files stay
         live = self.log.versions[self.log.version].files | self.others.lent()
-        live |= self.foreign | self.unnamed()
+        live |= self.foreign | self.unnamed() | self.extra.beside.ever
         found = (name for name in self.place.names() if not name.startswith(LOG) and name not in live)
         return {f"{self.place.address}/{name}" for name in found}
 

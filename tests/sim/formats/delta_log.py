@@ -116,6 +116,8 @@ class DeltaLog:
     transactions: dict[str, int] = field(default_factory=dict)
     versions: dict[int, Version] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    before: tuple[dict[Any, Any], dict[Any, Any], dict[str, int]] | None = None
+    """What the newest commit has changed, as it was; None if that commit said more than which files there are."""
 
     def __post_init__(self) -> None:
         self.table_id = self.table_id or self.place.uuid()
@@ -158,6 +160,7 @@ class DeltaLog:
         file looks `late_ms` older than it is."""
         now = self.place.ms()
         name, body = self.drafted(added, removed, more, operation, (removed_ms or now) if dated else None)
+        self.before = None if more else (dict(self.live), dict(self.tombstones), dict(self.removed_ms))
         self.place.put(LOG + name, body, late_ms)
         self.version += 1
         for one in removed:
@@ -167,6 +170,15 @@ class DeltaLog:
             self.live[one.key] = one
             self.tombstones.pop(one.key, None)
         self._remember(removed, removed_ms or now, now - late_ms)
+
+    def take_back(self) -> bool:
+        """Forget the newest commit, for another of its version. Not if it said more than which files there are."""
+        if self.before is None:
+            return False
+        (self.live, self.tombstones, self.removed_ms), self.before = self.before, None
+        del self.versions[self.version]
+        self.version -= 1
+        return True
 
     def drafted(
         self,

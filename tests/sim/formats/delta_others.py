@@ -100,7 +100,8 @@ class Others:
         if not added:
             return
         self.borrowed = {one.spelled: unquote(one.spelled.removeprefix(f"{address}/")) for one in added}
-        log = self._open("clone", f"{address.rpartition('/')[0]}/clone", added)
+        home = "s3://lake/far" if "far clones" in model.extras else address.rpartition("/")[0]
+        log = self._open("clone", f"{home}/clone", added)
         if model.world.random.random() < 0.5:
             log.checkpoint("classic")
 
@@ -146,7 +147,7 @@ class Others:
 
     def lent(self) -> set[str]:
         """Names below the table that other tables read."""
-        return set(self.borrowed.values())
+        return {*self.borrowed.values(), *self.model.extra.beside.named()}
 
     def settle(self) -> None:
         if "inside" in self.tables:

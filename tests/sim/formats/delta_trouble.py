@@ -29,6 +29,8 @@ class Trouble:
 
     def steps(self) -> list[str]:
         """While there is trouble, only its end and a little else happens."""
+        if self.model.frozen and "backups" in self.model.extras:
+            return ["mend", "stray", "stray", "stray"]
         return ["mend", "mend", "stray"] if self.model.frozen else []
 
     def revivals(self) -> list[str]:
@@ -37,6 +39,10 @@ class Trouble:
             found.append("lose_commit")
         if self.model.hinted > self.model.start:
             found.append("set_back")
+        if "unlisted" in self.model.extras:
+            found.append("hide_commit")
+        if "backups" in self.model.extras and self._earlier():
+            found += ["set_back_whole"] * 5
         return found
 
     def _tail(self) -> list[int]:
@@ -76,6 +82,34 @@ class Trouble:
                 self._take(name)
         self.model.freeze(f"its log was set back to version {last}", damaged=True)
 
+    def _set_back_whole(self) -> None:
+        """The same, and nothing forgotten: only who has seen a later version can know."""
+        model, place = self.model, self.model.place
+        last = model.world.random.choice(self._earlier())
+        names = [name for name in sorted(place.written) if name.startswith(LOG) and place.has(name)]
+        for name in names:
+            number = name.removeprefix(LOG)[:20]
+            if name == f"{LOG}_last_checkpoint" or (number.isdecimal() and int(number) > last):
+                self._take(name)
+        model.world.seen["a log was set back, and its hint with it"] += 1
+        model.freeze(f"its log was set back to version {last}, and its hint with it", damaged=True)
+
+    def _earlier(self) -> list[int]:
+        """Versions before one that a run has seen, from which all that is there can be read."""
+        model, seen = self.model, self.model.seen_version
+        base = max((one.version for one in model.log.checkpoints if one.version <= model.first), default=model.start)
+        return list(range(max(base, model.first), min(seen, model.log.version)))
+
+    def _hide_commit(self) -> None:
+        """The store does not list a new commit, although it can be read: a cache that is behind."""
+        self.model.commit(added=[self.model.log.data()])
+        world, place = self.model.world, self.model.place
+        address = f"{place.address}/{LOG}{self.model.log.version:020d}.json"
+        world.unlisted.add(address)
+        world.forget(address)
+        world.seen["a commit is not listed"] += 1
+        self.model.freeze("its newest commit is not listed", damaged=True)
+
     def _take(self, name: str) -> None:
         place = self.model.place
         if name not in self.taken:
@@ -87,6 +121,9 @@ class Trouble:
         for name, stored in self.taken.items():
             model.place.put_back(name, stored)
         self.taken.clear()
+        for address in list(model.world.unlisted):
+            model.world.unlisted.remove(address)
+            model.world.forget(address)
         model.frozen = ""
         if self.kept is not None:
             model.log.configuration, self.kept = self.kept, None

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from tests.sim.formats import paimon_bytes
 from tests.sim.formats.paimon_log import DataFile, IndexFile, PaimonLog, Root
+from tests.sim.formats.paimon_more import More
 from tests.sim.formats.paimon_others import Others
 from tests.sim.formats.paimon_rules import Rules
 from tests.sim.formats.paimon_trouble import Trouble
@@ -34,12 +35,14 @@ class PaimonModel(WatchingModel):
     """The table at `location`."""
 
     format = "paimon"
+    commits = frozenset({"roll_back_and_commit", "commit_late_job"})
     location = "s3://lake/wh/db.db/t"
     external = "s3://lake/ext/t"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.others = Others(self)
+        self.extra = More(self)
         self.trouble = Trouble(self)
         self.reasons: set[str] = set()
         self.dropped: tuple[int, int] | None = None
@@ -56,6 +59,7 @@ class PaimonModel(WatchingModel):
     def create(self) -> None:
         """A new table, where there is none."""
         chance = self.world.random
+        self.extra.forget()
         self.rules = Rules(self)
         self.log = PaimonLog(self.world, self.location, self.rules.draw())
         if chance.random() < 0.3:
@@ -82,18 +86,18 @@ class PaimonModel(WatchingModel):
             found += ["wrong_hint", "analyze", "tag", "tag", "branch", "consume", "consume", "rollback", "as_latest"]
         if self.jobs:
             found += ["commit_job", "commit_job", "give_up_job"]
-        return self.trouble.steps() or found + self.others.steps()
+        return self.trouble.steps() or found + self.others.steps() + self.extra.steps()
 
     def revivals(self) -> Sequence[str]:
         if self.trouble.steps():
             return ()
         far = ["consume_again", "roll_back_far"] if self.log.latest() is not None else []
-        return [*far, *self.trouble.revivals()]
+        return [*far, *self.trouble.revivals(), *self.extra.revivals()]
 
     def do(self, name: str) -> None:
         self._roll_back_astray()
         self.age()
-        for who in (self.trouble, self.others, self):
+        for who in (self.trouble, self.others, self.extra, self):
             if act := getattr(who, f"_{name}", None):
                 act()
                 break
@@ -221,30 +225,30 @@ class PaimonModel(WatchingModel):
         """A consumer comes, goes on or starts again, where history is not about to go."""
         able = [one.number for one in self.log.snapshots() if one not in self.rules.doomed]
         number = self.world.random.choice([*able, able[-1] + 1])
-        self._set_consumer(self.world.random.choice(("p", "q")), number)
+        self.set_consumer(self.world.random.choice(("p", "q")), number)
 
     def _consume_again(self) -> None:
         """A consumer goes back to a snapshot that may be about to go: if it is there, it stays from now on."""
         root = self.world.random.choice(self.log.snapshots())
-        self._set_consumer("r", root.number)
+        self.set_consumer("r", root.number)
         if not self.rules.changelog_only:
             self.rules.doomed -= {one for one in self.log.snapshots() if one.number >= root.number}
 
     def _roll_back_far(self) -> None:
         """Back to any snapshot that is there, also one that may be about to go."""
         self.rules.doomed -= {target := self.world.random.choice(self.log.snapshots())}
-        self._back_to(target)
+        self.back_to(target)
 
-    def _set_consumer(self, name: str, number: int) -> None:
+    def set_consumer(self, name: str, number: int) -> None:
         self.consumers[name] = number
         self.log.put(self.log.at(f"consumer/consumer-{name}"), paimon_bytes.document({"nextSnapshot": number}))
 
     def _rollback(self) -> None:
         """Back to an older snapshot; ids are used again. What was committed since is left lying about."""
         able = [one for one in self.log.snapshots() if one not in self.rules.doomed]
-        self._back_to(self.world.random.choice(able))
+        self.back_to(self.world.random.choice(able))
 
-    def _back_to(self, target: Root) -> None:
+    def back_to(self, target: Root) -> None:
         for kind in ("snapshot", "tag", "changelog"):
             for one in self.log.snapshots(kind=kind):
                 if one.number > target.number:
@@ -267,6 +271,8 @@ class PaimonModel(WatchingModel):
 
     def cycle_begins(self) -> None:
         self._roll_back_astray()
+        self.extra.cycle_begins()
+        self.rules.closed_now.clear()
         super().cycle_begins()
 
     def _roll_back_astray(self) -> None:
@@ -341,6 +347,7 @@ class PaimonModel(WatchingModel):
         self.age()
         for who, addresses in self._needs():
             yield who, {name: self.log.written[name] for name in addresses if name not in self.trouble.taken}
+        yield from self.extra.readers()
         yield from self.others.readers()
 
     def expiring(self) -> set[str]:
@@ -391,6 +398,7 @@ class PaimonModel(WatchingModel):
         self.jobs.clear()
         self.trouble.settle()
         self.others.settle()
+        self.extra.settle()
         if self.log.latest() is None:
             self.reasons.add("no_snapshots")  # a first commit may have failed, or history was lost: a person knows
         self.changed()

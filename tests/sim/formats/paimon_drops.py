@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 from tests.sim.formats import paimon_bytes
 from tests.sim.formats.paimon_log import BATCH, DataFile, Manifest, Root, State
+from tests.sim.formats.paimon_more import LATER_FIELD
 from tests.sim.world import Lost, Stored
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def take_over(model: PaimonModel, address: str, stored: Stored) -> None:
         model.world.seen["a table was created anew between the last look of a commit and its snapshot file"] += 1
         return
     before = log.latest()
+    if before is not None and LATER_FIELD in before.document:
+        raise Lost(f"{address} drops a field of {before.address} that nobody here knows")
     if before is None or document["id"] != before.number + 1 or document["commitKind"] != "OVERWRITE":
         raise Lost(f"the product wrote {address}, which nobody asked it to")
     base, delta = (_manifests(model, document[name]) for name in ("baseManifestList", "deltaManifestList"))
@@ -105,6 +108,7 @@ def _check_due(model: PaimonModel, partition: str | None, files: list[DataFile])
         raise Lost(f"the partition {partition} was dropped, and partitions do not expire")
     due = datetime.strptime(partition, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=days)
     newest = datetime.fromtimestamp(max(one.created_ms for one in files) / 1000, UTC) + timedelta(days=days)
+    due = newest if model.rules.by_update else due
     if due >= now - _WEST and (due >= now or newest >= now):
         raise Lost(f"the partition {partition} was dropped before its time")
 

@@ -118,6 +118,9 @@ class PaimonLog:
         """By branch; the main table is the one without a name."""
         self.schemas = 0
         self.external = ""
+        self.fields: dict[str, Any] = {}
+        self.needs: frozenset[str] = frozenset()
+        """Fields of the next snapshot that only its writer knows, and the files that these name."""
         self.write_schema()
 
     # ---- files
@@ -255,7 +258,7 @@ class PaimonLog:
             document["statistics"] = state.statistics.rpartition("/")[2]
         if self.world.random.random() < 0.7:
             document["uuid"] = self.world.uuid()  # Java before 2.0 gives none
-        return document
+        return document | self.fields
 
     def _stand(
         self,
@@ -273,6 +276,7 @@ class PaimonLog:
         whole = {name for name in (*lists[:2], state.index_manifest, state.statistics) if name}
         whole.update(one.address for one in (*state.manifests, *state.index))
         whole.update(name for one in state.live.values() for name in one.addresses())
+        whole |= self.needs
         root = Root(
             address=address,
             kind="snapshot",

@@ -26,6 +26,8 @@ class Rules:
         self.model, self.world = model, model.world
         self.doomed: set[Root] = set()
         self.closed: dict[str, Root] = {}
+        self.closed_now: list[Root] = []
+        """Snapshots that the product has closed in this cycle."""
 
     # ---- options
 
@@ -42,8 +44,22 @@ class Rules:
             self.options["partition.timestamp-formatter"] = "yyyy-MM-dd"
             self.options["partition.expiration-check-interval"] = "0 s"
             self.options["manifest.compression"] = "none"
+        self.by_update = "partitions" in self.model.extras and chance.random() < 0.5
+        if "partitions" in self.model.extras:
+            self._draw_partitions()
         self._draw_retention()
         return self.options
+
+    def _draw_partitions(self) -> None:
+        """Partitions that always expire, of tables whose manifests are merged often."""
+        self.partition_days = self.partition_days or self.world.random.choice((1, 2, 4))
+        self.options["partition.expiration-time"] = f"{self.partition_days} d"
+        self.options["partition.timestamp-formatter"] = "yyyy-MM-dd"
+        self.options["partition.expiration-check-interval"] = "0 s"
+        self.options["manifest.compression"] = "none"
+        self.options["manifest.merge-min-count"] = self.world.random.choice(("2", "3", "30"))
+        if self.by_update:
+            self.options["partition.expiration-strategy"] = "update-time"
 
     def redraw(self) -> None:
         """Somebody alters the retention."""
@@ -110,6 +126,12 @@ class Rules:
         """The product has deleted a root's own file; `noticed` has seen to it that it was doomed."""
         log = self.model.log
         self.closed[root.address] = root
+        if root.kind == "snapshot":
+            self.closed_now.append(root)
+            older = [one.address for one in log.snapshots() if one.number < root.number]
+            self.world.seen["a snapshot was closed, and an older one could not be"] += bool(older)
+            if any(one not in self.world.asked for one in older) and root.address.startswith(log.at("snapshot/")):
+                raise Lost(f"{root.address} was closed before {older[0]}: history has a hole")
         if root.kind == "snapshot" and self.decoupled:
             left = log.roots.get(name := log.at(f"changelog/changelog-{root.number}")) or self.closed.get(name)
             if left is None or left.document != root.document:

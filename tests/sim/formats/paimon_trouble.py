@@ -30,12 +30,16 @@ class Trouble:
 
     def steps(self) -> list[str]:
         """While there is trouble, only its end and a little else happens."""
+        if self.model.frozen and self.model.extras & {"lists", "unlisted"}:
+            return ["mend", "stray", "stray"]
         return ["mend", "mend", "stray"] if self.model.frozen else []
 
     def revivals(self) -> list[str]:
         found = ["bad_option"]
         if self.model.log.snapshots():
             found += ["lose_snapshots", "cut"]
+            found += ["lose_snapshots", "lose_list", "lose_list"] if "lists" in self.model.extras else []
+            found += ["hide_snapshot"] * 4 if "unlisted" in self.model.extras else []
         return [*found, "lose_data"] if self.model.log.states[""].live else found
 
     def _bad_option(self) -> None:
@@ -65,6 +69,25 @@ class Trouble:
             self.world.put(name, header, "accident")
             self.model.freeze(f"{name} was cut", damaged=True)
 
+    def _lose_list(self) -> None:
+        """A manifest list of the newest snapshot is gone, by accident."""
+        latest = self.model.log.latest()
+        names = sorted(name for name in (latest.whole if latest else ()) if "/manifest/manifest-list-" in name)
+        name = self.world.random.choice(names)
+        if self.model.log.written[name].data != paimon_bytes.container("list", ()):
+            self._take(name)
+            self.world.seen["a manifest list is lost"] += 1
+            self.model.freeze(f"{name} is gone", damaged=True)
+
+    def _hide_snapshot(self) -> None:
+        """The store does not list the newest snapshot, although it can be read: a cache that is behind."""
+        latest = self.model.log.latest()
+        if latest is not None:
+            self.world.unlisted.add(latest.address)
+            self.world.forget(latest.address)
+            self.world.seen["a snapshot is not listed"] += 1
+            self.model.freeze(f"{latest.address} is not listed", damaged=True)
+
     def _lose_data(self) -> None:
         """A live file is gone, by accident: the table is damaged, or is not where it should be."""
         live = self.model.log.states[""].live.values()
@@ -84,6 +107,9 @@ class Trouble:
         for address, stored in self.taken.items():
             log.written[address] = self.world.put(address, stored.data, "operator", stored.modified_at)
         self.taken.clear()
+        for address in list(self.world.unlisted):
+            self.world.unlisted.remove(address)
+            self.world.forget(address)
         if self.kept_option is not None:
             name, value = self.kept_option
             log.options.pop(name, None)

@@ -55,6 +55,7 @@ HOLES = (
         "Removes in a checkpoint protect nothing.",
         _D,
         edit(_DECODE, "_from_actions", "[files.addresses(gone), files.aliases(kept)]", "[files.aliases(kept)]"),
+        profile="queries that run for long",
     ),
     hole(
         "delta-forgotten-tombstones",
@@ -66,6 +67,7 @@ HOLES = (
             "removed = await self.other_commits.removed_since(listing, below, state.delete_before_ms())",
             "removed = files.none()",
         ),
+        profile="short retentions",
     ),
     hole(
         "delta-undated-removes-are-old",
@@ -133,18 +135,21 @@ HOLES = (
         "What a commit names that is written under a temporary name and counts already goes.",
         _D,
         body("lakesweep.formats.delta.other_commits", "OtherCommits.unpublished", "return frozenset()"),
+        profile="commits that are announced",
     ),
     hole(
         "delta-iceberg-beside",
         "What Iceberg metadata in the table's directory names goes.",
         _D,
         body(_VIEW, "DeltaView._named_by_iceberg", "return frozenset()"),
+        profile="Iceberg beside the log",
     ),
     hole(
         "delta-head-is-the-version",
         "What Iceberg commits beside the log does not move the head.",
         _D,
         edit(_TABLE, "DeltaTable._head_of", "newest.modified_ms, beside)", "newest.modified_ms, [])"),
+        profile="Iceberg beside the log",
     ),
     hole(
         "delta-log-goes-too-early",
@@ -167,6 +172,7 @@ HOLES = (
             "adjusted = previous is not None and previous[0] < version and previous[1] >= time",
             "adjusted = False",
         ),
+        profile="commits that look old",
     ),
     hole(
         "delta-in-commit-times-ignored",
@@ -178,6 +184,7 @@ HOLES = (
             "return self.usable and (self.newest_released_ms is None or self.newest_released_ms <= cutoff_ms)",
             "return self.usable",
         ),
+        profile="commits that look old",
     ),
     hole(
         "delta-checkpoint-not-opened",
@@ -186,6 +193,7 @@ HOLES = (
         edit(
             _LOAD, "LogReader._look_at", "return Inspected(usable=False, why=exc.why)", "return Inspected(usable=True)"
         ),
+        profile="damaged checkpoints",
     ),
     hole(
         "delta-half-checkpoints",
@@ -197,6 +205,7 @@ HOLES = (
             "complete=whole and all(file.size_bytes > 0 for file in files)",
             "complete=True",
         ),
+        profile="damaged checkpoints",
     ),
     hole(
         "delta-boundary-goes-too",
@@ -275,6 +284,7 @@ HOLES = (
             "[listing.commits[v] for v in range(first, latest + 1)]",
             "[listing.commits[v] for v in range(first, latest + 1) if v in listing.commits]",
         ),
+        profile="logs from a backup",
     ),
     hole(
         "delta-log-set-back",
@@ -287,12 +297,14 @@ HOLES = (
             "if False:",
         ),
         edit("lakesweep.cleanup.table_notes", "set_back", "if seen <= state.position:", "if True:"),
+        profile="logs from a backup",
     ),
     hole(
         "delta-set-back-to-no-checkpoint",
         "That the log ends before what an earlier run saw stops nothing.",
         _D,
         edit("lakesweep.cleanup.table_notes", "set_back", "if seen <= state.position:", "if True:"),
+        profile="logs from a backup",
     ),
     hole(
         "delta-unknown-features",
@@ -322,6 +334,7 @@ HOLES = (
             "if found is None or after is not None:",
             "if found is None:",
         ),
+        profile="dead files of the log come back",
     ),
     hole(
         "delta-replaced-commit-unseen",
@@ -333,18 +346,21 @@ HOLES = (
             "return found.size_bytes == newest.size_bytes and _same_time(found.modified_at, newest.modified_ms)",
             "return True",
         ),
+        profile="dead files of the log come back",
     ),
     hole(
         "delta-ground-gone",
         "Log files go although the checkpoint that the log is to begin with is gone.",
         _D,
         body(_TABLE, "DeltaTable._check_ground", "return None"),
+        profile="damaged checkpoints",
     ),
     hole(
         "delta-unlisted-commit",
         "A next commit that can be read but is not listed stops nothing.",
         _D,
         edit(_LOAD, "LogReader.listing", "if await reads.is_there(self._storage, following):", "if False:"),
+        profile="commits that are not listed",
     ),
     hole(
         "delta-damaged-count",
@@ -407,12 +423,14 @@ HOLES = (
             "return FileKind(kind=kind, reserved=self.keep_data)",
             "return FileKind(kind=kind)",
         ),
+        profile="clones that nobody here knows",
     ),
     hole(
         "delta-lite-believes-the-log",
         "A lite vacuum takes what a commit removed although a later one added it again.",
         _D,
         edit(_VIEW, "DeltaView.references", "*(live if table.lite else ()),", ""),
+        profile="vacuums by the log alone",
     ),
     hole(
         "delta-oddly-named-go",

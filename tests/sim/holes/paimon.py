@@ -60,6 +60,7 @@ HOLES = (
         "A consumer that appears after the plan does not take its snapshots back.",
         _P,
         body(_STATE, "PaimonState.readers_of", "return []"),
+        profile="snapshots that were to go come back",
     ),
     hole(
         "paimon-minimum-ignored",
@@ -96,6 +97,7 @@ HOLES = (
         "The newest snapshot of a stream expires like any other.",
         _P,
         body(_EXPIRY, "_newest_of_streams", "return {}"),
+        profile="streams",
     ),
     hole(
         "paimon-streams-unseen",
@@ -248,13 +250,14 @@ HOLES = (
         "That a consumer wants a snapshot which this run has closed stops nothing.",
         _P,
         body(_RELEASED, "ReleasedSnapshots.check_not_needed", "return None"),
+        profile="snapshots that were to go come back",
     ),
     hole(
         "paimon-newest-again-goes",
         "A snapshot that was to go, and was rolled back to and committed upon during the run, goes.",
         _P,
         body(_RELEASED, "ReleasedSnapshots.keep_if_rolled_back", "return None"),
-        profile="returns",
+        profile="snapshots that were to go come back",
     ),
     hole(
         "paimon-rolled-back-to-nothing",
@@ -298,18 +301,20 @@ HOLES = (
             "if _model_id(snapshot) in wanted",
         ),
         edit("lakesweep.formats.paimon.snapshots", "PaimonSnapshot.key", "@{self.identity}", ""),
+        profile="snapshots that were to go come back",
     ),
     hole(
         "paimon-changelog-not-left",
         "A snapshot expires without leaving the changelog behind that is to outlive it.",
         _P,
-        body(_TABLE, "PaimonTable._leave_changelogs", "return None"),
+        body(_TABLE, "PaimonTable._leave_changelogs", "return frozenset(one.id for one in snapshots)"),
     ),
     hole(
         "paimon-partition-by-our-own-zone",
         "A partition goes when it has expired by the wall clock of this service.",
         _P,
         edit(_PARTITIONS, "find_due", "if _before(moment, everywhere) or _is_instant(keys, expiry):", "if True:"),
+        profile="partitions that expire",
     ),
     hole(
         "paimon-partition-written-to-again",
@@ -321,6 +326,7 @@ HOLES = (
             "going = tuple(partition for partition in wanted if partition.raw in due)",
             "going = tuple(wanted)",
         ),
+        profile="partitions that expire",
     ),
     hole(
         "paimon-wrong-partition-dropped",
@@ -333,6 +339,7 @@ HOLES = (
         "Our commit goes on top of a snapshot that was rolled back.",
         _P,
         body(_COMMIT, "Committer._check_stands", "return None"),
+        profile="partitions that expire",
     ),
     hole(
         "paimon-commit-overwrites",
@@ -344,6 +351,7 @@ HOLES = (
             "await self._writer.put(location, data, create_only=True)",
             "await self._writer.put(location, data, create_only=False)",
         ),
+        profile="partitions that expire",
     ),
     hole(
         "paimon-lost-answer-is-a-failure",
@@ -361,6 +369,7 @@ HOLES = (
             "            trouble = exc\n",
             "            if not isinstance(exc, AlreadyThere):\n                raise CommitUnknown(str(exc)) from exc\n            trouble = exc\n",
         ),
+        profile="partitions that expire",
     ),
     hole(
         "paimon-merge-loses-an-entry",
@@ -373,6 +382,7 @@ HOLES = (
             "if index and standing.keeps(meta.name, index, entry):",
         ),
         body(_COMMIT, "_check_all_there", "return None"),
+        profile="partitions that expire",
     ),
     hole(
         "paimon-fields-not-carried-on",
@@ -408,12 +418,14 @@ HOLES = (
             "if unknown := frozenset[str]():",
         ),
         edit(_EXPIRY, "due_partitions", "if due.partitions and unknown:", "if False:"),
+        profile="a later release writes",
     ),
     hole(
         "paimon-names-in-unknown-fields",
         "Files that a snapshot names in a field which nobody here knows go.",
         _P,
         body("lakesweep.formats.paimon.snapshots", "_check_fields", "return None"),
+        profile="a later release writes",
     ),
     hole(
         "paimon-next-snapshot-unseen",
@@ -421,18 +433,21 @@ HOLES = (
         _P,
         body("lakesweep.formats.paimon.newest", "check", "return None"),
         body(_READER, "has_gone_on", "return False"),
+        profile="snapshots that are not listed",
     ),
     hole(
         "paimon-head-without-its-end",
         "The head is what was listed; a snapshot committed behind the listing is not looked for.",
         _P,
         body(_READER, "has_gone_on", "return False"),
+        profile="snapshots that were to go come back",
     ),
     hole(
         "paimon-head-is-the-snapshot",
         "Tags, branches and consumers do not move the head.",
         _P,
         edit(_READER, "head_of", "for directory in _DIRECTORIES:", 'for directory in ("snapshot",):'),
+        profile="snapshots that were to go come back",
     ),
     hole(
         "paimon-no-snapshots-means-empty",
@@ -440,6 +455,7 @@ HOLES = (
         _P,
         body(_READER, "_check_never_committed", "return None"),
         body(_READER, "_check_not_lost", "return None"),
+        profile="lists and snapshots that are lost",
     ),
     hole(
         "paimon-cut-lists-believed",
@@ -465,12 +481,14 @@ HOLES = (
             "return await self._of(snapshot, name)",
             "return await self.list_if_there(snapshot, name)",
         ),
+        profile="lists and snapshots that are lost",
     ),
     hole(
         "paimon-table-in-a-partition",
         "Another table whose home is a partition of this one is not recognised.",
         _P,
         body(_VIEW, "PaimonView.foreign_owner", "return None"),
+        profile="a table in a partition",
     ),
     hole(
         "paimon-anything-in-the-directory",
