@@ -59,6 +59,8 @@ class Profile:
     """Cycles come more often."""
     last_moment: bool = False
     """Dead files become referenced up to the last look before a request is sent."""
+    last_words: bool = False
+    """Also while that look is prepared."""
 
     def leaning(self, format: str, possible: Sequence[str]) -> Sequence[str]:
         """Those of the possible steps that the story is about; all if there is none."""

@@ -352,7 +352,8 @@ class Story(Adversary):
                 on, at = "", rng.randrange(self._last_calls)
             if name == "writer" and self._profile.between:
                 on = rng.choice(self._profile.between)
-                at = rng.choice([0, 0, 1, 2, 3, 5, 8]) if on.startswith(_OFTEN) else 0
+                often = on.startswith(_OFTEN) or self._profile.last_words or "rollbacks" in self._profile.extras
+                at = rng.choice([0, 0, 1, 2, 3, 5, 8]) if often else 0
             if name.startswith("fault") and self._profile.faults:
                 on, at = rng.choice(self._profile.faults), rng.randrange(12)
             found.append(Step(name, rng.getrandbits(32), at, on, rng.random() < 0.35))
@@ -440,10 +441,13 @@ class Story(Adversary):
         noticed = ("before catalog.pointer", "before storage.read") if self.format == "iceberg" else ()
         # Of the other formats, the newest commit and the next one are looked at together as the last thing.
         noticed = noticed or (("before storage.stat_together",) if self._profile.last_moment else ())
+        noticed += ("before storage.stat", "before storage.read", "before storage.list") * self._profile.last_words
         late = self.process.last_words and not where.endswith(noticed)
         revivals = [] if one.after or late else list(self.model.revivals())
         if self.process.last_words and self._profile.last_moment:
             revivals = [] if self._looks_at_a_branch() else [name for name in revivals if name in self.model.commits]
+        if self.process.last_words and where.endswith("after storage.stat_together"):
+            revivals += self.model.crossings()
         possible = [*self.model.steps(), *revivals]
         chance = random.Random(one.seed ^ 1)
         leans = self._profile is not profiles.ANY and chance.random() < _LEANS

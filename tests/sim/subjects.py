@@ -140,6 +140,38 @@ _PAIMON: dict[str, tuple[int, Profile]] = {
             extras=frozenset({"later release", "partitions"}),
         ),
     ),
+    "commits of our own that are overtaken": (
+        6,
+        _paimon(
+            *("rollback", "append", "write_to_old_partition"),
+            extras=frozenset({"partitions", "rollbacks"}),
+            between=("put", "put", "put", "set_pending_expiry"),
+            many_cycles=True,
+        ),
+    ),
+    "commits at the last moment": (
+        8,
+        _paimon(
+            *("commit_late_job", "begin_job"),
+            extras=frozenset({"returns", "late jobs"}),
+            small_batches=True,
+            between=("asking last: read", "asking last: list", "asking last: list", "asking last: stat"),
+            last_moment=True,
+            last_words=True,
+            many_cycles=True,
+        ),
+    ),
+    "rollbacks to what is being deleted": (
+        7,
+        _paimon(
+            *("cross_rollback", "append", "overwrite"),
+            extras=frozenset({"crossing"}),
+            small_batches=True,
+            between=("asking last: stat_together",),
+            last_moment=True,
+            many_cycles=True,
+        ),
+    ),
     "a table in a partition": (
         5,
         _paimon("move_into_a_partition", "append", "stray", extras=frozenset({"inner table"})),

@@ -62,6 +62,10 @@ class Model:
         They only happen at moments when the product can still notice, never between its last question and a delete."""
         return ()
 
+    def crossings(self) -> Sequence[str]:
+        """The same between the last question and the delete, where the product can only repair what it did."""
+        return ()
+
     def do(self, name: str) -> None:
         """Let it happen, at once and whole. All chance comes from `world.random`, names from `world.uuid()`."""
         raise NotImplementedError

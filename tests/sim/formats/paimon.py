@@ -75,7 +75,15 @@ class PaimonModel(WatchingModel):
 
     # ---- what may happen
 
+    def crossings(self) -> Sequence[str]:
+        return self.extra.crossings()
+
+    def cycle_ended(self, outcome: str) -> None:
+        self.extra.cycle_ended()
+
     def steps(self) -> Sequence[str]:
+        if self.extra.crossed is not None:
+            return ["stray"]
         found = ["append"] * 4 + ["begin_job", "stray", "set_options", "foreign"]
         if self.streaming:
             found += ["stream"] * 3
@@ -89,7 +97,7 @@ class PaimonModel(WatchingModel):
         return self.trouble.steps() or found + self.others.steps() + self.extra.steps()
 
     def revivals(self) -> Sequence[str]:
-        if self.trouble.steps():
+        if self.trouble.steps() or self.extra.crossed is not None:
             return ()
         far = ["consume_again", "roll_back_far"] if self.log.latest() is not None else []
         return [*far, *self.trouble.revivals(), *self.extra.revivals()]
@@ -382,6 +390,7 @@ class PaimonModel(WatchingModel):
         """The product deleted or wrote something."""
         if stored is not None:
             self.rules.judge_written(address, stored)
+            self.extra.written(address)
             return
         self.check_deleted(address, process)
         self.log.written.pop(address, None)

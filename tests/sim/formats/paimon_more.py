@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tests.sim.formats import paimon_bytes
-from tests.sim.world import Stored
+from tests.sim.formats.paimon_log import Root
+from tests.sim.world import Lost, Stored
 
 if TYPE_CHECKING:
     from tests.sim.formats.paimon import PaimonModel
@@ -31,6 +32,11 @@ class More:
         self.inside.clear()
         self.late: frozenset[str] = frozenset()
         """What a consumer reads that has opened a snapshot just before this cycle closed it."""
+        self.crossed: Root | None = None
+        self.owed: Root | None = None
+        """The snapshot that a rollback went back to while the product was deleting it, and whether that has happened:
+        the table has none then, and the product has to put it back."""
+        self._troubles = 0
 
     def cycle_begins(self) -> None:
         """A person has let that consumer start from a snapshot that exists."""
@@ -41,6 +47,10 @@ class More:
         committed = self.model.log.latest() is not None
         if "partitions" in more and committed:
             found += ["write_to_old_partition"] * 2
+        if "late jobs" in more:
+            found += ["begin_job"] * 6
+        if "rollbacks" in more and committed:
+            found += ["rollback"] * 6
         if "later release" in more:
             found += ["commit_by_a_later_release"] * 3 + ["commit_with_sketches"]
         if "inner table" in more:
@@ -52,7 +62,47 @@ class More:
         if "returns" in more and self.model.log.latest() is not None:
             found += ["roll_back_and_commit"] * 3 + ["commit_late_job"] * (3 if self.model.jobs else 0)
             found += ["consume_closed"] * 2
+            found += ["commit_late_job"] * (20 if "late jobs" in more and self.model.jobs else 0)
         return found
+
+    def crossings(self) -> list[str]:
+        return ["cross_rollback"] * 20 if "crossing" in self.model.extras and self._closing() else []
+
+    def _closing(self) -> Root | None:
+        """The oldest snapshot, if the product has just asked to delete it."""
+        found = self.model.log.snapshots()[:1]
+        closing = found and found[0] in self.model.rules.doomed and found[0].address in self.world.asked
+        return found[0] if closing and not self.model.frozen else None
+
+    def _cross_rollback(self) -> None:
+        """Somebody rolls the table back to the very snapshot that is being deleted."""
+        self.crossed = self._closing()
+        if self.crossed is not None:
+            self.model.back_to(self.crossed)
+            self._troubles = self._count_troubles()
+            self.world.seen["a rollback to a snapshot that is being deleted"] += 1
+
+    def written(self, address: str) -> None:
+        """By the product."""
+        if self.owed is not None and self.owed.address == address:
+            self.owed = self.crossed = None
+
+    def cycle_ended(self) -> None:
+        """Raises Lost if the table was left without a snapshot, and nothing kept the product from putting it back."""
+        self.model.rules.doomed.discard(self.crossed)  # if it was not deleted, it is the newest now
+        owed, self.owed, self.crossed = self.owed, None, None
+        if owed is None:
+            return
+        if self._count_troubles() == self._troubles:
+            raise Lost(f"{owed.address} was deleted under a rollback to it, and was not put back")
+        log = self.model.log  # else a person does it
+        log.put(owed.address, owed.stored.data)
+        log.take_over(owed, owed.address, "snapshot")
+        self.model.changed()
+
+    def _count_troubles(self) -> int:
+        told = ("fault ", "kill ", "the clock", "the process")
+        return sum(count for name, count in self.world.seen.items() if name.startswith(told))
 
     # ---- partitions
 
@@ -78,7 +128,9 @@ class More:
     def _commit_late_job(self) -> None:
         """Its files waited longer than anybody promised to keep them, and they are there all the same."""
         model = self.model
-        job = model.jobs.pop(0)
+        asked = [one for one in model.jobs if any(file.address in self.world.asked for file in one.files)]
+        job = asked[-1] if "late jobs" in model.extras and asked else model.jobs[0]
+        model.jobs.remove(job)
         names = [name for one in job.files for name in one.addresses()]
         if all(name in self.world.objects for name in names):
             model.log.commit(adds=job.files)
@@ -135,6 +187,9 @@ class More:
         if self.inside:
             yield "a table in a partition", self.inside
         written = self.model.log.written
+        if self.owed is not None:
+            whole = {name: written[name] for name in self.owed.whole if name in written}
+            yield "a snapshot that a rollback went back to", whole
         if self.late:
             yield "a consumer that came late", {name: written[name] for name in self.late if name in written}
 

@@ -136,7 +136,9 @@ class Rules:
             left = log.roots.get(name := log.at(f"changelog/changelog-{root.number}")) or self.closed.get(name)
             if left is None or left.document != root.document:
                 raise Lost(f"{root.address} was closed and left no changelog behind")
-        if root.kind == "snapshot" and not log.snapshots():
+        if root is self.model.extra.crossed:
+            self.model.extra.owed = root
+        elif root.kind == "snapshot" and not log.snapshots():
             raise Lost(f"{root.address} was the last snapshot of the table")
 
     def judge_written(self, address: str, stored: Stored) -> None:

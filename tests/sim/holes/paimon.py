@@ -264,6 +264,7 @@ HOLES = (
         "A rollback to a snapshot that this run was closing leaves a table without any.",
         _P,
         body(_TABLE, "PaimonTable._put_back", "return None"),
+        profile="rollbacks to what is being deleted",
     ),
     hole(
         "paimon-more-than-offered",
@@ -339,7 +340,7 @@ HOLES = (
         "Our commit goes on top of a snapshot that was rolled back.",
         _P,
         body(_COMMIT, "Committer._check_stands", "return None"),
-        profile="partitions that expire",
+        profile="commits of our own that are overtaken",
     ),
     hole(
         "paimon-commit-overwrites",
@@ -351,7 +352,7 @@ HOLES = (
             "await self._writer.put(location, data, create_only=True)",
             "await self._writer.put(location, data, create_only=False)",
         ),
-        profile="partitions that expire",
+        profile="commits of our own that are overtaken",
     ),
     hole(
         "paimon-lost-answer-is-a-failure",
@@ -440,7 +441,7 @@ HOLES = (
         "The head is what was listed; a snapshot committed behind the listing is not looked for.",
         _P,
         body(_READER, "has_gone_on", "return False"),
-        profile="snapshots that were to go come back",
+        profile="commits at the last moment",
     ),
     hole(
         "paimon-head-is-the-snapshot",
@@ -473,13 +474,19 @@ HOLES = (
     ),
     hole(
         "paimon-vanished-is-nothing",
-        "A list that vanished while it was read counts as empty.",
+        "A list that vanished while it was read counts as empty, and nobody misses it.",
         _P,
         edit(
             "lakesweep.formats.paimon.lists",
             "ListReader.manifest_list",
             "return await self._of(snapshot, name)",
             "return await self.list_if_there(snapshot, name)",
+        ),
+        edit(
+            _REFERENCES,
+            "ReferenceReader._kept_parts",
+            "required += [snapshot.base_list, snapshot.delta_list]",
+            "optional += [snapshot.base_list, snapshot.delta_list]",
         ),
         profile="lists and snapshots that are lost",
     ),
