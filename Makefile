@@ -71,6 +71,7 @@ sim: setup $(VENV)/.test-installed  ## A hundred thousand simulated histories of
 	$(BIN)/python -m tests.sim --first 10000000 --stories $(OTHER_STORIES) --workers $(WORKERS) --out build/sim-ways.json
 	$(BIN)/python -m tests.sim --first 20000000 --stories $(OTHER_STORIES) --workers $(WORKERS) --out build/sim-later.json
 	$(BIN)/python -m tests.sim --service --stories 300 --out build/sim-service.json
+	$(BIN)/python -m tests.sim --service --first 20000000 --stories 320 --out build/sim-subjects.json
 
 bench: setup $(VENV)/.test-installed  ## Compare with the tools people use today
 	@.ci/need maven

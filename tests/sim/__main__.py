@@ -5,6 +5,7 @@ python -m tests.sim --format iceberg --first 10000000 --stories 10 some with a t
 python -m tests.sim --format iceberg --first 20000000 --stories 10 some in a wider world: see profiles.py
 python -m tests.sim --format iceberg --seed 42                     one, printed; shrunk first if it fails
 python -m tests.sim --service --stories 300                        services of several replicas; --seed 42 replays one
+python -m tests.sim --service --first 20000000 --stories 320       services whose stories have a subject
 python -m tests.sim --stories 100000 --out build/sim.json          with its figures in a file: `make sim`
 python -m tests.sim --mutants                                      open holes again and find them, for docs/simulator.md
 """

@@ -19,8 +19,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
-from tests.sim import mutants, profiles
+from tests.sim import mutants, profiles, service_profiles
 from tests.sim.garbage import collect_seldom
 from tests.sim.mutants import Mutant
 from tests.sim.tree import tree
@@ -94,13 +95,18 @@ def hunt(mutant: Mutant, stories: int, first: int = 0) -> Hunted:
         numbers.insert(0, known)  # what found it once finds it again at once, unless something has changed
     for number in numbers:
         story = mutant.stories[number % len(mutant.stories)]
-        seed = profiles.seed_of(mutant.profile, first + number // len(mutant.stories))
+        seed = _seeds(mutant).seed_of(mutant.profile, first + number // len(mutant.stories))
         failure = tell(story, seed)
         if number % _COLLECT == 0:
             gc.collect()
         if failure is not None:
             return Hunted(mutant.name, number + 1, story, seed, failure, time.monotonic() - began)
     return Hunted(mutant.name, stories, seconds=time.monotonic() - began)
+
+
+def _seeds(mutant: Mutant) -> ModuleType:
+    """Where the subjects are from that its stories may have."""
+    return service_profiles if mutant.stories == mutants.SERVICE else profiles
 
 
 @cache
@@ -115,7 +121,7 @@ def known_number(mutant: Mutant) -> int | None:
     story, seed = known().get(mutant.name, ("", 0))
     if story not in mutant.stories:
         return None
-    number = profiles.number_of(mutant.profile, seed)
+    number = _seeds(mutant).number_of(mutant.profile, seed)
     return None if number is None else number * len(mutant.stories) + mutant.stories.index(story)
 
 

@@ -27,7 +27,7 @@ import structlog
 from tests.sim.engine import PlainEngine
 from tests.sim.loop import VirtualLoop
 from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
-from tests.sim.world import Killed, Lost, World
+from tests.sim.world import Killed, Lost, Stored, World
 
 from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.daemon import adapters, app, lease, scheduler
@@ -99,9 +99,14 @@ class ServiceLoop(VirtualLoop):
 class Machine(Process):
     """A process with a clock that may be set, and one that may not."""
 
+    boot = ""
+    """The machine that it runs on; a process by itself is a machine of its own."""
+    was_right = False
+    """Has it planned while its clock was right? Nothing tells of a clock that was wrong from the beginning."""
+
     def uptime(self) -> Uptime:
         """See daemon.clock."""
-        return Uptime(boot=f"boot of {self.name}", seconds=asyncio.get_running_loop().time())
+        return Uptime(boot=f"boot of {self.boot or self.name}", seconds=asyncio.get_running_loop().time())
 
 
 class LocalStorage(SimStorage):
@@ -177,8 +182,18 @@ class SimWorld(World):
         self.caller = ""
         """Whose call the state store answers."""
         self.state = MemoryStateStore(SimpleNamespace(now=lambda: self.now))
+        self.removed: Stored
+        """The object that was deleted last."""
+        self.end_all: Callable[[], None] = lambda: None
+        """Ends every replica: the product would never come to rest by itself."""
         self.failure: Lost | None = None
         """The first thing that went wrong inside of a call of the product, which may have caught it."""
+
+    def remove(self, address: str) -> Stored | None:
+        stored = super().remove(address)
+        if stored is not None:
+            self.removed = stored
+        return stored
 
     def changed(self, address: str, process: str) -> None:
         """The service's own files are nobody's business."""

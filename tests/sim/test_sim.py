@@ -51,6 +51,12 @@ def test_no_story_of_a_service_loses_anything():
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5000:]
 
 
+@pytest.mark.timeout(300)
+def test_no_story_of_a_service_with_a_subject_loses_anything():
+    done = simulate("--service", "--first", "20000000", "--stories", "9")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5000:]
+
+
 @pytest.mark.parametrize(
     "kind", [("--format", "iceberg"), ("--format", "delta"), ("--format", "paimon"), ("--service",)]
 )

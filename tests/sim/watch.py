@@ -2,22 +2,26 @@
 product's own records where these are what is judged.
 
     no file is lost                       what any reader may ask for is there, byte for byte
-    one replica at a time                 who deletes holds the newest lease of the table at that moment
-    pauses and changed rules are heard    no request begins after a pause, or under rules that no longer hold
+    one replica at a time                 who deletes or commits holds the newest lease of the table at that moment
+    pauses and changed rules are heard    no request begins after a pause, or under rules that no longer hold; no expiry
+                                          is committed that was planned when the table was paused already
     ceilings hold                         a run deletes no more than the ceiling, besides what a person approved
-    the books are right                   journal, audit trail and reports say what went, no more and no less
+    the books are right                   journal, audit trail and reports say what went, no more and no less; the
+                                          intent is in the audit trail before the file is gone
+    nobody runs idle                      a table is not cleaned again and again without a pause
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy as sa
 from tests.sim.formats import Model
 from tests.sim.replicas import OWN, Replica, SimWorld
@@ -27,19 +31,36 @@ from lakesweep.cleanup import plan_file
 from lakesweep.state.schema import leases
 
 APPROVED_FOR = timedelta(hours=24)
+MOST_RUNS = 60
+"""Runs of a table within one hour, which only a service without any pause between them reaches."""
+
+Object = tuple[str, str, int | None]
+"""An object as plans name it: its address, its digest, and when it was written."""
 
 
 @dataclass(slots=True)
 class _Approved:
     until: datetime
-    paths: frozenset[str]
+    objects: frozenset[Object]
 
 
 class Watch:
     """Looks on. `check` after every step, `finish` at the end."""
 
-    def __init__(self, world: SimWorld, model: Model, *, ceiling: int) -> None:
+    def __init__(self, world: SimWorld, model: Model, *, ceiling: int, strict: bool = False) -> None:
         self.world, self.model, self.ceiling = world, model, ceiling
+        self._strict = strict
+        """Does the model hear of cycles, and what they are at? Stories of older seeds were made without that."""
+        self._planning: set[str] = set()
+        """Processes that have the lease and have saved no plan yet."""
+        self._sweeping: set[str] = set()
+        self._paused_plans: set[str] = set()
+        """Processes whose plan was saved while the table was paused."""
+        self._begun_at: deque[datetime] = deque(maxlen=MOST_RUNS)
+        """When the newest runs were begun."""
+        self._read: dict[str, Stored] = {}
+        self._intents: set[tuple[str, str]] = set()
+        """What the audit trail says is about to go, by run, as far as it was read."""
         self.holder: dict[str, str] = {}
         """Who was granted the newest lease of each table."""
         self.had: set[str] = set()
@@ -60,6 +81,8 @@ class Watch:
         """The table of each run."""
         self.went: dict[str, list[str]] = defaultdict(list)
         """What really went, by run."""
+        self._objects: dict[str, list[Object]] = defaultdict(list)
+        """The same, as plans name it."""
         self.own: dict[str, str] = {}
         """Objects that the product wrote itself, and which process did."""
         self._dirty = False
@@ -74,6 +97,7 @@ class Watch:
 
     def resumed(self) -> None:
         self.is_paused = False
+        self._paused_plans.clear()
 
     def ruled(self, replica: str, *, dry_run: bool) -> None:
         if dry_run:
@@ -86,9 +110,9 @@ class Watch:
         header = await app.state.get_plan(run_id)
         async with app.artifacts.opened(header.rows_path) as rows:
             batches = plan_file.read_rows(str(rows))  # plans are not encoded here: see plan_files.py
-            paths = frozenset(path for batch in batches for path in batch.column("path").to_pylist())
+            objects = frozenset(one for batch in batches for one in _objects(batch))
         self.world.seen["a plan above its ceilings was approved"] += 1
-        self.approvals.append(_Approved(self.world.now + APPROVED_FOR, paths))
+        self.approvals.append(_Approved(self.world.now + APPROVED_FOR, objects))
 
     def met(self, event: str, call: Call, *, answered: bool) -> None:
         """Something happens at a call of the product: count the situations."""
@@ -96,7 +120,7 @@ class Watch:
         seen[f"{event} {'after' if answered else 'before'} {call.port}.{call.operation}"] += 1
         if event in ("pause", "stop") and sweeping:
             seen["a pause while files are being deleted"] += 1
-        elif event == "settings" and sweeping:
+        elif event in ("settings", "quiet settings") and sweeping:
             seen["changed rules while files are being deleted"] += 1
         elif event == "fault" and call.port == "state":
             seen["an answer of the state store was lost" if answered else "the state store did not answer"] += 1
@@ -110,6 +134,28 @@ class Watch:
         others = [one for one in self.holder.values() if one != replica]
         if replica in self.had and others:
             self.world.seen["a replica woke up whose table is another's"] += 1
+
+    def is_sweeping(self, process: str) -> bool:
+        """Has it begun to delete, in the run that it is at?"""
+        return process in self._sweeping
+
+    def is_planning(self, process: str) -> bool:
+        return process in self._planning
+
+    def asked(self, call: Call) -> None:
+        """The product has decided to make a call. What comes between this and its effect cannot be helped."""
+        if call.operation == "save_plan":
+            self._planning.discard(call.process)
+            self.world.planned = self._strict
+            if self.is_paused:
+                self._paused_plans.add(call.process)
+        elif call.operation == "release_lease":
+            self._sweeping.discard(call.process)
+        elif call.operation == "commit" and self.world.failure is None:
+            if call.process not in self.holder.values():
+                self.world.failure = Lost(f"{call.process} commits while {self.holder} works on the table")
+            elif self.is_paused and call.process in self._paused_plans:
+                self.world.failure = Lost(f"{call.process} commits what it planned while the table was paused")
 
     def before(self, call: Call) -> None:
         """A call of the product is about to have its effect."""
@@ -190,14 +236,17 @@ class Watch:
 
     def _audited(self) -> dict[str, set[tuple[str, str]]]:
         found: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        for _, stored in self.world.below(f"{OWN}lakesweep/audit/"):
-            head, *lines = stored.data.splitlines()
-            run_id = json.loads(head).get("run_id", "")
-            for line in lines:
-                record = json.loads(line)
-                if "path" in record:
-                    found[record["record"]].add((run_id, record["path"]))
+        for _, stored in self.world.below(_AUDIT):
+            for kind, run_id, path in _records(stored):
+                found[kind].add((run_id, path))
         return found
+
+    def _read_intents(self) -> None:
+        """What is new in the audit trail."""
+        for address, stored in self.world.below(_AUDIT):
+            if self._read.get(address) is not stored:
+                self._read[address] = stored
+                self._intents |= {(run_id, path) for kind, run_id, path in _records(stored) if kind == "delete"}
 
     # ---- seen in the world
 
@@ -214,6 +263,7 @@ class Watch:
         if run_id is None:
             raise Lost(f"{process} deleted {address} before any batch was in the journal")
         self.went[run_id].append(address)
+        self._objects[run_id].append(_object(address, self.world.removed))
         holder = self.holder.get(self.tables[run_id])
         if holder != process:
             raise Lost(f"{process} deleted {address} while {holder} works on the table")
@@ -223,13 +273,29 @@ class Watch:
             if process in self.silenced:
                 raise Lost(f"{process} deleted {address} under rules that no longer hold")
         self._check_ceiling(run_id)
+        self._read_intents()
+        if (run_id, address) not in self._intents:
+            raise Lost(f"{process} deleted {address} before the audit trail said so")
 
     def _check_ceiling(self, run_id: str) -> None:
         valid = [one for one in self.approvals if self.world.now <= one.until + timedelta(hours=6)]
-        covered = frozenset[str]().union(*(one.paths for one in valid))
-        going = [path for path in self.went[run_id] if path not in covered]
+        covered = frozenset[Object]().union(*(one.objects for one in valid))
+        going = [one for one in self._objects[run_id] if one not in covered]
         if len(going) > self.ceiling:
             raise Lost(f"run {run_id} deleted {len(going)} files, above the ceiling of {self.ceiling}")
+
+    def _run_begins(self) -> None:
+        """Somebody has got the table."""
+        world = self.world
+        self._planning, self._paused_plans, world.planned = {world.caller}, set(), False
+        self._sweeping.discard(world.caller)
+        if self._strict:
+            self.model.cycle_begins()
+        times = self._begun_at
+        times.append(world.now)
+        if len(times) == MOST_RUNS and world.now - times[0] < timedelta(hours=1):
+            world.failure = world.failure or Lost(f"the table was worked on {MOST_RUNS} times within an hour")
+            world.end_all()
 
     def _excuse(self) -> None:
         self.excused |= self.requests
@@ -252,6 +318,7 @@ class Watch:
             if granted is not None and held is not None and held.owner != owner and world.now < held.expires_at:
                 world.failure = world.failure or Lost(f"{owner} was given {table} while {held.owner} held it")
             if granted is not None:
+                watch._run_begins()
                 before, watch.holder[table] = watch.holder.get(table), world.caller
                 watch.had.add(world.caller)
                 if before != world.caller and before in watch.begun.values():
@@ -264,6 +331,7 @@ class Watch:
             await begin(record)
             watch.runs[world.caller] = record.run_id
             watch.begun[record.run_id, record.number] = world.caller
+            watch._sweeping.add(world.caller)
 
         async def finish_batch(record: Any) -> None:
             await finish(record)
@@ -276,3 +344,26 @@ class Watch:
 
         state.start_run, state.acquire_lease, state.begin_batch = start_run, acquire_lease, begin_batch
         state.finish_batch, state.close_run = finish_batch, close_run
+
+
+_AUDIT = f"{OWN}lakesweep/audit/"
+
+
+def _records(stored: Stored) -> Iterator[tuple[str, str, str]]:
+    """The files that a part of an audit trail names: the kind of the record, the run, the path."""
+    head, *lines = stored.data.splitlines()
+    run_id = json.loads(head).get("run_id", "")
+    for line in lines:
+        record = json.loads(line)
+        if "path" in record:
+            yield record["record"], run_id, record["path"]
+
+
+def _object(address: str, stored: Stored) -> Object:
+    return address, stored.etag, stored.modified_ms
+
+
+def _objects(rows: pa.RecordBatch) -> Iterator[Object]:
+    """What the rows of a plan name."""
+    times = rows.column("modified_at").cast(pa.int64()).to_pylist()
+    return zip(rows.column("path").to_pylist(), rows.column("etag").to_pylist(), times, strict=True)

@@ -110,6 +110,23 @@ class Trouble:
         world.seen["a commit is not listed"] += 1
         self.model.freeze("its newest commit is not listed", damaged=True)
 
+    def _restore_backup(self) -> None:
+        """Somebody puts the whole log back to a backup: only who has seen a later version can tell."""
+        model = self.model
+        last = model.log.version - model.world.random.choice((1, 1, 2, 3))
+        bases = [one.version for one in model.log.checkpoints if one.version <= last]
+        if last < model.start or (model.start and not bases) or model.announced or model.making:
+            return
+        for number in range(last + 1, model.log.version + 1):
+            self._take(f"{LOG}{number:020d}.json")
+        for one in model.log.checkpoints:
+            for name in one.files if one.version > last else ():
+                self._take(name)
+        if f"{LOG}_last_checkpoint" in model.place.written:
+            self._take(f"{LOG}_last_checkpoint")
+        model.world.seen["a log was put back to a backup"] += 1
+        self.model.freeze(f"its log was put back to version {last}", damaged=True)
+
     def _take(self, name: str) -> None:
         place = self.model.place
         if name not in self.taken:

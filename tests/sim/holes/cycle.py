@@ -149,6 +149,7 @@ HOLES = (
             "if self._answered < mine:",
             "if not self._answered:",
         ),
+        profile="pauses",
     ),
     hole(
         "kept-snapshot-loses-its-files",

@@ -38,12 +38,14 @@ HOLES = (
             "async with asyncio.timeout_at(self._ends.by_loop) as self._deadline:",
             "async with asyncio.timeout(None) as self._deadline:",
         ),
+        profile="leases",
     ),
     hole(
         "lease-not-checked-before-a-request",
         "A process that stood still beyond its lease sends the request that it had ready.",
         SERVICE,
         body(_WORKER, "HeldLease.check_time", "return None"),
+        profile="leases",
     ),
     hole(
         "lease-not-checked-before-a-batch",
@@ -57,6 +59,7 @@ HOLES = (
             "",
         ),
         body(_WORKER, "HeldLease.check_time", "return None"),
+        profile="leases",
     ),
     hole(
         "lease-counted-from-the-answer",
@@ -74,12 +77,14 @@ HOLES = (
             "self._end_at(sent_at.after(self._ttl))",
             "self._end_at(Moment.now().after(self._ttl))",
         ),
+        profile="leases",
     ),
     hole(
         "lease-not-renewed",
         "Nobody renews the lease of a long run.",
         SERVICE,
         edit(_WORKER, "HeldLease.heartbeat", "while True:", "while False:"),
+        profile="leases",
     ),
     hole(
         "expiry-under-a-lost-lease",
@@ -93,6 +98,7 @@ HOLES = (
             "async with asyncio.timeout_at(self._ends.by_loop) as self._deadline:",
             "async with asyncio.timeout(None) as self._deadline:",
         ),
+        profile="commits",
     ),
     hole(
         "pause-is-not-heard",
@@ -100,36 +106,42 @@ HOLES = (
         SERVICE,
         body(_HOLDS, "refuse_held", "return None"),
         body("lakesweep.daemon.scheduler", "Scheduler._skips_paused", "return False"),
+        profile="pauses",
     ),
     hole(
         "pause-heard-by-the-next-run-only",
         "A pause does not end a sweep that is under way.",
         SERVICE,
         edit("lakesweep.cleanup.sweep", "Sweep._referenced", "        await self.check_not_held()\n", ""),
+        profile="pauses",
     ),
     hole(
         "pause-not-asked-before-the-commit",
         "A pause that comes while a run plans does not keep it from committing its expiry.",
         SERVICE,
         edit(_CHECK, "check_again", "    await ports.surroundings.check_not_held()\n", ""),
+        profile="commits",
     ),
     hole(
         "changed-rules-not-heard",
         "A run goes on deleting under rules that no longer hold.",
         SERVICE,
         body(_TENDING, "overruled", "return False"),
+        profile="pauses",
     ),
     hole(
         "approval-covers-everything",
         "An approval of one plan lets every later plan of the table go.",
         SERVICE,
         edit("lakesweep.cleanup.approve", "Approvals.covered", "return found", "return plan.candidates"),
+        profile="approvals",
     ),
     hole(
         "approval-for-ever",
         "An approval does not end.",
         SERVICE,
         edit("lakesweep.cleanup.approve", "standing", "if now < one.expires_at", "if True"),
+        profile="approvals",
     ),
     hole(
         "approval-of-other-files",
@@ -141,22 +153,25 @@ HOLES = (
             "    same = pc.and_(pc.is_valid(index), pc.fill_null(same, False))\n",
             "    same = pc.is_valid(index)\n",
         ),
+        profile="approvals",
     ),
     hole(
         "ceilings-lifted-by-anybody",
         "A plan above its ceilings is executed without an approval.",
         SERVICE,
         body("lakesweep.cleanup.guards", "_check_ceilings", "return None"),
+        profile="approvals",
     ),
     hole(
         "clock-may-jump",
         "A clock that was set ahead by days makes young files old.",
         SERVICE,
         body("lakesweep.daemon.clock", "ClockWatch.check", "return None"),
+        profile="clocks",
     ),
     hole(
         "clock-watched-at-the-start-only",
-        "A clock that jumps while a run plans is not noticed before the first change.",
+        "Cycles do not look at the watch over the clock: neither the plan nor the look before the first change.",
         SERVICE,
         edit(
             _CHECK,
@@ -170,18 +185,38 @@ HOLES = (
             "clock_refusal = await ports.surroundings.check_clock(policy.max_clock_skew)",
             "clock_refusal = None",
         ),
+        profile="clocks",
     ),
     hole(
         "lasting-refusal-forgotten",
         "A refusal that must not be forgotten leaves no hold.",
         SERVICE,
-        body(_HOLDS, "hold_if_lasting", "return None"),
+        edit(
+            _HOLDS,
+            "hold_if_lasting",
+            "await state.set_hold(Hold(scope=scope, since=now, by=OURSELVES, reason=run.refusal.reason))",
+            "pass",
+        ),
+        profile="lasting",
+    ),
+    hole(
+        "set-back-forgotten-before-the-hold",
+        "A log that was set back is taken for granted before the table is held for it.",
+        SERVICE,
+        edit(
+            "lakesweep.cleanup.table_notes",
+            "set_back",
+            'await _note(store, "position", state, position=seen, found=state.position)',
+            'await _note(store, "position", state, position=state.position)',
+        ),
+        profile="lasting",
     ),
     hole(
         "neighbours-not-asked",
         "Another table that came into the place is not looked for.",
         SERVICE,
         body(_CHECK, "_check_neighbours", "return None"),
+        profile="neighbours",
     ),
     hole(
         "neighbours-not-asked-again",
@@ -193,24 +228,28 @@ HOLES = (
             "refusal = await _check_neighbours(ports, marked.state, neighbours)",
             "refusal = None",
         ),
+        profile="neighbours",
     ),
     hole(
         "neighbours-unknown-are-none",
         "A dataset whose tables cannot be listed counts as one without any.",
         SERVICE,
         edit("lakesweep.cleanup.guards", "check_neighbours", "if neighbours.problem is None:", "if True:"),
+        profile="neighbours",
     ),
     hole(
         "interrupted-runs-stay-open",
         "A run whose process ended is never closed.",
         SERVICE,
         body("lakesweep.cleanup.run_recorder", "close_interrupted", "return 0"),
+        profile="kills",
     ),
     hole(
         "interrupted-runs-forget-their-deletes",
         "A run whose process ended is closed as if it had deleted nothing.",
         SERVICE,
         body("lakesweep.cleanup.run_recorder", "_deletion", "return DeletionReport()"),
+        profile="kills",
     ),
     hole(
         "run-ends-in-silence",
@@ -256,6 +295,7 @@ HOLES = (
             "next_due = now + min(_backoff(schedule, failures, now), schedule.after(now, jitter) - now)",
             "next_due = now + _backoff(schedule, failures, now)",
         ),
+        profile="away",
     ),
     hole(
         "state-store-away-goes-on",
@@ -270,6 +310,7 @@ HOLES = (
             "                    except LakesweepError:\n"
             "                        pass\n",
         ),
+        profile="away",
     ),
     hole(
         "audit-away-goes-on",
@@ -284,5 +325,6 @@ HOLES = (
             "                    except LakesweepError:\n"
             "                        pass\n",
         ),
+        profile="away",
     ),
 )
