@@ -327,8 +327,8 @@ async def test_a_lost_lease_ends_the_run_and_what_was_deleted_is_reported(stand)
 async def _newest(state):
     """The lease of the table as the database has it."""
 
-    async def read(connection):
-        row = (await connection.execute(sa.select(leases).where(leases.c.table == TABLE))).mappings().one()
+    def read(connection):
+        row = connection.execute(sa.select(leases).where(leases.c.table == TABLE)).mappings().one()
         return Lease(**row)
 
     return await state.database.run(read)

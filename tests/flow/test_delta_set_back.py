@@ -43,7 +43,7 @@ async def test_a_checkpoint_above_the_newest_commit_stops_the_table(tmp_path, go
     assert files <= set(root.glob("*.parquet"))
 
 
-async def test_a_log_that_ends_before_what_an_earlier_run_saw_stops_the_table_until_it_is_held(tmp_path):
+async def test_a_log_that_was_set_back_stops_the_table_until_it_is_held(tmp_path):
     root = tmp_path / "lake" / "t"
     for number in range(6):
         write_deltalake(str(root), pa.table({"id": [number]}), mode="append")

@@ -97,7 +97,7 @@ async def test_a_move_is_noticed_where_all_metadata_has_a_place_of_its_own(lake,
     assert all(file.exists() for file in files)
 
 
-async def test_a_table_whose_metadata_has_a_place_of_its_own_is_cleaned_on_its_first_day(lake, bench):
+async def test_a_table_with_metadata_elsewhere_is_cleaned_on_its_first_day(lake, bench):
     table = lake.create(**{"write.metadata.path": f"file://{lake.root}/metadata-of-t"})
     table.append(1)
     table.append(1)

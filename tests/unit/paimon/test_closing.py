@@ -57,7 +57,7 @@ async def test_expired_changelogs_are_closed_before_their_files_go(world: World)
     assert kinds == sorted(kinds, reverse=True)
 
 
-async def test_a_snapshot_that_may_have_left_no_changelog_stays_and_so_do_those_behind_it(
+async def test_a_snapshot_without_a_changelog_stays_and_so_do_later_ones(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that gives only the beginning of a file makes a snapshot look like another one."""

@@ -26,6 +26,9 @@ from lakesweep.ports.table import TableView, own_view
 
 _LOAD_ATTEMPTS = 3
 
+_EARLIER_STATES = 100
+"""States of the metadata log that are looked for: a log can name any number of files that are gone."""
+
 
 class IcebergTable:
     """An open table. Keeps the manifest lists it has read, so that asking again costs only what is new."""
@@ -93,7 +96,7 @@ class IcebergTable:
         found = layout.written_elsewhere(current)
         if found is not None or not layout.shows_no_move(current):
             return found
-        for path in current.metadata_log:
+        for path in current.metadata_log[:_EARLIER_STATES]:
             if path not in self._earlier:
                 self._earlier[path] = await self._logged(path)
             earlier = self._earlier[path]
