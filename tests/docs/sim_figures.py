@@ -13,18 +13,23 @@ _HEAD = (
 )
 
 
-def table(document: dict[str, Any], ways: dict[str, Any] | None, service: dict[str, Any] | None) -> str:
+_KINDS = {"": "", "-ways": ", with a trash or without listings", "-later": ", in a wider world"}
+"""Which files there may be, and what their stories are called."""
+_SERVICES = {"-service": ("services", ""), "-subjects": ("services, with a subject", " --first 20000000")}
+
+
+def table(source: Path) -> str:
     """A row per format and kind of story, and how to see the same."""
-    rows = [*_HEAD, *_rows(document, "")]
-    if ways is not None:
-        rows += _rows(ways, ", with a trash or without listings")
-    if service is not None:
-        stories, calls, faults, kills, failed = (
-            f"{service[key]:,}" for key in ("stories", "calls", "faults", "kills", "failed")
-        )
-        again = f"`python -m tests.sim --service --stories {service['stories']}`"
-        rows.append(f"| services | {stories} | | {calls} | | {faults} | {kills} | {failed} | {again} |")
-    return "\n".join(rows) + f"\n\n{_words([document, *([ways] if ways else [])])}\n"
+    campaigns = {kind: found for kind in _KINDS if (found := _beside(source, kind)) is not None}
+    rows = [*_HEAD, *(row for kind, document in campaigns.items() for row in _rows(document, _KINDS[kind]))]
+    for kind, (name, first) in _SERVICES.items():
+        if (service := _beside(source, kind)) is not None:
+            stories, calls, faults, kills, failed = (
+                f"{service[key]:,}" for key in ("stories", "calls", "faults", "kills", "failed")
+            )
+            again = f"`python -m tests.sim --service{first} --stories {service['stories']}`"
+            rows.append(f"| {name} | {stories} | | {calls} | | {faults} | {kills} | {failed} | {again} |")
+    return "\n".join(rows) + f"\n\n{_words(list(campaigns.values()))}\n"
 
 
 def _rows(document: dict[str, Any], kind: str) -> Iterator[str]:
@@ -44,18 +49,16 @@ def _words(documents: list[dict[str, Any]]) -> str:
     )
     if all(document.get("finished") for document in documents):
         return words
-    wanted = f"{documents[0]['stories']:,}"
-    return f"{words} The campaign of {wanted} stories of each format was not at its end when this was written."
+    return f"{words} The campaign was not at its end when this was written."
 
 
 def write(page: Path, source: Path) -> None:
     """Between the two marks."""
     before, _, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    told = table(json.loads(source.read_text()), _beside(source, "ways"), _beside(source, "service"))
-    page.write_text(f"{before}{_BEGIN}{told}{_END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{_BEGIN}{table(source)}{_END}{after}", encoding="utf-8")
 
 
 def _beside(source: Path, kind: str) -> dict[str, Any] | None:
-    path = source.with_name(f"{source.stem}-{kind}.json")
+    path = source.with_name(f"{source.stem}{kind}.json")
     return json.loads(path.read_text()) if path.is_file() else None

@@ -44,12 +44,19 @@ def main() -> int:
     formats = [options.format] if options.format else list(FORMATS)
     if options.seed is not None:
         return max(replay(one, options.seed, whole=options.whole) for one in formats)
-    first = random.SystemRandom().randrange(10**9, 10**12) if options.random else options.first
+    first = _random_first(options.stories) if options.random else options.first
     book = Book(out, first, options.stories)
     seeds = range(first, first + options.stories)
     code = max([run_many(one, seeds, options.workers, book) for one in formats])
     book.finish(code)
     return code
+
+
+def _random_first(stories: int) -> int:
+    """By chance of the wider world, where every story has a subject, or of those that configure the product."""
+    dice = random.SystemRandom()
+    wider = range(profiles.LATER, max(profiles.LATER_ENDS - stories, profiles.LATER) + 1)
+    return dice.choice([dice.randrange(10**9, 10**12), dice.choice(wider)])
 
 
 def run_many(format: str, seeds: range, workers: int, book: Book) -> int:

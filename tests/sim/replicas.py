@@ -236,6 +236,7 @@ class Replica:
     async def opened(self) -> App:
         """Put together; nothing runs yet."""
         self.app = App(self.settings, self.machine, _METRICS)
+        self.app.owner = f"{self.name}:{self.app.owner.rpartition(':')[2]}"  # not the number of this very process
         await self.app.__aenter__()
         return self.app
 
