@@ -11,6 +11,7 @@ from tests.builders.small_lake import LocalLake
 from lakesweep.daemon import trash_keeper
 from lakesweep.daemon.app import App, new_run_id
 from lakesweep.model.access import Trigger, TriggeredBy
+from lakesweep.model.errors import StateError
 from lakesweep.model.run import Outcome
 from lakesweep.ports.state import Hold
 from lakesweep.settings.schema import Settings
@@ -83,6 +84,28 @@ async def test_files_leave_the_trash_by_the_age_of_their_move(lake, monkeypatch)
         undone = await app.restoring(done.id, (), ADA).execute(new_run_id())
         assert undone.in_vain
     lake.check_live()
+
+
+async def test_an_emptying_that_broke_off_is_closed_by_the_next_one(lake, monkeypatch):
+    clock = Clock()
+    async with opened(lake, clock) as app:
+        (acme,) = app.settings.tenants
+        await run(app)
+        later(app, clock, monkeypatch, 169)
+
+        async def away(_header):
+            raise StateError("the state store is away")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(app.state, "save_plan", away)
+            with pytest.raises(StateError):
+                await trash_keeper.empty(app, acme)
+        assert len(left(lake)) == 3
+        (opened_run,) = await app.state.open_runs("acme/.trash/emptied")
+        (emptied,) = await trash_keeper.empty(app, acme)
+        assert emptied.outcome is Outcome.DONE
+        assert await app.state.open_runs("acme/.trash/emptied") == []
+        assert (await app.state.get_run(opened_run["run_id"]))["outcome"] == "failed"
 
 
 async def test_files_of_others_and_of_unknown_runs_stay_in_the_trash(lake, monkeypatch):

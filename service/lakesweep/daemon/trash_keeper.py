@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import structlog
 
 from lakesweep.aio import StopRequest, working_for
-from lakesweep.cleanup import plan_file, trash_report
+from lakesweep.cleanup import plan_file, run_recorder, trash_report
 from lakesweep.cleanup.run_context import silent
 from lakesweep.cleanup.sweep import Sweep
 from lakesweep.cleanup.trash_content import RunInTrash, TrashContent
@@ -153,6 +153,7 @@ class _Emptying:
         """Delete these, as a plan that can be shown, journalled and checked like any other."""
         app = self._app
         async with app.claimed(self._ref, self._id) as held:
+            await run_recorder.close_interrupted(app.state, self._ref.label, app.clock.now())
             run = CleanupRun(
                 id=self._id,
                 table=self._ref,
