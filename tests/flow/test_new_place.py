@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 
@@ -95,6 +96,52 @@ async def test_a_move_is_noticed_where_all_metadata_has_a_place_of_its_own(lake,
     run = await clean(bench, table)
     assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "ceiling_new_place")
     assert all(file.exists() for file in files)
+
+
+@pytest.mark.parametrize("to", ["where its metadata is", "its parent"])
+async def test_a_move_around_the_tables_own_metadata_is_noticed(lake, bench, to):
+    """Then all files of its history lie below its new location."""
+    home = lake.root / "elsewhere"
+    table = lake.create(**({"write.metadata.path": f"file://{home}/metadata"} if to != "its parent" else {}))
+    table.append(1)
+    if to == "its parent":
+        home = directory(table).parent
+    files = foreign(home)
+    move(table, home)
+    run = await clean(bench, table)
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "ceiling_new_place")
+    assert all(file.exists() for file in files)
+
+
+async def test_an_earlier_state_without_a_uuid_shows_a_move_too(lake, bench):
+    """The uuid is optional in version 1."""
+    table = lake.create(**{"write.metadata.path": f"file://{lake.root}/metadata-of-t"})
+    table.append(1)
+    files = foreign(lake.root / "elsewhere")
+    move(table, lake.root / "elsewhere")
+    for old in states(lake)[:2]:
+        edit(old, lambda document: document.pop("table-uuid"))
+    run = await clean(bench, table)
+    assert (run.outcome, run.refusal.code) == (Outcome.REFUSED, "ceiling_new_place")
+    assert all(file.exists() for file in files)
+
+
+async def test_a_mistake_that_was_corrected_since_does_not_stop_the_table(lake, bench):
+    table = lake.create(**{"write.metadata.path": f"file://{lake.root}/metadata-of-t"})
+    table.append(1)
+    table.append(1)
+    edit(states(lake)[0], lambda document: document["properties"].update({"history.expire.max-ref-age-ms": "7 days"}))
+    assert (await clean(bench, table)).outcome is Outcome.DONE
+
+
+def states(lake):
+    return sorted((lake.root / "metadata-of-t").glob("*.metadata.json"))
+
+
+def edit(path, change):
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
 
 
 async def test_a_table_with_metadata_elsewhere_is_cleaned_on_its_first_day(lake, bench):

@@ -105,7 +105,8 @@ def _too_few_left(state: DeltaState, policy: CleanupPolicy, now: datetime) -> st
 
 
 def _obstacle(state: DeltaState, now: datetime) -> str | None:
-    """Why nothing goes although versions are past retention; None if the next checkpoint will be the remedy."""
+    """Why nothing goes although versions are past retention; None if none are, or if the
+    next checkpoint will be the remedy."""
     cutoff_ms = _cutoff_ms(state, now)
     old = [
         file

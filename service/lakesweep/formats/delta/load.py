@@ -318,7 +318,8 @@ def _rows(page: pa.RecordBatch, cut: int) -> list[LogFile]:
 
 
 def _recorded_length(named: Any) -> dict[str, int]:
-    """Of a checkpoint named by UUID: a JSON file cut after a line reads like a complete one with fewer files."""
+    """Of a checkpoint named by UUID, which nobody writes twice: a JSON file cut after a line reads like a complete one
+    with fewer files."""
     match named:
         case {"path": str(name), "sizeInBytes": int(size)} if log.parse_name(name).unique:
             return {name: size}

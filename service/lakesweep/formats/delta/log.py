@@ -92,6 +92,7 @@ def companion(name: str) -> str:
 
 
 def beside(name: str) -> str:
+    """The file that a companion belongs to; the name itself if it is none."""
     directory, slash, last = name.rpartition("/")
     if last.startswith(".") and last.endswith(".crc"):
         return f"{directory}{slash}{last[1:-4]}"

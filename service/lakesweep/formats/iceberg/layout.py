@@ -180,16 +180,15 @@ def written_elsewhere(metadata: TableMetadata) -> str | None:
     return None
 
 
-def shows_no_move(metadata: TableMetadata) -> bool:
-    """Does its metadata go to a place of its own? Then it is there wherever the table is moved to."""
-    place = _parse(metadata.properties.get(_METADATA_PATH) or "")
-    return place is not None and not Location.parse(metadata.location).as_directory().contains(place)
+def may_hide_move(metadata: TableMetadata) -> bool:
+    """Is or was its metadata anywhere but in `metadata/` below its location? Then all of it can lie in the table's
+    places although the table was moved."""
+    return bool(metadata.properties.get(_METADATA_PATH)) or len(metadata_directories(metadata)) > 1
 
 
-def is_elsewhere(earlier: TableMetadata, metadata: TableMetadata) -> bool:
-    """Was the table's location another one at that time?"""
-    one, other = (Location.parse(state.location).as_directory() for state in (earlier, metadata))
-    return one.match_key != other.match_key
+def is_elsewhere(location: Location, metadata: TableMetadata) -> bool:
+    """Is the table not there now?"""
+    return location.as_directory().match_key != Location.parse(metadata.location).as_directory().match_key
 
 
 def metadata_directories(metadata: TableMetadata) -> frozenset[str]:

@@ -50,8 +50,8 @@ class IcebergTable:
         """Snapshots that this handle has expired. One that is in the table again was put back, and is live."""
         self._last_read: tuple[str, bytes] = ("", b"")
         """The metadata file that was read last, by its address, if its name is given only once."""
-        self._earlier: dict[str, TableMetadata | None] = {}
-        """States of the log that were read to see whether the table was moved."""
+        self._earlier: dict[str, Location | None] = {}
+        """Where the table was at earlier states, by their files."""
         self.planned_by: CleanupPolicy | None = None
         """The policy that was planned with last."""
 
@@ -91,28 +91,32 @@ class IcebergTable:
         return build(self, native, self._tenant_root)
 
     async def _moved_from(self, current: TableMetadata) -> str | None:
-        """A file of the table's history that was written elsewhere. Where all of its metadata goes to one place for
-        ever, what the oldest state in its log says of its location."""
+        """A file of the table's history that was written elsewhere, or the oldest state in its log that is still there,
+        if that has another location."""
         found = layout.written_elsewhere(current)
-        if found is not None or not layout.shows_no_move(current):
+        if found is not None or not layout.may_hide_move(current):
             return found
-        for path in current.metadata_log[:_EARLIER_STATES]:
+        log, half = current.metadata_log, _EARLIER_STATES // 2
+        for path in dict.fromkeys((*log[:half], *log[-half:])):
             if path not in self._earlier:
-                self._earlier[path] = await self._logged(path)
+                self._earlier[path] = await self._location_at(path, current)
             earlier = self._earlier[path]
-            if earlier is not None and earlier.uuid == current.uuid:
+            if earlier is not None:
                 return path if layout.is_elsewhere(earlier, current) else None
         return None
 
-    async def _logged(self, path: str) -> TableMetadata | None:
-        """An earlier state; None if it is gone."""
+    async def _location_at(self, path: str, current: TableMetadata) -> Location | None:
+        """Where the table was at an earlier state; None if that is gone, or another table's."""
         trouble = "only it shows whether the table was moved, but storage says: "
         try:
             with reads.must_answer(path, trouble, may_be_missing=True):
                 data = await self.storage.read(Location.parse(path))
         except (NotFound, ValueError):
             return None
-        return await asyncio.to_thread(metadata.parse, path, data)
+        earlier = await asyncio.to_thread(lineage.read_identity, path, data)
+        if None not in (earlier.uuid, current.uuid) and earlier.uuid != current.uuid:
+            return None
+        return Location.parse_or_none(earlier.location or "")
 
     async def places(self) -> tuple[str, tuple[Location, ...]]:
         """The head, and where files are kept at it, even of a table that may not be cleaned."""

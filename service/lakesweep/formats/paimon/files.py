@@ -59,7 +59,8 @@ class TableFiles:
         return await self.storage.read(location)
 
     async def read_kept(self, location: Location, listed: Listed | None = None) -> bytes:
-        """The same; a store that fails is an Unreadable. One that was just listed may be known."""
+        """One object that must be readable: a store that fails is an Unreadable, NotFound passes through. With
+        `listed`, what was read of it before may serve."""
         try:
             return await (self._read_listed(location, listed) if listed else self.read(location))
         except NotFound:

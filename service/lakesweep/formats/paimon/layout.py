@@ -1,11 +1,11 @@
 """What a stored object is, judged by its name and place only, and in which order it may go. Pure and picklable.
 
 Only places where Paimon keeps files can hold candidates: `manifest/`, `index/`, `statistics/`, temporary files in
-`snapshot/` and `changelog/`, and bucket directories exactly below the partition levels. Everything else in the table's
-directory is reserved, whatever its name: names alone are compared, and a copy of an expired file in a backup directory
-must stay. Snapshot and changelog files go first, oldest first, to leave no gap: from then on nobody can open what is
-about to lose its files, and the next run finds what an interrupted one leaves. After them deletion goes from the data
-up to the lists.
+`snapshot/` and `changelog/`, of branches too, and bucket directories exactly below the partition levels. Everything
+else in the table's directory is reserved, whatever its name: names alone are compared, and a copy of an expired file in
+a backup directory must stay. Snapshot and changelog files go first, oldest first, to leave no gap: from then on nobody
+can open what is about to lose its files, and the next run finds what an interrupted one leaves. After them deletion
+goes from the data up to the lists.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def find_due(
     now: datetime,
     writers: timedelta | None = None,
 ) -> Due:
-    """The expired partitions, smallest values first. `writers` is the westernmost offset from UTC that writers had."""
+    """The expired partitions, smallest values first, at most `expiration-max-num`. `writers` is the westernmost offset
+    from UTC that writers had."""
     if expiry.time is None or not keys:
         return Due()
     if expiry.in_metastore:
@@ -65,8 +66,8 @@ def find_due(
     here = now.astimezone().replace(tzinfo=None) - expiry.time
     everywhere = _utc(now) + _WESTERNMOST - expiry.time
     # Outside the zones a writer's clock is wrong, or it made its files long before it committed them.
-    known = writers is not None and _WESTERNMOST <= writers <= _EASTERNMOST
-    theirs = _utc(now) + writers - expiry.time if known and writers is not None else None
+    in_a_zone = writers if writers is not None and _WESTERNMOST <= writers <= _EASTERNMOST else None
+    theirs = None if in_a_zone is None else _utc(now) + in_a_zone - expiry.time
     try:
         when = _strategy(keys, expiry)
     except ValueError as exc:

@@ -150,6 +150,7 @@ class ReferenceReader:
         )
 
     async def _going_parts(self, snapshot: PaimonSnapshot) -> _Parts:
+        """As much as can still be read of something that expires."""
         lists = tuple(filter(None, (snapshot.base_list, snapshot.delta_list, snapshot.changelog_list)))
         found: dict[str, Metas] = {}
         for name in lists:
@@ -211,6 +212,7 @@ class ReferenceReader:
         gathered.sources.setdefault((meta.name, kind), source)
 
     async def _released(self, kept: Sequence[_Parts]) -> set[str]:
+        """Names that retained manifests still add although nothing retained has them live."""
         metas = {
             meta.name: meta
             for parts in kept

@@ -86,7 +86,7 @@ class PaimonTable:
         return self.location
 
     async def is_still_at(self, trace: str) -> bool:
-        """By the newest snapshot, consumers and schemas. What tags or branches free, a listing finds."""
+        """By the newest snapshot, consumers and schemas. What tags, branches or changelogs free, a listing finds."""
         return await reader.is_still_at(self.files, trace)
 
     async def load(self) -> PaimonView:
@@ -215,8 +215,8 @@ class PaimonTable:
 
     async def _leave_changelogs(self, log: reader.Log, snapshots: Sequence[PaimonSnapshot]) -> frozenset[int]:
         """Copy snapshots into `changelog/`, oldest first. An older changelog of the same id is of a rolled-back one.
-        Returns the ids of those that may go: where one is not there as it was read, by what a store says this time,
-        it and those behind it stay."""
+        Returns the ids of those that may go: if one no longer reads as before (rolled back, expired, or a short
+        read), it and those behind it stay."""
         left: dict[int, Location] = {}
         for snapshot in snapshots:
             if not await reader.still_stands(self.files, snapshot):
