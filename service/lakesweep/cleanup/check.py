@@ -37,7 +37,6 @@ _RUNS = 500
 """Runs looked through for them: between two sweeps there may be many that were refused or dry. As long as runs are
 remembered at all, a table must not be refused for ever because of what its own sweep left."""
 _PAGE = 50
-_METADATA = "metadata"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,5 +245,5 @@ async def _in_both_plans(artifacts: Artifacts, plan: OrphanPlan, earlier: PlanHe
 def _matched(new_rows: str, begun_rows: str, digest: str) -> Iterator[str]:
     begun = plan_file.read_checked(begun_rows, digest)
     for rows, found in plan_file.look_up(plan_file.read_rows(new_rows), begun, "path"):
-        wanted = pc.and_(pc.is_valid(found), pc.equal(rows.column("kind"), _METADATA))
+        wanted = pc.and_(pc.is_valid(found), pc.equal(rows.column("kind"), unlisted.METADATA))
         yield from rows.column("path").filter(wanted).to_pylist()

@@ -65,7 +65,8 @@ class RunRecorder:
         self.run = replace(self.run, refusal=refusal, outcome=Outcome.FAILED, reason=reason)
 
     async def settle(self) -> None:
-        """Record what the run has seen unreferenced. A run that was cut off has proven nothing and is not recorded."""
+        """Record what the run has seen unreferenced. A run that was cut off has proven nothing: this is
+        not called for it."""
         place = self._ports.table.place() if self.run.location is None else None
         if place is not None:  # a table that could not be loaded has a place all the same
             self.run = replace(self.run, location=place.raw)

@@ -19,7 +19,7 @@ from lakesweep.ports.references import References
 from lakesweep.ports.storage import Storage, stat_or_none
 from lakesweep.ports.table import Layout, TableState
 
-_METADATA = "metadata"
+METADATA = "metadata"
 """The kind that layouts give to metadata, the table's own or another's."""
 _ENDS = 8
 """Partition levels and a name: as many segments of an address are tried below a root."""
@@ -77,7 +77,7 @@ def _directory(file: Location) -> Location:
 
 
 def _is_metadata(layout: Layout, place: Location) -> bool:
-    return layout.classify(place.raw).kind == _METADATA
+    return layout.classify(place.raw).kind == METADATA
 
 
 def _parsed(paths: Iterable[str]) -> Iterable[Location]:

@@ -24,7 +24,8 @@ class AgeBy(StrEnum):
     """Which time of a local file counts as its age."""
 
     CHANGE = "change"
-    """The later of its modification and change times: a file that was moved or copied here keeps the first."""
+    """The later of its modification and change times: a file that was moved or copied here may keep its old
+    modification time."""
     MODIFICATION = "modification"
     """Only its modification time: where files are dated back on purpose, or where the change time means nothing."""
 

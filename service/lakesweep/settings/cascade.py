@@ -171,7 +171,7 @@ def ghost_policy(
 def _levels(owner: TenantSettings | None) -> list[TenantSettings | DatasetSettings | TableSettings]:
     if owner is None:
         return []
-    return [owner, *owner.datasets, *(table for dataset in owner.datasets for table in dataset.tables)]
+    return [owner, *(level for dataset in owner.datasets for level in (dataset, *dataset.tables))]
 
 
 def _may_hold(level: TenantSettings | DatasetSettings | TableSettings, place: Location) -> bool:

@@ -1,7 +1,7 @@
 """One database behind the SQL store: its transactions and its errors.
 
-`sqlite.py` and `postgres.py` open one each. Only StateError leaves this module when a driver fails, and no message or
-name here ever contains a password.
+`sqlite.py`, `postgres.py` and `memory.py` open one each. Only StateError leaves this module when a driver fails, and no
+message or name here ever contains a password.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Work = Callable[[sa.Connection], T]
-"""The body of one transaction. It runs where it may block: in a thread, or in a greenlet that awaits for it."""
+"""The body of one transaction. It runs where it may block: in a thread, in a greenlet that awaits for it, or, if
+the database is in memory, at once."""
 
 
 class Driver(Protocol):

@@ -83,12 +83,12 @@ def forget(name: str) -> None:
     _buckets.pop(name, None)
 
 
-class _Opened:
+class _NothingToClose:
     async def aclose(self) -> None:
         """Nothing to close; the buckets stay."""
 
 
-class MemoryStorage(_Opened):
+class MemoryStorage(_NothingToClose):
     """Reads objects. Has no way to delete or overwrite one."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class MemoryStorage(_Opened):
             raise NotFound(location.raw, "no such object") from exc
 
 
-class MemoryRules(_Opened):
+class MemoryRules(_NothingToClose):
     """What the test set for the bucket."""
 
     async def rules(self, place: Location) -> StoreRules:
@@ -217,7 +217,7 @@ def _seen(store: Bucket, location: Location) -> StoredObject | None:
     return None if held is None else _stored(location, held)
 
 
-class MemoryDeleter(_Opened):
+class MemoryDeleter(_NothingToClose):
     """Deletes objects."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
@@ -262,7 +262,7 @@ def _kept_version(store: Bucket, key: str, gone: Held | None) -> str | None:
     return f"marker-{len(store.versions[key])}"
 
 
-class MemoryMover(_Opened):
+class MemoryMover(_NothingToClose):
     """Moves objects as an object store does: a copy, then a delete."""
 
     async def to_trash(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
@@ -304,7 +304,7 @@ class MemoryMover(_Opened):
         return Deleted(path=path, fate=DeleteStatus.DELETED, went=Went.TRASH)
 
 
-class MemoryWriter(_Opened):
+class MemoryWriter(_NothingToClose):
     """Writes whole objects."""
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:

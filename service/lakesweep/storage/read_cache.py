@@ -21,7 +21,7 @@ from typing import Protocol
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage
-from lakesweep.storage.wrappers import WrappedStorage
+from lakesweep.storage.wrappers import PassingStorage
 from lakesweep.telemetry import requests
 
 _AVRO = b"Obj\x01"
@@ -84,7 +84,7 @@ class ReadCache:
         return self.open() if cached else None
 
 
-class CachedReads(WrappedStorage):
+class CachedReads(PassingStorage):
     """A Storage that reads immutable objects through a cache."""
 
     def __init__(self, inner: Storage, cache: ReadCache | None) -> None:

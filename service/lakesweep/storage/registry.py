@@ -109,7 +109,7 @@ class _Open(Generic[Side]):
             self._opened = {}
 
 
-class _RoutedStorage(_Open[Storage], wrappers.WrappedStorage):
+class _RoutedStorage(_Open[Storage], wrappers.PassingStorage):
     async def now(self) -> datetime:
         """The earliest clock of the stores in use: an early clock judges files younger, which keeps them."""
         clocks = [await store.now() for store in self._opened.values()]

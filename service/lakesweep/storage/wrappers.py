@@ -1,7 +1,7 @@
 """What stands around a store: limits of time and concurrency, retries, and the places that a tenant may reach.
 
-Each call goes through `_call` and each listing through `_pages`. A wrapper overrides these two, and so cannot forget a
-method of the port.
+Each call goes through `_call` and each listing through `_pages`. A wrapper must implement these two, and so cannot
+forget a method of the port.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Answer = TypeVar("Answer")
 Pages = AsyncGenerator[pa.RecordBatch, None]
 
 
-class WrappedStorage:
-    """A Storage around another one. By itself it only passes everything on."""
+class WrappedStorage(ABC):
+    """A Storage around another one."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -36,13 +36,13 @@ class WrappedStorage:
     def _at(self, place: Location) -> Storage:  # noqa: ARG002  # for a wrapper around several stores
         return self._inner
 
-    async def _call(self, place: Location | None, call: Callable[[], Awaitable[Answer]]) -> Answer:  # noqa: ARG002
+    @abstractmethod
+    async def _call(self, place: Location | None, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Make one call of the port; without a place it is for the store's clock."""
-        return await call()
 
-    def _pages(self, place: Location, listing: Callable[[], Pages]) -> Pages:  # noqa: ARG002
+    @abstractmethod
+    def _pages(self, place: Location, listing: Callable[[], Pages]) -> Pages:
         """Pass on the batches of a listing."""
-        return listing()
 
     def list(self, root: Location) -> Pages:
         return self._pages(root, lambda: self._at(root).list(root))
@@ -78,7 +78,17 @@ class WrappedStorage:
         await self._inner.aclose()
 
 
-class SteppedStorage(WrappedStorage, ABC):
+class PassingStorage(WrappedStorage):
+    """Passes everything on: for what changes single methods, or only chooses the store."""
+
+    async def _call(self, place: Location | None, call: Callable[[], Awaitable[Answer]]) -> Answer:  # noqa: ARG002
+        return await call()
+
+    def _pages(self, place: Location, listing: Callable[[], Pages]) -> Pages:  # noqa: ARG002
+        return listing()
+
+
+class SteppedStorage(WrappedStorage):
     """Wraps each call and the wait for each batch, but not the time a consumer works on one."""
 
     @abstractmethod

@@ -65,7 +65,7 @@ class LocalDeleter:
         below = [place for place in map(Location.parse, directories) if root.contains(place)]
         deepest_first = sorted({place.path.rstrip("/") for place in below}, key=lambda path: -path.count("/"))
         # Not empty, in use, not ours or gone already: an empty directory left behind costs nothing.
-        codes = await asyncio.to_thread(remove, list(_plain_only(deepest_first)), directories=True)
+        codes = await asyncio.to_thread(lambda: remove(list(_plain_only(deepest_first)), directories=True))
         return sum(code == 0 for code, _ in codes)
 
     async def aclose(self) -> None:
