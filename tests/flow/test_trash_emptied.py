@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -106,6 +107,9 @@ async def test_an_emptying_that_broke_off_is_closed_by_the_next_one(lake, monkey
         assert emptied.outcome is Outcome.DONE
         assert await app.state.open_runs("acme/.trash/emptied") == []
         assert (await app.state.get_run(opened_run["run_id"]))["outcome"] == "failed"
+        await app.state.start_run(replace(emptied, id=new_run_id(), finished_at=None, outcome=None))
+        assert await trash_keeper.empty(app, acme) == []  # nothing is left that is due
+        assert await app.state.open_runs("acme/.trash/emptied") == []
 
 
 async def test_files_of_others_and_of_unknown_runs_stay_in_the_trash(lake, monkeypatch):

@@ -178,6 +178,8 @@ def _look(config: Path | None, *, as_json: bool) -> ExitCode:
     from lakesweep.daemon import doctor as looking  # noqa: PLC0415 - heavy
     from lakesweep.settings import load  # noqa: PLC0415 - heavy
 
+    load.read_objects_by(session.read_settings_object)
+
     async def all_of_it() -> list[Finding]:
         settings, file = load.load(config), load.settings_file(config)
         found = list(looking.installed())

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lakesweep.model.units import counted, size
 
-__all__ = ["counted", "size"]  # of `model.units`
+__all__ = ["counted", "size"]  # commands take these from here, with all else that they print with
 
 NARROW = 100
 """A terminal with fewer columns has shorter times and less space between columns."""

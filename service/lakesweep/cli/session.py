@@ -189,6 +189,7 @@ def read_settings_object(address: str) -> bytes:
 
 
 async def _read_object(address: str) -> bytes:
+    """Credentials are those of the AWS chain; endpoint and region are AWS_ENDPOINT_URL and AWS_REGION."""
     from lakesweep.storage.registry import open_storage  # noqa: PLC0415 - heavy, and few settings are there
     from lakesweep.storage.s3.settings import S3Options  # noqa: PLC0415 - likewise
     from lakesweep.storage.spec import StorageSpec  # noqa: PLC0415 - likewise

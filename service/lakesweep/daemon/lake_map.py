@@ -165,5 +165,5 @@ class Nearest:
         while directory:
             if directory in self._prefixes:
                 return directory
-            directory = directory[: directory.rstrip("/").rfind("/") + 1]
+            directory = directory[: directory.rfind("/", 0, -1) + 1]  # two slashes are a directory too
         return None

@@ -95,9 +95,11 @@ async def empty(app: App, tenant: TenantSettings) -> list[CleanupRun]:
         due = [run async for run in content.runs() if await _is_due(app, content, run)]
         emptying = _Emptying(app, content, due)
         rows = await emptying.rows()
-        if rows.num_rows:
-            with suppress(Refused), working_for(tenant.id):  # another replica is at it
+        with suppress(Refused), working_for(tenant.id):  # another replica is at it
+            if rows.num_rows:
                 ended.append(await emptying.run(rows))
+            else:
+                await emptying.close_interrupted()
         for one in due:
             if content.place.is_local:  # object stores have no directories
                 await app.adapters.remove_empty(tenant.id, content.place, content.place.join(one.name))
@@ -153,7 +155,7 @@ class _Emptying:
         """Delete these, as a plan that can be shown, journalled and checked like any other."""
         app = self._app
         async with app.claimed(self._ref, self._id) as held:
-            await run_recorder.close_interrupted(app.state, self._ref.label, app.clock.now())
+            await self._close_interrupted()
             run = CleanupRun(
                 id=self._id,
                 table=self._ref,
@@ -174,6 +176,15 @@ class _Emptying:
         app.metrics.count_emptied(run)
         log.info("trash_emptied", tenant=self._content.tenant, files=run.deletion.deleted.files, outcome=run.outcome)
         return run
+
+    async def close_interrupted(self) -> None:
+        """Close runs whose process ended when all was deleted already: then nothing is due that would start another."""
+        if await self._app.state.open_runs(self._ref.label):
+            async with self._app.claimed(self._ref, self._id):
+                await self._close_interrupted()
+
+    async def _close_interrupted(self) -> None:
+        await run_recorder.close_interrupted(self._app.state, self._ref.label, self._app.clock.now())
 
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan, held: HeldLease, audit: Audit) -> CleanupRun:
         app = self._app
