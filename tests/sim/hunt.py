@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from tests.sim import mutants, profiles, service_profiles
+from tests.sim import mutants, profiles
 from tests.sim.garbage import collect_seldom
 from tests.sim.mutants import Mutant
 from tests.sim.tree import tree
@@ -105,8 +105,12 @@ def hunt(mutant: Mutant, stories: int, first: int = 0) -> Hunted:
 
 
 def _seeds(mutant: Mutant) -> ModuleType:
-    """Where the subjects are from that its stories may have."""
-    return service_profiles if mutant.stories == mutants.SERVICE else profiles
+    """What numbers the stories that are told for it."""
+    if mutant.stories != mutants.SERVICE:
+        return profiles
+    from tests.sim import service_profiles  # noqa: PLC0415 - it imports the product: after the mutant was installed
+
+    return service_profiles
 
 
 @cache

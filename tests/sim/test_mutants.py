@@ -90,3 +90,9 @@ def test_processes_that_hunt_at_once_do_not_share_their_plans():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert len(set(done.stdout.split())) == 2
+
+
+def test_a_hunt_imports_the_product_only_with_its_mutant():
+    code = "import sys, tests.sim.hunt; print(sorted(name for name in sys.modules if name.startswith('lakesweep')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
