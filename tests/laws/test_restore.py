@@ -52,7 +52,7 @@ async def taken_back(world, store, faults: Faults) -> int:
     """Restore every run there was, the newest first. How many files came back."""
     bench = getattr(world, "bench", None)
     scratch = bench.scratch if bench else world.home / "scratch"
-    ours = Bench(root=root_of(world), clock=store._clock, scratch=scratch, faults=faults, store=store)
+    ours = Bench(root=root_of(world), clock=store.database._clock, scratch=scratch, faults=faults, store=store)
     runs = [run for run in await store.list_runs(limit=200) if run["restored"] is None]
     results = [await ours.restore(run) for run in runs]
     return sum(one.restored.files for one in results)
