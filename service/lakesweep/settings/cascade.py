@@ -171,7 +171,10 @@ def ghost_policy(
 def _levels(owner: TenantSettings | None) -> list[TenantSettings | DatasetSettings | TableSettings]:
     if owner is None:
         return []
-    return [owner, *(level for dataset in owner.datasets for level in (dataset, *dataset.tables))]
+    levels: list[TenantSettings | DatasetSettings | TableSettings] = [owner]
+    for dataset in owner.datasets:
+        levels += (dataset, *dataset.tables)
+    return levels
 
 
 def _may_hold(level: TenantSettings | DatasetSettings | TableSettings, place: Location) -> bool:
