@@ -177,3 +177,24 @@ async def test_an_operator_may_allow_less_than_a_day(place):
     short = CleanupPolicy(grace_period=timedelta(hours=2), allow_short_grace=True)
     assert (await sweep(place, policy=short)).data == {"a.parquet"}
     assert not (await sweep(place, policy=CleanupPolicy(allow_short_grace=True))).data
+
+
+@pytest.mark.parametrize(
+    ("told", "stays"),
+    [
+        ({"timestamp": millis(days_ago(0.1))}, True),
+        ({"inCommitTimestamp": millis(days_ago(0.1))}, True),
+        ({"timestamp": millis(days_ago(20)), "inCommitTimestamp": millis(days_ago(0.1))}, True),
+        ({"timestamp": millis(days_ago(20))}, False),
+        ({"timestamp": "lately"}, False),
+        ({}, False),
+    ],
+)
+async def test_a_remove_without_a_time_counts_from_what_its_commit_says_if_that_is_later(place, told, stays):
+    """The file of the commit looks ten days old: a store's clock was behind, or it was copied with an older time."""
+    writer = DeltaWriter(place, configuration={RETENTION: "2 days"})
+    writer.create(days_ago(29))
+    writer.add("a.parquet", at=days_ago(28))
+    writer.add("b.parquet", at=days_ago(27))
+    writer.commit([{"remove": {"path": "a.parquet", "dataChange": True}}], days_ago(10), info=told)
+    assert (await sweep(place)).data == (set() if stays else {"a.parquet"})

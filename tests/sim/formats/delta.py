@@ -425,8 +425,10 @@ class DeltaModel(WatchingModel):
         return [name for number in range(begin) if self.place.has(name := f"{LOG}{number:020d}.json")]
 
     def _is_later(self, checkpoint: Checkpoint) -> bool:
-        """Is it younger than all commits before it? Otherwise time travel still needs those."""
-        same = [one.files[-1] for one in self.log.checkpoints if one.version == checkpoint.version]
+        """Is it younger than all commits before it? Otherwise time travel still needs those. Also any part
+        of its version whose writer died: Delta's own cleanup stops at one that is no younger than the commit before."""
+        same = {one.files[-1] for one in self.log.checkpoints if one.version == checkpoint.version}
+        same |= {name for name in self.place.names() if name.startswith(f"{LOG}{checkpoint.version:020d}.checkpoint.")}
         made = min(self.place.written[name].modified_at.timestamp() for name in same) * 1000
         return all(self.log.versions[number].at_ms + 5000 < made for number in range(checkpoint.version))
 

@@ -177,7 +177,9 @@ class LogReader:
         if not data:
             raise Unreadable(file.path, _EMPTY)
         found = await asyncio.to_thread(actions.parse, data, self._root, file.path)
-        found = replace(found, files=files.dated(found.files, file.modified_ms))
+        # A store's clock may have been behind, or the file was copied with an older time: the later of both counts.
+        committed_ms = None if file.modified_ms is None else max(file.modified_ms, found.told_ms)
+        found = replace(found, files=files.dated(found.files, committed_ms))
         if keep:
             self._commits[file] = found
         return found
