@@ -190,7 +190,7 @@ async def test_an_operator_may_allow_less_than_a_day(place):
         ({}, False),
     ],
 )
-async def test_a_remove_without_a_time_counts_from_what_its_commit_says_if_that_is_later(place, told, stays):
+async def test_an_undated_remove_counts_from_the_later_time_of_its_commit(place, told, stays):
     """The file of the commit looks ten days old: a store's clock was behind, or it was copied with an older time."""
     writer = DeltaWriter(place, configuration={RETENTION: "2 days"})
     writer.create(days_ago(29))

@@ -359,7 +359,7 @@ class DeltaModel(WatchingModel):
         midnight = (self.place.ms() - self.log_ms) // DAY * DAY
         least = self.log.version + 1 - self.world.rules.min_snapshots
         for number in range(self.first, least):
-            if max(self.log.versions[number].at_ms, self.log.versions[number].told_ms) > midnight:
+            if max(self.log.versions[number].at_ms, self.log.versions[number].stated_ms) > midnight:
                 return number
         return max(least, 0)
 

@@ -77,7 +77,7 @@ class Version:
 
     at_ms: int
     """Of its file, and never before the version before it: so time travel sees it."""
-    told_ms: int
+    stated_ms: int
     """By its own word, on tables with in-commit timestamps; else 0."""
     live: tuple[Added, ...]
     files: frozenset[str]
@@ -206,9 +206,9 @@ class DeltaLog:
         for name in files:
             self.removed_ms.pop(name, None)
         before = self.versions.get(self.version - 1)
-        told_ms = self.place.ms() if "inCommitTimestamp" in self.features else 0
+        stated_ms = self.place.ms() if "inCommitTimestamp" in self.features else 0
         at_ms = max(at_ms, before.at_ms if before else 0)
-        self.versions[self.version] = Version(at_ms=at_ms, told_ms=told_ms, live=live, files=files)
+        self.versions[self.version] = Version(at_ms=at_ms, stated_ms=stated_ms, live=live, files=files)
 
     # --- checkpoints
 

@@ -37,7 +37,7 @@ def _written(rows: list[dict]) -> bytes:
 
 
 def _said(found: Actions) -> tuple[object, ...]:
-    few = (found.protocol, found.metadata, found.change_data, found.sidecars, found.in_commit_ms, found.told_ms)
+    few = (found.protocol, found.metadata, found.change_data, found.sidecars, found.in_commit_ms, found.stated_ms)
     return (*few, found.files.to_pylist(), found.files.schema)
 
 

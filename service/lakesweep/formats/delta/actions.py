@@ -57,7 +57,7 @@ class Actions:
     sidecars: tuple[tuple[str, int | None], ...] = ()
     """Bare names and recorded lengths."""
     in_commit_ms: int | None = None
-    told_ms: int = 0
+    stated_ms: int = 0
     """When its writer says that it committed; 0 if it does not say."""
     stream: str | None = None
     """A stream that has committed, by the transactions it records."""
@@ -75,7 +75,7 @@ class _Collected:
     change_data: list[str] = field(default_factory=list)
     sidecars: list[tuple[str, int | None]] = field(default_factory=list)
     in_commit_ms: int | None = None
-    told_ms: int = 0
+    stated_ms: int = 0
     stream: str | None = None
 
     def take(self, name: str, action: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ class _Collected:
             case "commitInfo":
                 committed_at = action.get("inCommitTimestamp")
                 self.in_commit_ms = None if committed_at is None else files.whole_ms(committed_at)
-                self.told_ms = max(self.told_ms, self.in_commit_ms or 0, _told_ms(action.get("timestamp")))
+                self.stated_ms = max(self.stated_ms, self.in_commit_ms or 0, _stated_ms(action.get("timestamp")))
                 self.stream = self.stream or streams.of_operation(action.get("operation"))
             case "txn":
                 self.stream = streams.of_application(action.get("appId"))
@@ -111,12 +111,12 @@ class _Collected:
             change_data=tuple(self.change_data),
             sidecars=tuple(self.sidecars),
             in_commit_ms=self.in_commit_ms,
-            told_ms=self.told_ms,
+            stated_ms=self.stated_ms,
             stream=self.stream,
         )
 
 
-def _told_ms(value: Any) -> int:
+def _stated_ms(value: Any) -> int:
     """Writers may put anything there: what is no time says nothing."""
     try:
         return files.whole_ms(value)

@@ -178,7 +178,7 @@ class LogReader:
             raise Unreadable(file.path, _EMPTY)
         found = await asyncio.to_thread(actions.parse, data, self._root, file.path)
         # A store's clock may have been behind, or the file was copied with an older time: the later of both counts.
-        committed_ms = None if file.modified_ms is None else max(file.modified_ms, found.told_ms)
+        committed_ms = None if file.modified_ms is None else max(file.modified_ms, found.stated_ms)
         found = replace(found, files=files.dated(found.files, committed_ms))
         if keep:
             self._commits[file] = found
