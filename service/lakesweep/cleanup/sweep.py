@@ -65,7 +65,7 @@ class Sweep:
     recheck: VerifyUnchanged | None = None
     """Looks at every candidate once more: for a plan that was made from an inventory."""
     closed: Callable[[], Awaitable[None]] | None = None
-    """Called once, when everything of the stages below 0 is deleted, before the first other file is."""
+    """Called once, when everything of the stages below 0 is deleted, before any other file is."""
     places: Slots | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
     check_not_held: Callable[[], Awaitable[None]] = never_held
@@ -102,7 +102,7 @@ class Sweep:
                     await _finish(running)
                     stage = begins
                 if closed and begins >= 0 and not self.stop.is_set():
-                    await closed()
+                    await self._close(closed)
                     closed = None
                     self.looks.begin_batch()  # it may have changed what is referenced
                 async with slots.taken() as slot:
@@ -129,6 +129,9 @@ class Sweep:
                     deleting.add_done_callback(slot.hand_over())
                     running.add(deleting)
                 number, first = number + 1, first + batch.num_rows
+            await _finish(running)
+            if closed and stage is not None and not self.stop.is_set():  # nothing but history was to go
+                await self._close(closed)
         except LakesweepError as exc:
             result.stopped_by = exc
         except asyncio.CancelledError:
@@ -140,6 +143,11 @@ class Sweep:
         finally:
             await _finish(running)
         return result
+
+    async def _close(self, closed: Callable[[], Awaitable[None]]) -> None:
+        """It may write to the table: only while that is ours."""
+        await self.fence.check()
+        await closed()
 
     async def _referenced(self) -> frozenset[str]:
         await self.check_not_held()

@@ -73,8 +73,9 @@ class WatchingModel(Model):
             raise self.verdict
 
     def check_deleted(self, address: str, process: str) -> None:
-        """Raises Lost if somebody wants what the product has just deleted."""
-        if self.frozen and self.cycle >= self.frozen_from:
+        """Raises Lost if somebody wants what the product has just deleted. What it wrote itself for a commit that it
+        then gave up (`World.discarded`) was never the table's, and may go at any time."""
+        if self.frozen and self.cycle >= self.frozen_from and address not in self.world.discarded:
             raise Lost(f"{process} deleted {address} although {self.frozen}")
         if address in self.wanted():
             self.changed()

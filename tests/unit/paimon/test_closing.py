@@ -148,6 +148,27 @@ async def test_a_rollback_to_a_snapshot_that_closes_meanwhile_gets_it_back(world
     assert again.outcome is Outcome.DONE, again.reason
 
 
+async def test_a_rollback_gets_its_snapshot_back_also_if_nothing_else_was_to_go(world: World) -> None:
+    """A tag keeps its files, so that no later batch looks at the table again."""
+    world.make({})
+    world.table.append("a")
+    document = json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-1"].data)
+    world.table.append("a")
+    world.table.put_json("tag/tag-kept", document)
+    world.table.needs["tag/tag-kept"] = world.table.needs["snapshot/snapshot-1"]
+
+    def roll_back() -> None:
+        world.table.put("snapshot/LATEST", b"1")
+        world.table._remove("snapshot/snapshot-2")
+
+    world.bucket.faults = once(is_delete("snapshot-1"), roll_back)
+    run = await world.clean()
+    assert run.outcome is Outcome.FAILED
+    assert "snapshot 1" in (run.reason or "")
+    assert "snapshot/snapshot-1" in world.table.standing()
+    assert world.table.lost() == set()
+
+
 async def test_a_table_created_anew_gets_no_snapshot_of_the_one_before(world: World) -> None:
     """Its first snapshot went by its name; what this run remembers under that name is the other table's."""
     three_to_expire(world)

@@ -130,9 +130,11 @@ class PaimonTable:
 
     async def closed(self) -> None:
         """The expired snapshots' own files are gone. One that is still there, whatever kept it, gets all of its files
-        back; and the hints for other readers show where history begins now."""
+        back; and the hints for other readers show where history begins now. If none is left, one is put back."""
         roles = self.released.roles
         listed = {role: await self.files.names(role) for role in roles}
+        if Role.SNAPSHOT in listed and not reader.numbers(listed[Role.SNAPSHOT], Role.SNAPSHOT):
+            await self._put_back(Unreadable(self.files.at(Role.SNAPSHOT).raw, "no snapshot file is listed"))
         back = self.released.take_back((role, one.name) for role in roles for one in listed[role])
         if back:
             _log.warning("expired_snapshots_still_there", snapshots=[one.label for one in back])
