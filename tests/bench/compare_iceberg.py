@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from tests.bench import iceberg_peer
 from tests.bench.comparing import WARM_UP, Bench, Size, below, same, warehouse
 from tests.bench.iceberg_lake import IcebergLake
@@ -17,7 +19,7 @@ _ON_SPARK_FROM = 1_000_000
 
 def compare(bench: Bench, sizes: list[Size]) -> None:
     """Orphans alone, dry; then the whole cycle, for real, on the same table restored in between."""
-    with iceberg_peer.running(bench.work / "iceberg") as peer:
+    with iceberg_peer.running(bench.work / "iceberg", max((size.files for size in sizes), default=0)) as peer:
         for size in [Size(files=WARM_UP), *(Size(files=WARM_UP, s3=True) for _ in range(bench.server is not None))]:
             _iceberg_peer(bench, peer, size, _iceberg_lake(bench, size))
         warm = _iceberg_lake(bench, Size(files=WARM_UP))
@@ -26,13 +28,17 @@ def compare(bench: Bench, sizes: list[Size]) -> None:
                 lake = _iceberg_lake(bench, size)
             planned, cycle = _iceberg_ours(bench, peer, size, lake)
             lake.restore()
-            on_spark = _iceberg_on_spark(bench, peer, size, lake, warm) if size.files >= _ON_SPARK_FROM else None
+            on_spark = None
+            if size.files >= _ON_SPARK_FROM:
+                on_spark = _iceberg_on_spark(bench, peer, size, lake, warm)
+                lake.restore()
             dry, expiry, removal = _iceberg_peer(bench, peer, size, lake)
-            bench.note("Iceberg orphans, dry run", size, planned, "Spark remove_orphan_files", dry)
-            if on_spark:
-                bench.note("Iceberg orphans, dry run, ours on Spark", size, on_spark, "Spark remove_orphan_files", dry)
-            both = "Spark expire_snapshots + remove_orphan_files"
+            one, both = "Spark remove_orphan_files", "Spark expire_snapshots + remove_orphan_files"
+            bench.note("Iceberg orphans, dry run", size, planned, one, dry)
             bench.note("Iceberg full cycle, executed", size, cycle, both, expiry + removal)
+            if on_spark:
+                bench.note("Iceberg orphans, dry run, ours on Spark", size, on_spark[0], one, dry)
+                bench.note("Iceberg full cycle, executed, ours on Spark", size, on_spark[1], both, expiry + removal)
             bench.remove(lake.place)
 
 
@@ -55,25 +61,33 @@ def _iceberg_ours(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake
     return planned, cycle
 
 
-def _iceberg_on_spark(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake, warm: IcebergLake) -> Cost:
-    """Plan on a Spark like the peer's: as many cores, the same heap, started and warmed up before."""
+def _iceberg_on_spark(
+    bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake, warm: IcebergLake
+) -> tuple[Cost, Cost]:
+    """Plan and execute on a Spark like the peer's, with as many cores and a third of its heap: started and warmed up
+    before, and with an empty cache each time."""
     tenants = []
     for tenant, table, of in (("warm", warm, Size(files=WARM_UP)), ("acme", lake, size)):
         name, properties = _register(bench, peer, of, table)
         dataset = {"id": "prod", "format": "iceberg", "namespace": "db", "catalog": {"name": name, **properties}}
         tenants.append({"id": tenant, "root": warehouse(table.place), "datasets": [dataset]})
-    conf = {"spark.driver.memory": iceberg_peer.MEMORY, "spark.sql.shuffle.partitions": "2"}
+    conf = {"spark.driver.memory": f"{iceberg_peer.heap_gb(size.files) // 3}g", "spark.sql.shuffle.partitions": "2"}
     engine = {"kind": "spark", "spark": {"master": "local[2]", "conf": conf}}
     config = bench.config(size, {"engine": engine, "tenants": tenants})
     costs: list[Cost] = []
+    before = lake.place.names()
     with service(config, bench.work / "on-spark.log", seaweedfs.ENVIRONMENT) as product:
         product.cycle("warm/prod/t")
-        with bench.measured(size, product.pid, costs):
-            ended = product.cycle("acme/prod/t")
-    if ended["engine"] != "spark":
-        raise RuntimeError(f"not planned on Spark: {ended}")
-    same("our plan on Spark", bench.orphans_found(lake.place), lake.orphans)
-    return costs[0]
+        for execute in (False, True):
+            shutil.rmtree(bench.state / "cache", ignore_errors=True)
+            with bench.measured(size, product.pid, costs):
+                ended = product.cycle("acme/prod/t", execute=execute)
+            if ended["engine"] != "spark" or ended["outcome"] != "done":
+                raise RuntimeError(f"not done on Spark: {ended}")
+            if not execute:
+                same("our plan on Spark", bench.orphans_found(lake.place), lake.orphans)
+    same("our cycle on Spark", before - lake.place.names(), lake.orphans | lake.expired.keys())
+    return costs[0], costs[1]
 
 
 def _iceberg_peer(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake) -> tuple[Cost, Cost, Cost]:

@@ -1,6 +1,6 @@
 """Iceberg's own procedures on Spark, in a process of its own, so that its memory can be told from ours.
 
-python -m tests.bench.iceberg_peer WORK     (what `running` starts)
+python -m tests.bench.iceberg_peer WORK FILES     (what `running` starts)
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from tests.bench.places import AGE
 from tests.peers import spark as sparks
 from tests.peers.conversation import Conversation, answer_all, talking_to
 
-MEMORY = "3g"
-"""Spark's heap: enough for a million files."""
+
+def heap_gb(files: int) -> int:
+    """Spark's heap: enough for a table of so many files."""
+    return 3 if files <= 1_000_000 else 9
 
 
 class IcebergPeer:
@@ -61,14 +63,14 @@ def _timestamp(ago: timedelta) -> str:
 
 
 @contextmanager
-def running(work: Path) -> Iterator[IcebergPeer]:
-    """Started now, ended by closing its input."""
-    with talking_to("tests.bench.iceberg_peer", work) as conversation:
+def running(work: Path, files: int) -> Iterator[IcebergPeer]:
+    """Started now, for tables of up to so many files; ended by closing its input."""
+    with talking_to("tests.bench.iceberg_peer", work, str(files)) as conversation:
         yield IcebergPeer(conversation)
 
 
-def _child(work: Path) -> None:
-    with sparks.session(work, memory=MEMORY) as spark:
+def _child(work: Path, files: int) -> None:
+    with sparks.session(work, memory=f"{heap_gb(files)}g") as spark:
         answer_all(functools.partial(_serve, spark, {}, work))
 
 
@@ -90,4 +92,4 @@ def _serve(spark: Any, catalogs: dict[str, sparks.SharedCatalog], work: Path, re
 
 
 if __name__ == "__main__":
-    _child(Path(sys.argv[1]))
+    _child(Path(sys.argv[1]), int(sys.argv[2]))

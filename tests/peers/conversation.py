@@ -45,12 +45,12 @@ class Conversation:
 
 
 @contextmanager
-def talking_to(module: str, work: Path) -> Iterator[Conversation]:
-    """`python -m module work`, started now and ended by closing its input; what it logs is in `work`."""
+def talking_to(module: str, work: Path, *arguments: str) -> Iterator[Conversation]:
+    """`python -m module work arguments`, started now and ended by closing its input; what it logs is in `work`."""
     work.mkdir(parents=True, exist_ok=True)
     with (work / "peer.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(work)],
+            [sys.executable, "-m", module, str(work), *arguments],
             cwd=_REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
