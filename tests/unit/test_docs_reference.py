@@ -143,7 +143,6 @@ def codes_of_refused_kinds(tree: ast.AST) -> Iterator[str]:
 
 
 @functools.cache
-@functools.cache
 def codes() -> set[str]:
     found = set(COMPUTED)
     for source in (ROOT / "service" / "lakesweep").rglob("*.py"):
@@ -159,10 +158,12 @@ def told(page: str) -> set[str]:
     return {code for cell in cells for code in re.findall(r"`([a-z_]+)`", cell)}
 
 
+@pytest.mark.xdist_group("codes")  # one process parses the product once for both
 def test_codes_are_found_however_they_are_given():
     assert {"missing_clash", "damaged_log", "discovery_failed", "ceiling_share", "plan_only"} <= codes()
 
 
+@pytest.mark.xdist_group("codes")  # one process parses the product once for both
 def test_every_code_that_is_raised_is_in_the_list_of_codes_and_no_other():
     assert codes() - SKIPPED == set(RefusalCode)
 
