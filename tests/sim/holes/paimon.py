@@ -343,6 +343,33 @@ HOLES = (
         profile="commits of our own that are overtaken",
     ),
     hole(
+        "paimon-hidden-rollback-forgotten",
+        "That a commit of ours does not follow the snapshot it was made from stops no later run.",
+        _P,
+        body("lakesweep.formats.paimon.snapshots", "first_misplaced", "return None"),
+        profile="commits of our own that are overtaken",
+    ),
+    hole(
+        "paimon-hint-over-a-rollback",
+        "The hint leads readers to a commit of ours that hides a rollback.",
+        _P,
+        body(_COMMIT, "Committer._check_still_stands", "return None"),
+        profile="commits of our own that are overtaken",
+    ),
+    hole(
+        "paimon-hint-to-nothing",
+        "After a rollback of our commit its hint names a snapshot that is gone.",
+        _P,
+        edit(_COMMIT, "Committer._write_hint", "for _ in range(_HINTS):", "for _ in range(1):"),
+        profile="commits of our own that are overtaken",
+    ),
+    hole(
+        "paimon-history-with-a-hole",
+        "Younger snapshots are closed although an older one could not be.",
+        _P,
+        edit("lakesweep.cleanup.sweep", "Sweep.run", "if begins < 0 and result.report.failed:", "if False:"),
+    ),
+    hole(
         "paimon-commit-overwrites",
         "Our commit replaces the snapshot file of a writer that was faster.",
         _P,

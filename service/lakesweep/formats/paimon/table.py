@@ -18,12 +18,12 @@ import structlog
 
 from lakesweep.cleanup.write_gate import GatedWriter
 from lakesweep.formats.paimon import drop, load, newest, reader, retention
-from lakesweep.formats.paimon.commit import Committer
+from lakesweep.formats.paimon.commit import Committer, misplaced
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.references import ReferenceReader
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, first_misplaced
 from lakesweep.formats.paimon.state import PaimonState, ReleasedSnapshots
 from lakesweep.formats.paimon.view import LOOKS, PaimonView
 from lakesweep.formats.spec import LeaveAll, Tidy, remove_empty_directories
@@ -181,6 +181,8 @@ class PaimonTable:
         self.released.keep_if_rolled_back(log)
         native = load.native_state(log, checked_at=self.checked.get(self.location.raw), released=self.released.keys)
         self.released.check_not_needed(native)
+        if (ours := first_misplaced(native.snapshots)) is not None:
+            raise Indeterminate(misplaced(ours))
         self._table_id = log.table_id
         return native
 
