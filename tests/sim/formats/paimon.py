@@ -83,7 +83,7 @@ class PaimonModel(WatchingModel):
         return self.extra.crossings()
 
     def cycle_ended(self, outcome: str) -> None:
-        self.extra.cycle_ended()
+        self.extra.cycle_ended(outcome)
 
     def steps(self) -> Sequence[str]:
         if self.extra.crossed is not None:

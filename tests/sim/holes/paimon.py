@@ -267,6 +267,13 @@ HOLES = (
         profile="rollbacks to what is being deleted",
     ),
     hole(
+        "paimon-nothing-put-back-after-a-kill",
+        "A process that died while somebody rolled back to what it was deleting leaves a table without a snapshot.",
+        _P,
+        body("lakesweep.cleanup.cycle", "Cycle._reopen", "return None"),
+        profile="rollbacks to what is being deleted",
+    ),
+    hole(
         "paimon-more-than-offered",
         "Snapshots are given up whose files nobody has looked at.",
         _P,
