@@ -49,6 +49,8 @@ class PaimonModel(WatchingModel):
         """When the table was created anew: the product's newest call, and the newest that had its effect."""
         self.rollbacks: list[tuple[tuple[int, int], int]] = []
         """When snapshots were taken back, likewise, and the number behind which all went."""
+        self.forwards: list[tuple[int, int]] = []
+        """When the table became a branch that begins later than the table's newest snapshot, likewise."""
         self.astray: str | None = None
         """A snapshot that the product put into a table which it was not meant for: see `paimon_drops`."""
         self.hides_rollback = False

@@ -36,6 +36,13 @@ def take_over(model: PaimonModel, address: str, stored: Stored) -> None:
         model.world.seen["a table was created anew between the last look of a commit and its snapshot file"] += 1
         return
     before = log.latest()
+    behind = before is not None and before.number > document["id"]
+    listed = model.world.last.number - 1 if model.world.last else 0
+    if behind and any(at[1] >= listed for at in model.forwards):
+        # Into the gap before a branch that the table became: nobody's newest, and whole. It goes like the one above.
+        model.astray = address
+        model.world.seen["a fast-forward between the last look of a commit and its snapshot file"] += 1
+        return
     if before is not None and LATER_FIELD in before.document:
         raise Lost(f"{address} drops a field of {before.address} that nobody here knows")
     if before is None or document["id"] != before.number + 1 or document["commitKind"] != "OVERWRITE":

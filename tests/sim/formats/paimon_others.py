@@ -105,6 +105,8 @@ class Others:
         if not taken or any(one.number >= taken[0].number and one in self.model.rules.doomed for one in main):
             return
         self.model.goes_back(taken[0].number - 1)
+        if taken[0].number > main[-1].number + 1:
+            self.model.forwards.append((self.world.calls, self.world.effected))
         for kind in ("snapshot", "tag"):
             for one in log.snapshots(kind=kind):
                 if one.number >= taken[0].number:

@@ -351,9 +351,15 @@ HOLES = (
     ),
     hole(
         "paimon-hidden-rollback-forgotten",
-        "That a commit of ours does not follow the snapshot it was made from stops no later run.",
+        "A commit of ours that does not follow the snapshot it was made from stops nothing.",
         _P,
         body("lakesweep.formats.paimon.snapshots", "first_misplaced", "return None"),
+        edit(
+            _COMMIT,
+            "Committer.commit",
+            "await self._check_still_stands(latest, published)\n        await self._write_hint(published.id)",
+            "pass",
+        ),
         profile="commits of our own that are overtaken",
     ),
     hole(
@@ -368,6 +374,18 @@ HOLES = (
         "After a rollback of our commit its hint names a snapshot that is gone.",
         _P,
         edit(_COMMIT, "Committer._write_hint", "for _ in range(_HINTS):", "for _ in range(1):"),
+        profile="commits of our own that are overtaken",
+    ),
+    hole(
+        "paimon-commit-into-a-gap",
+        "Our commit takes an id before that of the newest snapshot.",
+        _P,
+        edit(
+            _COMMIT,
+            "Committer._check_stands",
+            'if reader.numbers(await self._files.names("snapshot"), "snapshot")[-1:] != [latest.id]:',
+            "if False:",
+        ),
         profile="commits of our own that are overtaken",
     ),
     hole(

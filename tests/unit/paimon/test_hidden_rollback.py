@@ -3,6 +3,8 @@ commit then hides the rollback, and nothing is deleted until a person has decide
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.builders.paimon_commits import EXPIRING, latest
 from tests.builders.paimon_options import once
@@ -92,3 +94,19 @@ async def test_a_rollback_of_our_commit_keeps_its_hint(world: World) -> None:
     run = await world.clean()
     assert world.bucket.objects[f"{world.table.place}/snapshot/LATEST"].data == b"3"
     assert run.outcome is Outcome.DONE, run.reason
+
+
+async def test_a_commit_never_lands_in_a_gap_before_the_newest_snapshot(world: World) -> None:
+    """The table has become a branch that begins with a later id, while ours was being drafted."""
+    roll_back_under_our_commit(world, 0)
+    key = f"{world.table.place}/snapshot/snapshot-3"
+
+    def forward() -> None:
+        document = json.loads(world.bucket.objects[key].data) | {"id": 6}
+        world.table.put_json("snapshot/snapshot-6", document)
+        world.table.put("snapshot/LATEST", b"6")
+
+    world.bucket.faults = once(lambda call, name: call == "put" and "/manifest-list-" in name, forward)
+    await world.clean()
+    assert "snapshot/snapshot-4" not in world.table.stored()
+    assert "snapshot/snapshot-7" in world.table.stored()

@@ -197,7 +197,10 @@ class Committer:
         return isinstance(document, dict) and document.get("schemaId") == schema.id
 
     async def _check_stands(self, latest: PaimonSnapshot) -> None:
-        """A rollback may have taken it and a commit its id since: on top of it, ours would undo both."""
+        """A rollback may have taken it and a commit its id since: on top of it, ours would undo both. And a branch that
+        the table has become may begin with a later id than the next one."""
+        if reader.numbers(await self._files.names("snapshot"), "snapshot")[-1:] != [latest.id]:
+            raise CommitConflict(f"{latest.location} is no longer the newest")
         if not await reader.still_stands(self._files, latest):
             raise CommitConflict(f"{latest.location} was rolled back")
 
