@@ -1,11 +1,13 @@
-"""The one thing that a model excuses covers nothing else."""
+"""What a model excuses covers nothing else."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.sim.formats.paimon import PaimonModel
-from tests.sim.formats.paimon_drops import goes_astray
-from tests.sim.world import Call, World
+from tests.sim.formats.paimon_drops import goes_astray, take_over
+from tests.sim.world import Call, Lost, World
 
 BASE, OURS = (f"{PaimonModel.location}/snapshot/snapshot-{number}" for number in (1, 2))
 WAYS = {
@@ -38,7 +40,43 @@ def test_only_a_drop_between_the_last_look_and_the_put_is_excused(way):
     model = PaimonModel(world)
     model.create()
     tell(world, model, steps)
-    assert goes_astray(model, OURS, {"id": 2, "commitKind": "OVERWRITE"}) is excused
-    assert not goes_astray(model, OURS, {"id": 2, "commitKind": "COMPACT"})
-    assert not goes_astray(model, OURS, {"id": 3, "commitKind": "OVERWRITE"})
-    assert not goes_astray(model, BASE, {"id": 2, "commitKind": "OVERWRITE"})
+    assert goes_astray(model, OURS, {"id": 2, "commitKind": "OVERWRITE"}, model.dropped) is excused
+    assert not goes_astray(model, OURS, {"id": 2, "commitKind": "COMPACT"}, model.dropped)
+    assert not goes_astray(model, OURS, {"id": 3, "commitKind": "OVERWRITE"}, model.dropped)
+    assert not goes_astray(model, BASE, {"id": 2, "commitKind": "OVERWRITE"}, model.dropped)
+
+
+def test_a_rollback_that_leaves_the_base_of_a_commit_is_not_excused():
+    """Nor is one that comes before its last look."""
+    for target, moment, excused in ((0, "after", True), (1, "after", False), (0, "before", False)):
+        world = World()
+        model = PaimonModel(world)
+        model.create()
+        model.log.commit(adds=[model.log.data("a")])
+        if moment == "before":
+            model.goes_back(target)
+        tell(world, model, ["read", "effect"])
+        if moment == "after":
+            model.goes_back(target)
+        tell(world, model, ["put"])
+        ours = world.put(OURS, json.dumps({"id": 2, "commitKind": "COMPACT"}).encode(), "lakesweep")
+        with pytest.raises(Lost):
+            take_over(model, OURS, ours)
+        ours = world.put(OURS, json.dumps({"id": 2, "commitKind": "OVERWRITE"}).encode(), "lakesweep")
+        if excused:
+            take_over(model, OURS, ours)
+        else:
+            with pytest.raises(KeyError, match="baseManifestList"):  # read like any other commit
+                take_over(model, OURS, ours)
+        assert model.hides_rollback is excused
+
+
+def test_nothing_may_be_deleted_while_a_rollback_is_hidden():
+    model = PaimonModel(World())
+    model.create()
+    stray = model.log.data("a").address
+    model.astray, model.hides_rollback = OURS, True
+    with pytest.raises(Lost, match="hides a rollback"):
+        model.judge(stray, None, "lakesweep")
+    model.do("stray")
+    model.judge(stray, None, "lakesweep")

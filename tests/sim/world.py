@@ -138,6 +138,8 @@ class World:
     """What the product has asked to be deleted in this cycle, whatever came of it."""
     discarded: set[str] = field(default_factory=set)
     """What the product wrote and took away again before anybody could know of it."""
+    vacuumed: set[str] = field(default_factory=set)
+    """What another tool has deleted as a table's garbage since the last restore began."""
     verdict: Lost | None = None
     """The first thing that was found lost while the product was at work."""
     calls: int = 0

@@ -12,13 +12,14 @@ damaged table or a plan above its ceiling also keeps its snapshots. Between plan
 from __future__ import annotations
 
 from lakesweep.aio import cancel_on
-from lakesweep.cleanup import unchanged
+from lakesweep.cleanup import table_notes, unchanged
 from lakesweep.cleanup.execute import execute
 from lakesweep.cleanup.plan import plan
 from lakesweep.cleanup.run_context import Ports, RunContext
 from lakesweep.cleanup.run_recorder import RunRecorder
 from lakesweep.model.errors import Indeterminate, LakesweepError, Refused
 from lakesweep.model.run import CleanupRun, Refusal
+from lakesweep.ports.table import ClosesFirst
 from lakesweep.telemetry.requests import counting
 
 
@@ -52,11 +53,21 @@ class Cycle:
 
     async def _plan_and_execute(self) -> None:
         ports, context, recorder = self._ports, self._context, self._recorder
+        await self._reopen()
         planned = await cancel_on(context.stop, plan(ports, context, recorder), f"plan {ports.table.ref}")
         if planned.refusal:
             recorder.refuse(planned.refusal)
         else:
             await execute(ports, context, recorder, planned)
+
+    async def _reopen(self) -> None:
+        """A sweep that died may have closed what somebody rolled the table back to in that moment."""
+        table = self._ports.table
+        if self._context.execute and isinstance(table, ClosesFirst):
+            closing = await table_notes.closing(self._ports.state, table.ref.label)
+            if closing:
+                await self._context.fence.check()
+                await table.reopen(closing)
 
     async def abandon(self, why: LakesweepError) -> CleanupRun:
         """Finish a run that was cancelled from outside, with everything known up to then."""

@@ -34,6 +34,8 @@ async def execute(ports: Ports, context: RunContext, recorder: RunRecorder, plan
     if await _sweep(ports, context, recorder, planned, committed):
         await ports.table.after_sweep(planned.marked.state, committed)
         await ports.state.set_pending_expiry(ports.table.ref.label, None, context.run_id)
+        if isinstance(ports.table, ClosesFirst) and ports.table.closing():
+            await table_notes.remember_closing(ports.state, ports.table.ref.label, "")
         if planned.place_is_own:
             await table_notes.remember_roots(ports.state, planned.marked.state)
         recorder.note(outcome=Outcome.DONE)
@@ -79,6 +81,9 @@ async def _sweep(
 ) -> bool:
     """Delete what the plan names. False if some objects could not be deleted."""
     table = ports.table
+    if isinstance(table, ClosesFirst) and (closing := table.closing()):
+        # A crash right after closing must not be the end of a table that somebody rolls back meanwhile.
+        await table_notes.remember_closing(ports.state, table.ref.label, closing)
     deleter = ports.deleters.open(planned.marked.state)
     sweeping = Sweep(
         run_id=context.run_id,

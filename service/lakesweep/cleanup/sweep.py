@@ -6,7 +6,7 @@ audit trail and in the journal. Before each request the deleter checks again (`d
 its outcome is in the audit trail and in the journal.
 
 Batches of one stage run side by side; a stage starts only when the one before it is finished. Stages below 0 close
-history to readers, and the table is notified when that is done.
+history to readers, oldest first, up to the first that cannot be deleted; then the table is notified.
 """
 
 from __future__ import annotations
@@ -105,6 +105,9 @@ class Sweep:
                     await self._close(closed)
                     closed = None
                     self.looks.begin_batch()  # it may have changed what is referenced
+                if begins < 0 and result.report.failed:  # something older stays: history must not get a hole
+                    first += batch.num_rows
+                    continue
                 async with slots.taken() as slot:
                     if self.stop.is_set():
                         result.interrupted = True

@@ -62,6 +62,15 @@ async def accept_set_back(store: StateStore, table: str) -> None:
         await store.remember(name, json.dumps({"uuid": noted["uuid"], "position": noted["found"]}))
 
 
+async def remember_closing(store: StateStore, table: str, closing: str) -> None:
+    """What a sweep is about to close; empty once it has ended well."""
+    await store.remember(f"closing:{table}", closing)
+
+
+async def closing(store: StateStore, table: str) -> str:
+    return await store.recall(f"closing:{table}") or ""
+
+
 def holds_only_its_own(plan: OrphanPlan) -> bool:
     """Does the table name everything that was listed, now or until now?"""
     strange = plan.verdicts.get(Verdict.YOUNG, Tally()) + plan.by_reason.get(Reason.UNREFERENCED, Tally())

@@ -226,6 +226,15 @@ class ClosesFirst(Protocol):
     """A table whose expired history is closed by deleting objects: plan rows of stages below 0 (Paimon). Delta deletes
     such objects too, but what its VACUUM takes does not depend on whether they are gone."""
 
+    def closing(self) -> str:
+        """Everything that `reopen` needs to know of what is about to be closed; empty if nothing is."""
+        ...
+
+    async def reopen(self, closing: str) -> None:
+        """Called before a cycle if the one before began to close this and may have died before `closed`: if that has
+        left nobody anything to open, what is needed is put back."""
+        ...
+
     async def closed(self) -> None:
         """Called once in a sweep, after those objects were deleted and before any other is. An object that still exists
         keeps its files."""

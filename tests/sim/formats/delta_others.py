@@ -44,6 +44,7 @@ class Others:
         for name in there:
             if self.model.world.random.random() < 0.7:
                 place.remove(name)
+                self.model.world.vacuumed.add(f"{place.address}/{name}")
 
     def _other_log_cleanup(self) -> None:
         """Another tool cleans the log, up to the newest checkpoint that no young version needs an older one than."""

@@ -18,7 +18,7 @@ from tests.sim.formats.paimon_others import Others
 from tests.sim.formats.paimon_rules import Rules
 from tests.sim.formats.paimon_trouble import Trouble
 from tests.sim.formats.watching import WatchingModel
-from tests.sim.world import Stored, World
+from tests.sim.world import Lost, Stored, World
 
 PARTITIONS = ("a", "b", "2026-01-05", None)
 
@@ -47,8 +47,14 @@ class PaimonModel(WatchingModel):
         self.reasons: set[str] = set()
         self.dropped: tuple[int, int] | None = None
         """When the table was created anew: the product's newest call, and the newest that had its effect."""
+        self.rollbacks: list[tuple[tuple[int, int], int]] = []
+        """When snapshots were taken back, likewise, and the number behind which all went."""
+        self.forwards: list[tuple[int, int]] = []
+        """When the table became a branch that begins later than the table's newest snapshot, likewise."""
         self.astray: str | None = None
         """A snapshot that the product put into a table which it was not meant for: see `paimon_drops`."""
+        self.hides_rollback = False
+        """Does that one hide a rollback? Then nothing may be deleted until a person has decided."""
 
     def places(self) -> Mapping[str, str]:
         return {"warehouse": "s3://lake/wh"}
@@ -79,7 +85,7 @@ class PaimonModel(WatchingModel):
         return self.extra.crossings()
 
     def cycle_ended(self, outcome: str) -> None:
-        self.extra.cycle_ended()
+        self.extra.cycle_ended(outcome)
 
     def steps(self) -> Sequence[str]:
         if self.extra.crossed is not None:
@@ -257,6 +263,7 @@ class PaimonModel(WatchingModel):
         self.back_to(self.world.random.choice(able))
 
     def back_to(self, target: Root) -> None:
+        self.goes_back(target.number)
         for kind in ("snapshot", "tag", "changelog"):
             for one in self.log.snapshots(kind=kind):
                 if one.number > target.number:
@@ -264,6 +271,10 @@ class PaimonModel(WatchingModel):
         self.log.states[""] = target.state
         self.log.hint("LATEST", target.number)
         self.streams = {one.stream: one.document["commitIdentifier"] for one in self.log.snapshots() if one.stream}
+
+    def goes_back(self, number: int) -> None:
+        """Snapshots behind this number are taken back: a commit that was made from one of them goes astray."""
+        self.rollbacks.append(((self.world.calls, self.world.effected), number))
 
     def _as_latest(self) -> None:
         """An older state becomes the newest, in a commit of its own."""
@@ -278,7 +289,8 @@ class PaimonModel(WatchingModel):
         )
 
     def cycle_begins(self) -> None:
-        self._roll_back_astray()
+        if not self.hides_rollback:  # else nobody has noticed yet
+            self._roll_back_astray()
         self.extra.cycle_begins()
         self.rules.closed_now.clear()
         super().cycle_begins()
@@ -288,7 +300,7 @@ class PaimonModel(WatchingModel):
         if self.astray is not None:
             self.world.remove(self.astray)
             self.world.remove(self.log.at("snapshot/LATEST"))
-            self.astray = None
+            self.astray, self.hides_rollback = None, False
 
     # ---- jobs, strays, options
 
@@ -392,6 +404,8 @@ class PaimonModel(WatchingModel):
             self.rules.judge_written(address, stored)
             self.extra.written(address)
             return
+        if self.hides_rollback and address not in self.world.discarded:
+            raise Lost(f"{process} deleted {address} although {self.astray} hides a rollback")
         self.check_deleted(address, process)
         self.log.written.pop(address, None)
         root = self.log.roots.pop(address, None)

@@ -27,11 +27,22 @@ _WEST = timedelta(hours=12)
 def take_over(model: PaimonModel, address: str, stored: Stored) -> None:
     """The product has committed. Raises Lost if it committed anything but the drop of expired partitions."""
     log, document = model.log, json.loads(stored.data)
-    if goes_astray(model, address, document):
+    if any(to < document["id"] - 1 and goes_astray(model, address, document, at) for at, to in model.rollbacks):
+        model.astray, model.hides_rollback = address, True
+        model.world.seen["a rollback between the last look of a commit and its snapshot file"] += 1
+        return
+    if goes_astray(model, address, document, model.dropped):
         model.astray = address
         model.world.seen["a table was created anew between the last look of a commit and its snapshot file"] += 1
         return
     before = log.latest()
+    behind = before is not None and before.number > document["id"]
+    listed = model.world.last.number - 1 if model.world.last else 0
+    if behind and any(at[1] >= listed for at in model.forwards):
+        # Into the gap before a branch that the table became: nobody's newest, and whole. It goes like the one above.
+        model.astray = address
+        model.world.seen["a fast-forward between the last look of a commit and its snapshot file"] += 1
+        return
     if before is not None and LATER_FIELD in before.document:
         raise Lost(f"{address} drops a field of {before.address} that nobody here knows")
     if before is None or document["id"] != before.number + 1 or document["commitKind"] != "OVERWRITE":
@@ -59,17 +70,17 @@ def take_over(model: PaimonModel, address: str, stored: Stored) -> None:
     model.changed()
 
 
-def goes_astray(model: PaimonModel, address: str, document: dict[str, Any]) -> bool:
-    """Was the table dropped and created anew after the product had looked at the snapshot before this one, which must
-    be the last thing that it does, and before the file was there? No store can make a create conditional on another
-    object. A drop at any other moment is one that the product has to notice."""
+def goes_astray(model: PaimonModel, address: str, document: dict[str, Any], moment: tuple[int, int] | None) -> bool:
+    """Was the table rolled back, or dropped and created anew, after the product had looked at the snapshot before this
+    one, which must be the last thing that it does, and before the file was there? No store can make a create
+    conditional on another object. What happens at any other moment is something that the product has to notice."""
     put, look = model.world.call, model.world.last
-    if model.dropped is None or put is None or look is None or document["commitKind"] != "OVERWRITE":
+    if moment is None or put is None or look is None or document["commitKind"] != "OVERWRITE":
         return False
     base = model.log.at(f"snapshot/snapshot-{document['id'] - 1}")
     if (put.operation, put.target, look.operation, look.target) != ("put", address, "read", base):
         return False
-    return model.dropped in ((look.number, look.number), (put.number, look.number))
+    return moment in ((look.number, look.number), (put.number, look.number))
 
 
 def _content(model: PaimonModel, name: str) -> bytes:

@@ -41,6 +41,7 @@ class More:
     def cycle_begins(self) -> None:
         """A person has let that consumer start from a snapshot that exists."""
         self.late = frozenset()
+        self._troubles = self._count_troubles()
 
     def steps(self) -> list[str]:
         more, found = self.model.extras, []
@@ -87,8 +88,12 @@ class More:
         if self.owed is not None and self.owed.address == address:
             self.owed = self.crossed = None
 
-    def cycle_ended(self) -> None:
-        """Raises Lost if the table was left without a snapshot, and nothing kept the product from putting it back."""
+    def cycle_ended(self, outcome: str) -> None:
+        """Raises Lost if the table was left without a snapshot, and nothing kept the product from putting it back. A
+        process that was killed leaves that to the next cycle."""
+        if self.owed is not None and outcome == "killed":
+            self.world.seen["a kill before a snapshot was put back"] += 1
+            return
         self.model.rules.doomed.discard(self.crossed)  # if it was not deleted, it is the newest now
         owed, self.owed, self.crossed = self.owed, None, None
         if owed is None:

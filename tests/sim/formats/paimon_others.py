@@ -75,6 +75,7 @@ class Others:
         before = log.roots.get(log.at(f"snapshot/snapshot-{tag.number}"))
         if before is not None and (before in self.model.rules.doomed or before.document["id"] != tag.document["id"]):
             return
+        self.model.goes_back(tag.number)
         for kind in ("snapshot", "tag", "changelog"):
             for one in log.snapshots(kind=kind):
                 if one.number > tag.number:
@@ -103,6 +104,9 @@ class Others:
         main = log.snapshots()
         if not taken or any(one.number >= taken[0].number and one in self.model.rules.doomed for one in main):
             return
+        self.model.goes_back(taken[0].number - 1)
+        if taken[0].number > main[-1].number + 1:
+            self.model.forwards.append((self.world.calls, self.world.effected))
         for kind in ("snapshot", "tag"):
             for one in log.snapshots(kind=kind):
                 if one.number >= taken[0].number:

@@ -129,8 +129,7 @@ class Rules:
         if root.kind == "snapshot":
             self.closed_now.append(root)
             older = [one.address for one in log.snapshots() if one.number < root.number]
-            self.world.seen["a snapshot was closed, and an older one could not be"] += bool(older)
-            if any(one not in self.world.asked for one in older) and root.address.startswith(log.at("snapshot/")):
+            if older and root.address.startswith(log.at("snapshot/")):
                 raise Lost(f"{root.address} was closed before {older[0]}: history has a hole")
         if root.kind == "snapshot" and self.decoupled:
             left = log.roots.get(name := log.at(f"changelog/changelog-{root.number}")) or self.closed.get(name)
@@ -145,6 +144,8 @@ class Rules:
         """The product may leave changelogs behind, write hints, and put a snapshot back."""
         log = self.model.log
         name = address.removeprefix(f"{log.address}/")
+        if name == "snapshot/LATEST" and self.model.hides_rollback:
+            raise Lost(f"the product leads readers to {self.model.astray}, away from a rollback")
         if name in ("snapshot/EARLIEST", "snapshot/LATEST", "changelog/EARLIEST", "changelog/LATEST"):
             return
         if name.startswith("manifest/"):

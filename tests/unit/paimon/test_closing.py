@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.model.errors import Unavailable
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
+from lakesweep.storage.memory import forget
 
 
 def three_to_expire(world: World, **options: str) -> None:
@@ -25,6 +27,16 @@ def three_to_expire(world: World, **options: str) -> None:
     world.table.stray("aaa", old=True)
     for _ in range(4):
         world.table.overwrite("a")
+
+
+def tagged(world: World) -> None:
+    """A tag keeps the files of the first of two snapshots."""
+    world.make({})
+    world.table.append("a")
+    document = json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-1"].data)
+    world.table.append("a")
+    world.table.put_json("tag/tag-kept", document)
+    world.table.needs["tag/tag-kept"] = world.table.needs["snapshot/snapshot-1"]
 
 
 def is_delete(of: str) -> Callable[[str, str], bool]:
@@ -96,8 +108,11 @@ async def test_a_snapshot_whose_file_cannot_be_deleted_keeps_all_its_files(world
     run = await world.clean()
     world.bucket.faults = None
     assert run.outcome is Outcome.FAILED
-    assert "snapshot/snapshot-2" in world.table.standing()
+    assert world.table.standing() == ["snapshot/snapshot-2", "snapshot/snapshot-3", "snapshot/snapshot-4"], "no hole"
     assert world.table.lost() == set()
+    again = await world.clean()
+    assert again.outcome is Outcome.DONE, again.reason
+    assert world.table.standing() == ["snapshot/snapshot-4"]
 
 
 async def test_a_consumer_of_a_closed_snapshot_fails_the_run_which_names_it(world: World) -> None:
@@ -150,12 +165,7 @@ async def test_a_rollback_to_a_snapshot_that_closes_meanwhile_gets_it_back(world
 
 async def test_a_rollback_gets_its_snapshot_back_also_if_nothing_else_was_to_go(world: World) -> None:
     """A tag keeps its files, so that no later batch looks at the table again."""
-    world.make({})
-    world.table.append("a")
-    document = json.loads(world.bucket.objects[f"{world.table.place}/snapshot/snapshot-1"].data)
-    world.table.append("a")
-    world.table.put_json("tag/tag-kept", document)
-    world.table.needs["tag/tag-kept"] = world.table.needs["snapshot/snapshot-1"]
+    tagged(world)
 
     def roll_back() -> None:
         world.table.put("snapshot/LATEST", b"1")
@@ -167,6 +177,55 @@ async def test_a_rollback_gets_its_snapshot_back_also_if_nothing_else_was_to_go(
     assert "snapshot 1" in (run.reason or "")
     assert "snapshot/snapshot-1" in world.table.standing()
     assert world.table.lost() == set()
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["files to go", "nothing else to go"])
+async def test_after_a_kill_at_any_call_the_next_run_opens_the_table(others: bool, tmp_path: Path) -> None:
+    """The process dies at the first, second, … call behind the delete of the snapshot that somebody rolls back to."""
+    closing = 3 if others else 1
+    kills = 0
+    while True:
+        world = World(tmp_path / str(kills))
+        (three_to_expire if others else tagged)(world)
+        died = await cross_and_die(world, closing, kills)
+        run = await world.clean()
+        assert run.outcome is Outcome.DONE, run.reason
+        assert f"snapshot/snapshot-{closing}" in world.table.standing()
+        assert world.table.lost() == set()
+        forget(world.name)
+        if not died:
+            break
+        kills += 1
+    assert kills > 2
+
+
+async def cross_and_die(world: World, closing: int, after: int) -> bool:
+    """Roll back to a snapshot while a run deletes it, and kill the run so many calls later. False if it ends before."""
+    left: int | None = None
+
+    def hook(call: str, address: str) -> None:
+        nonlocal left
+        if left is not None:
+            left -= 1
+            if left < 0:
+                raise Killed
+        elif is_delete(f"snapshot-{closing}")(call, address):
+            world.table.put("snapshot/LATEST", str(closing).encode())
+            world.table._remove(f"snapshot/snapshot-{closing + 1}")
+            left = after
+
+    world.bucket.faults = hook
+    try:
+        await world.clean()
+    except Killed:
+        return True
+    finally:
+        world.bucket.faults = None
+    return False
 
 
 async def test_a_table_created_anew_gets_no_snapshot_of_the_one_before(world: World) -> None:
@@ -187,9 +246,6 @@ async def test_a_table_created_anew_gets_no_snapshot_of_the_one_before(world: Wo
 
 async def test_what_a_crash_after_closing_leaves_goes_as_orphans_next_time(world: World) -> None:
     three_to_expire(world)
-
-    class Killed(BaseException):
-        pass
 
     def die() -> Any:
         raise Killed

@@ -23,7 +23,10 @@ from lakesweep.formats.delta.log import LogFile, LogListing
 from lakesweep.model.errors import Unreadable
 
 _SKEW_MS = 24 * 60 * 60 * 1000
-"""How far the clock of a writer may be ahead of the store's."""
+"""By how much a commit's file may look older than its removes say. Beyond that they are not read, and a file whose
+remove the checkpoint has left out goes earlier, by as much as the difference exceeds this. A store's clock does not run
+days behind. Where a writer's is days ahead, the remove is older than it says, so nothing goes too early. And a
+copied log keeps its files' times, or gets later ones."""
 
 
 _TEMPORARY = re.compile(r"\.tmp/(?P<version>\d{20})\.json\.[^/]+|_commit_[^/]+\.json\.tmp")
@@ -47,11 +50,11 @@ class OtherCommits:
 
     async def removed_since(self, listing: LogListing, version: int, since_ms: int) -> pa.Table:
         """Removes of this time and later in commits up to this version. Raises Unreadable if one cannot be read."""
-        wanted = [
-            file
-            for number, file in sorted(listing.commits.items())
-            if number <= version and (file.modified_ms is None or file.modified_ms + _SKEW_MS >= since_ms)
-        ]
+        newest_ms, wanted = 0, []
+        for number, file in sorted(listing.commits.items()):
+            newest_ms = max(newest_ms, file.modified_ms or 0)  # a commit is no older than those before it
+            if number <= version and (file.modified_ms is None or newest_ms + _SKEW_MS >= since_ms):
+                wanted.append(file)
 
         async def look(file: LogFile) -> pa.Table:
             key = (file, since_ms)

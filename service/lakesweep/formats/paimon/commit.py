@@ -23,9 +23,23 @@ from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
-from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, PaimonSnapshot, parse_snapshot
+from lakesweep.formats.paimon.snapshots import (
+    KNOWN_FIELDS,
+    MADE_FROM,
+    PaimonSnapshot,
+    named_as_base,
+    parse_snapshot,
+)
 from lakesweep.formats.spec import Tidy
-from lakesweep.model.errors import AlreadyThere, CommitConflict, CommitUnknown, NotFound, Refused, StorageError
+from lakesweep.model.errors import (
+    AlreadyThere,
+    CommitConflict,
+    CommitUnknown,
+    Indeterminate,
+    NotFound,
+    Refused,
+    StorageError,
+)
 from lakesweep.ports.storage import Writer
 
 _log = structlog.get_logger(__name__)
@@ -33,6 +47,8 @@ _log = structlog.get_logger(__name__)
 BATCH_IDENTIFIER = streams.NO_STREAM
 """The commit identifier of commits that belong to no stream."""
 
+_HINTS = 5
+"""How often the hint is written for a table that is rolled back under our eyes."""
 _CARRIED = ("indexManifest", "watermark", "statistics", "nextRowId", "logOffsets")
 
 
@@ -104,6 +120,7 @@ class Committer:
             await self._tidy.discard(draft.written)
             raise
         published = await self._publish(latest.id + 1, document)
+        await self._check_still_stands(latest, published)
         await self._write_hint(published.id)
         return published
 
@@ -180,9 +197,18 @@ class Committer:
         return isinstance(document, dict) and document.get("schemaId") == schema.id
 
     async def _check_stands(self, latest: PaimonSnapshot) -> None:
-        """A rollback may have taken it and a commit its id since: on top of it, ours would undo both."""
+        """A rollback may have taken it and a commit its id since: on top of it, ours would undo both. And a branch that
+        the table has become may begin with a later id than the next one."""
+        if reader.numbers(await self._files.names("snapshot"), "snapshot")[-1:] != [latest.id]:
+            raise CommitConflict(f"{latest.location} is no longer the newest")
         if not await reader.still_stands(self._files, latest):
             raise CommitConflict(f"{latest.location} was rolled back")
+
+    async def _check_still_stands(self, latest: PaimonSnapshot, published: PaimonSnapshot) -> None:
+        """No store can make a create conditional on another object, so a rollback may come in between. The hint still
+        leads readers to where it went: ours must not lead them away from there."""
+        if not await reader.still_stands(self._files, latest):
+            raise Indeterminate(misplaced(published))
 
     async def _publish(self, snapshot_id: int, document: dict[str, Any]) -> PaimonSnapshot:
         location = self._files.at("snapshot", f"snapshot-{snapshot_id}")
@@ -205,11 +231,28 @@ class Committer:
         raise CommitUnknown(f"{location} is not ours, and our write failed: {trouble}") from trouble
 
     async def _write_hint(self, snapshot_id: int) -> None:
-        """For other readers. A hint that cannot be written is no failed commit."""
+        """For other readers. A hint that cannot be written is no failed commit. A rollback that took the snapshot wrote
+        its own hint before ours, and others cannot read a table whose hint names a snapshot that is gone."""
+        hint = self._files.at("snapshot", "LATEST")
         try:
-            await self._writer.put(self._files.at("snapshot", "LATEST"), str(snapshot_id).encode(), create_only=False)
+            for _ in range(_HINTS):
+                await self._writer.put(hint, str(snapshot_id).encode(), create_only=False)
+                numbers = reader.numbers(await self._files.names("snapshot"), "snapshot")
+                if not numbers or snapshot_id in numbers:
+                    return
+                snapshot_id = numbers[-1]
         except StorageError as exc:
             _log.warning("hint_not_written", hint="LATEST", why=str(exc))
+
+
+def misplaced(ours: PaimonSnapshot) -> str:
+    """What a person has to know of a commit of ours that hides a rollback."""
+    return (
+        f"the table was rolled back while {ours.label} was being committed by Lakesweep: it does not "
+        "follow the snapshot that it was made from, and nothing is deleted before somebody decides. Delete "
+        f"{ours.location} and write the number of the snapshot before it into snapshot/LATEST to keep the rollback, or "
+        "write its own number there and expire every snapshot before it to keep the commit"
+    )
 
 
 def _new_document(latest: PaimonSnapshot, changes: Changes, schema: TableSchema, token: str) -> dict[str, Any]:
@@ -227,6 +270,7 @@ def _new_document(latest: PaimonSnapshot, changes: Changes, schema: TableSchema,
         "totalRecordCount": (latest.document.get("totalRecordCount") or 0) + rows,
         "deltaRecordCount": rows,
         "uuid": token,
+        "properties": {**document.get("properties", {}), MADE_FROM: named_as_base(latest)},
     }
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from lakesweep.formats.inflate import parse_json
@@ -32,6 +33,10 @@ KNOWN_FIELDS = frozenset(
 )
 """What we know the meaning of. A snapshot with other fields is not committed on top of."""
 _NAMES_A_FILE = re.compile(r'"(manifest|index|stat)-')
+
+
+MADE_FROM = "lakesweep.base"
+"""The property in which a commit of ours names the snapshot that it was made from."""
 
 
 class Role(StrEnum):
@@ -121,6 +126,23 @@ def parse_snapshot(
 
 def identity_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def named_as_base(snapshot: PaimonSnapshot) -> str:
+    """By its delta's list, which no other commit has: a rollback to a tag writes the same snapshot in other bytes."""
+    return f"{snapshot.id} {snapshot.delta_list}"
+
+
+def first_misplaced(snapshots: Sequence[PaimonSnapshot]) -> PaimonSnapshot | None:
+    """A commit of ours that does not follow the snapshot it was made from. Others may carry our property on into
+    commits of their own, so it counts only where it names the id right before. Expiry goes from the oldest up: a base
+    that is gone while an older snapshot stands was rolled back."""
+    for before, one in pairwise(snapshots):
+        properties = one.document.get("properties")
+        base = str(properties.get(MADE_FROM, "")) if isinstance(properties, dict) else ""
+        if base.startswith(f"{one.id - 1} ") and base != named_as_base(before):
+            return one
+    return None
 
 
 def _check_fields(document: Mapping[str, Any], location: Location) -> None:

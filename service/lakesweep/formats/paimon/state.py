@@ -195,6 +195,9 @@ class ReleasedSnapshots:
                     "nothing more was deleted; let the consumer start from a snapshot that exists"
                 )
 
+    @property
+    def snapshots(self) -> list[PaimonSnapshot]:
+        return [one for one in self._by_key.values() if one.role is Role.SNAPSHOT]
+
     def snapshot(self, snapshot_id: int | None) -> PaimonSnapshot | None:
-        found = (one for one in self._by_key.values() if one.role is Role.SNAPSHOT and one.id == snapshot_id)
-        return next(found, None)
+        return next((one for one in self.snapshots if one.id == snapshot_id), None)

@@ -10,20 +10,21 @@ anew; if after it, what they alone named is found as orphans. Dropping partition
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import structlog
 
 from lakesweep.cleanup.write_gate import GatedWriter
 from lakesweep.formats.paimon import drop, load, newest, reader, retention
-from lakesweep.formats.paimon.commit import Committer
+from lakesweep.formats.paimon.commit import Committer, misplaced
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader, Vanished
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.references import ReferenceReader
-from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
+from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, first_misplaced
 from lakesweep.formats.paimon.state import PaimonState, ReleasedSnapshots
 from lakesweep.formats.paimon.view import LOOKS, PaimonView
 from lakesweep.formats.spec import LeaveAll, Tidy, remove_empty_directories
@@ -128,6 +129,20 @@ class PaimonTable:
         )
         return await self.load(), committed
 
+    def closing(self) -> str:
+        documents = [dict(one.document) for one in self.released.snapshots]
+        return json.dumps({"table": self._table_id, "snapshots": documents}) if documents else ""
+
+    async def reopen(self, closing: str) -> None:
+        """As `_put_back`, for a run that can no longer do it. Its data files went only after its look at the table."""
+        if reader.numbers(await self.files.names(Role.SNAPSHOT), Role.SNAPSHOT):
+            return
+        noted, hint = json.loads(closing), await newest.latest_hint(self.files)
+        wanted = next((one for one in noted["snapshots"] if one["id"] == hint), None)
+        if wanted is not None and await self._is(noted["table"]):
+            await self._restore(wanted)
+            _log.warning("snapshot_put_back", table=self.location.raw, snapshot=hint)
+
     async def closed(self) -> None:
         """The expired snapshots' own files are gone. One that is still there, whatever kept it, gets all of its files
         back; and the hints for other readers show where history begins now. If none is left, one is put back."""
@@ -181,6 +196,8 @@ class PaimonTable:
         self.released.keep_if_rolled_back(log)
         native = load.native_state(log, checked_at=self.checked.get(self.location.raw), released=self.released.keys)
         self.released.check_not_needed(native)
+        if (ours := first_misplaced(native.snapshots)) is not None:
+            raise Indeterminate(misplaced(ours))
         self._table_id = log.table_id
         return native
 
@@ -192,11 +209,15 @@ class PaimonTable:
         wanted = self.released.snapshot(await newest.latest_hint(self.files))
         if wanted is None or not await self._is(self._table_id):
             return
-        await self._writing().put(wanted.location, json.dumps(wanted.document, indent=2).encode(), create_only=True)
+        await self._restore(wanted.document)
         raise Indeterminate(
             f"{wanted.label} was expired by this run while somebody rolled the table back to it, and no snapshot was "
             f"left ({trouble}): it was put back, and nothing more was deleted"
         ) from trouble
+
+    async def _restore(self, document: Mapping[str, Any]) -> None:
+        place = self.files.at(Role.SNAPSHOT, f"snapshot-{document['id']}")
+        await self._writing().put(place, json.dumps(document, indent=2).encode(), create_only=True)
 
     async def _with_partitions(self) -> PaimonState:
         native = await self._native()
