@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -46,6 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-6
         self.on_time = on_time
         self._made: list[asyncio.Task[Any]] = []
+        self._begun: list[weakref.ref[Any]] = []
         self._reached_out: ReachesOut | None = None
         self.set_exception_handler(lambda *_: None)  # what killed processes leave behind is no news
 
@@ -84,6 +86,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._made.append(task)
         return task
 
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        """As its parent does it, without what looks for mistakes of its callers."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
     def _run_once(self) -> None:
         """As its parent does it, without what has no meaning here."""
         ready = self._ready
@@ -94,6 +102,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        """As its parent does it: a list of weak references costs less than a set of them."""
+        self._begun.append(weakref.ref(agen))
 
     def _process_events(self, event_list: Any) -> None:
         pass
@@ -117,6 +129,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     task.cancel()
                 self.run_until_complete(asyncio.wait(left))
             self._made.clear()
+            self._asyncgens.update(agen for one in self._begun if (agen := one()) is not None)
             if self._asyncgens:
                 self.run_until_complete(self.shutdown_asyncgens())
             asyncio.set_event_loop(None)

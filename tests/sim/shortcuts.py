@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 from tests.sim import plan_files
 
-from lakesweep.audit import records
+from lakesweep.audit import chain, records
 from lakesweep.cleanup import addresses, arrow_json, ledger, plan_file
 from lakesweep.formats import columnar, columnar_worker, streams
 from lakesweep.formats.delta import actions, checkpoint, log, other_commits
@@ -86,7 +86,7 @@ def _served(kind: str, data: bytes, wanted: str | None) -> tuple[tuple[bytes, me
     return tuple(frames)
 
 
-def _kept(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[..., Any]:
+def _kept(function: Callable[..., Any], key: Callable[..., Any], most: int = _MOST) -> Callable[..., Any]:
     """The same answer to the same question. What it raises is raised anew."""
     known: dict[Any, Any] = {}
 
@@ -95,7 +95,7 @@ def _kept(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[...
         what = key(*args, **options)
         found = known.get(what, _NOTHING)
         if found is _NOTHING:
-            if len(known) >= _MOST:
+            if len(known) >= most:
                 known.clear()
             found = known[what] = function(*args, **options)
         return found
@@ -216,7 +216,10 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (arrow_json, "json_repeated", _texts),
         (records, "_unless_empty", lambda name, values: (name, _texts(values))),
         (streams, "of_summary", lambda summary: tuple(summary.items())),
+        (chain, "directory", lambda *asked: asked),
+        (chain, "segment_place", lambda *asked: asked),
     )
+    parquet = columnar_worker._Parquet
     pages = ((paimon_files, "_rows"), (other_histories, "stamps"), (delta_load, "_rows"))
     return (
         (plan_file, "pq", plan_file.pq, plan_files),
@@ -230,6 +233,8 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (manifests, "read_list", manifests.read_list, _listed(manifests.read_list)),
         *((owner, name, getattr(owner, name), _of_page(getattr(owner, name))) for owner, name in pages),
         (columnar, "_Worker", columnar._Worker, InlineWorker),
+        (columnar_worker, "_Parquet", parquet, _kept(parquet, lambda data: data, _MOST_PAGES)),
+        (parquet, "head", parquet.head, _of_one(parquet.head)),
         (Location, "parse", parse, classmethod(_kept(parse.__func__, lambda cls, text: (cls, text)))),
         *((owner, name, getattr(owner, name), _kept(getattr(owner, name), key)) for owner, name, key in wrapped),
     )

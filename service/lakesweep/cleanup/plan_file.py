@@ -225,7 +225,7 @@ def _candidate(row: dict[str, Any]) -> Candidate:
 
 def _canonical(rows: pa.RecordBatch) -> pa.Buffer:
     """Every row as text that reads only one way: texts carry their length, nothing depends on batch borders."""
-    modified = rows.column("modified_at").cast(pa.int64())
+    modified = rows.column("modified_at").view(pa.int64())
     lines = pc.binary_join_element_wise(
         _measured(rows.column("path")),
         _number(rows.column("size_bytes")),

@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def moments(times: pa.Array) -> Sequence[datetime | None]:
     """The column `modified_at` in Python. Arrow looks the zone up for every row, which takes ten times as long."""
-    since = times.cast(pa.int64()).to_pylist()
+    since = times.view(pa.int64()).to_pylist()
     return [None if one is None else _EPOCH + timedelta(milliseconds=one) for one in since]
 
 
