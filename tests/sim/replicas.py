@@ -236,7 +236,7 @@ class Replica:
     async def opened(self) -> App:
         """Put together; nothing runs yet."""
         self.app = App(self.settings, self.machine, _METRICS)
-        self.app.owner = f"{self.name}:{self.app.owner.rpartition(':')[2]}"  # not the number of this very process
+        self.app.owner = f"{self.name}:{self.app.owner.rpartition(':')[2]}"
         await self.app.__aenter__()
         return self.app
 
@@ -290,11 +290,13 @@ def seams(world: SimWorld, seed: int) -> Iterator[Path]:
         world.failure = world.failure or Lost(f"the product met a bug: {trouble!r}")
         world.failure.__cause__ = trouble
 
-    before = (app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4)
+    before = (app.Adapters, app.open_state, app.os, app.socket, lease.time, scheduler.STEP_SECONDS, uuid.uuid4)
     chances, watch = random.getstate(), app.MemoryWatch
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         app.Adapters, app.open_state = SimAdapters, open_state
+        # Reports name the process that made them: not this very process, or no two stories would be the same.
+        app.os, app.socket = SimpleNamespace(getpid=lambda: 1), SimpleNamespace(gethostname=lambda: "replica")
         lease.time = SimpleNamespace(clock_gettime=steady)
         scheduler.STEP_SECONDS = IDLE_SECONDS
         app.MemoryWatch = _NoMemory
@@ -304,7 +306,7 @@ def seams(world: SimWorld, seed: int) -> Iterator[Path]:
         try:
             yield Path(place)
         finally:
-            app.Adapters, app.open_state, lease.time, scheduler.STEP_SECONDS, uuid.uuid4 = before
+            app.Adapters, app.open_state, app.os, app.socket, lease.time, scheduler.STEP_SECONDS, uuid.uuid4 = before
             app.MemoryWatch = watch
             random.setstate(chances)
 

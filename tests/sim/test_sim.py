@@ -19,8 +19,12 @@ STORIES = 1000
 ROOT = Path(__file__).parents[2]
 
 
-def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.sim", *arguments]
+AS_PROCESS = "import os, runpy, sys; os.getpid = lambda: {}; runpy.run_module('tests.sim', run_name='__main__')"
+
+
+def simulate(*arguments: str, hash_seed: str = "0", pid: int | None = None) -> subprocess.CompletedProcess[str]:
+    program = ["-m", "tests.sim"] if pid is None else ["-c", AS_PROCESS.format(pid)]
+    command = [sys.executable, *program, *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
@@ -61,7 +65,7 @@ def test_no_story_of_a_service_with_a_subject_loses_anything():
     "kind", [("--format", "iceberg"), ("--format", "delta"), ("--format", "paimon"), ("--service",)]
 )
 def test_a_seed_tells_the_same_story_in_every_process(kind):
-    one, other = (simulate(*kind, "--seed", "7", hash_seed=seed) for seed in ("1", "2"))
+    one, other = (simulate(*kind, "--seed", "7", hash_seed=seed, pid=pid) for seed, pid in (("1", 9), ("2", 123456)))
     assert "storage.list" in one.stdout
     assert one.stdout == other.stdout
 
