@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from lakesweep.cleanup import addresses
 from lakesweep.cleanup.addresses import Role
@@ -52,19 +53,19 @@ def check_against_location(paths):
         assert addresses.canonical(column(paths)).to_pylist() == raws
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100, soak=3000))
 @given(st.lists(texts, max_size=6))
 def test_mixed_addresses_get_the_key_that_location_gives(paths):
     check_against_location(paths)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100, soak=3000))
 @given(addresses_of_one_store)
 def test_addresses_of_one_store_get_the_key_that_location_gives(paths):
     check_against_location(paths)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100, soak=3000))
 @given(st.lists(texts, max_size=6))
 def test_a_name_is_what_stands_behind_the_last_slash(paths):
     names = [path.rpartition("/")[2] for path in paths]
@@ -85,7 +86,7 @@ def test_addresses_that_need_no_change_are_not_copied():
         assert addresses.match_keys(few, match_by) is few
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100, soak=3000))
 @given(
     tails=st.lists(st.text(alphabet="ab/.", max_size=8), max_size=6),
     prefix=st.sampled_from(["s3://b/t/", "s3://b/t/", "s3://b//t/", "s3a://b/t/", "s3://b/t2/"]),

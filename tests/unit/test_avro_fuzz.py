@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders.avro_cases import Blocks, Slots, cases, damaged, damages
+from tests.laws import examples
 from zlib_ng import zlib_ng
 
 from lakesweep.formats import avro
@@ -71,7 +72,7 @@ def test_whole_rows_are_read_as_fastavro_reads_them(case):
     assert fast(program, blocks) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60, soak=1500), deadline=None)
 @given(cases(), damages)
 def test_damaged_rows_are_refused_or_read_as_fastavro_reads_them(case, damage):
     schema, places, program, whole = case
@@ -104,7 +105,7 @@ def inflated(stream: bytes) -> bytes | None:
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, soak=3000), deadline=None)
 @given(st.binary(max_size=40), st.integers(1, 60), st.sampled_from([0, 1, 6, 9]), damages, st.integers(0, 4))
 def test_a_damaged_stream_is_refused_or_inflated_as_zlib_does_it(text, times, level, damage, strategy):
     """Blocks have no checksum: what zlib refuses must not become rows."""

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from lakesweep.cleanup.delete_gate import GatedDeleter
 from lakesweep.model.errors import Refused
@@ -131,7 +132,7 @@ CASES = st.sampled_from(sorted(STARTS)).flatmap(
 def test_a_path_goes_if_and_only_if_the_rule_says_so_of_its_address():
     with asyncio.Runner() as runner:
 
-        @settings(max_examples=400, deadline=None)
+        @settings(max_examples=examples(150, soak=4000), deadline=None)
         @given(case=CASES)
         def holds(case):
             path, tenant, tables = case

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
@@ -251,7 +252,7 @@ def histories(draw):
     return cycles
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25, soak=600))
 @given(cycles=histories())
 async def test_law_deleted_files_were_seen_unreferenced_long_enough(cycles, tmp_path_factory):
     table = Table(tmp_path_factory.mktemp("table"))

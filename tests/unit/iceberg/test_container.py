@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from lakesweep.formats import avro
 from lakesweep.formats import avro_bytes as _avro
@@ -59,7 +60,7 @@ def test_an_unknown_codec_is_damage():
         avro.read_records(data)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, soak=2000), deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_survive_the_varint(value):
     packed = avro._long(value)

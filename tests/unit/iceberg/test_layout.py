@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders.iceberg_metadata import MetadataTable
+from tests.laws import examples
 
 from lakesweep.formats.iceberg import layout, metadata
 from lakesweep.formats.iceberg.layout import IcebergLayout
@@ -123,7 +124,7 @@ def test_data_goes_before_manifests_and_metadata_goes_last():
 _PIECES = ["a", "_", ".", "_p=1", "-deletes.", "partition-stats-", "snapshot", "x.parquet", "/", "//", "snap-", ".avro"]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100, soak=3000))
 @given(st.lists(st.sampled_from(_PIECES), max_size=6).map("".join), st.sampled_from(["", ".parquet", "x.parquet"]))
 @example("data/_temporary/x", ".parquet")
 @example("_x/a", ".parquet")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import iceberg_manifests as build
 from tests.builders.iceberg_manifests import Entry
 from tests.builders.paimon_model import MANIFEST_SCHEMA, DataFile
+from tests.laws import examples
 
 from lakesweep.formats import avro
 from lakesweep.formats.avro_columns import compiled
@@ -55,7 +56,7 @@ def slowly(read) -> dict[str, pa.Array] | None:
         return None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, soak=2000), deadline=None)
 @given(changes)
 def test_damaged_iceberg_rows_are_refused_or_read_alike(where):
     plain = damaged(_iceberg, ICEBERG, where)
@@ -65,7 +66,7 @@ def test_damaged_iceberg_rows_are_refused_or_read_alike(where):
         assert fast == slowly(lambda: columns.read_slowly([plain], ROWS, schema))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, soak=2000), deadline=None)
 @given(changes)
 def test_damaged_paimon_rows_are_refused_or_read_alike(where):
     plain = damaged(_paimon, PAIMON, where)

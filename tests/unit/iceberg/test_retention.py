@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders.iceberg_retention import HOUR, NOW, branch, gone, table, tables, tag, why
+from tests.laws import examples
 
 from lakesweep.formats.iceberg import retention
 from lakesweep.formats.iceberg.metadata import RefKind, TableMetadata
@@ -215,7 +216,7 @@ def oracle(found: TableMetadata, rules: CleanupPolicy, now: datetime) -> tuple[s
     return set(time_of) - keep, dropped
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, soak=4000), deadline=None)
 @given(found=tables(), hours=st.integers(0, 12), keep=st.integers(1, 4))
 def test_the_plan_is_what_the_rules_say_for_any_history(found: TableMetadata, hours: int, keep: int):
     rules = policy(hours, keep)
@@ -223,7 +224,7 @@ def test_the_plan_is_what_the_rules_say_for_any_history(found: TableMetadata, ho
     assert (gone(plan), set(plan.drop_refs)) == oracle(found, rules, NOW)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, soak=2000), deadline=None)
 @given(found=tables(), hours=st.integers(0, 12), keep=st.integers(1, 4))
 def test_heads_of_kept_refs_stay_and_every_snapshot_is_counted(found, hours, keep):
     plan = retention.plan(found, policy(hours, keep), NOW)
@@ -235,7 +236,7 @@ def test_heads_of_kept_refs_stay_and_every_snapshot_is_counted(found, hours, kee
     assert all(snapshot.why for snapshot in plan.keep)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50, soak=1000), deadline=None)
 @given(found=tables(), hours=st.integers(0, 12))
 def test_a_longer_retention_never_expires_more(found: TableMetadata, hours: int):
     shorter = gone(retention.plan(found, policy(hours), NOW))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.storage.limits import handles_left, open_files
 
 from lakesweep.model.errors import FailureKind
@@ -208,7 +209,7 @@ TEXT = st.text(st.sampled_from("file:/FILEs3a.+-%?#\n é\0"), max_size=30)
 ADDRESSES = st.builds(str.__add__, st.sampled_from(["", "file:", "file:/", "file://", "file:///", "FILE:///"]), TEXT)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(150, soak=5000))
 @given(address=ADDRESSES)
 @example(address="file:///a\n")
 @example(address="file:///")

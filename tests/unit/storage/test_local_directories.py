@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.storage.limits import unprivileged
 
 from lakesweep.model.files import AgeBy
@@ -53,7 +54,7 @@ def build(at: Path, is_old: bool, entries: dict, elsewhere: Path, going: list[st
     return goes
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(80, soak=2000))
 @given(tree=DIRECTORIES)
 def test_a_directory_is_empty_if_nothing_is_in_it_but_old_empty_directories(tmp_path_factory, tree):
     top = tmp_path_factory.mktemp("lake")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from lakesweep.model.location import Location
 from lakesweep.storage.local.store import LocalStorage
@@ -43,7 +44,7 @@ def test_parts_of_a_directory_are_the_listing(tmp_path_factory, keys, wanted):
     assert whole == sorted(f"file://{path}" for path in root.rglob("*") if path.is_file())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(50, soak=1000))
 @given(keys=STRANGE_KEYS, wanted=st.integers(1, 30))
 def test_parts_of_a_bucket_in_memory_are_the_listing(keys, wanted):
     name = uuid.uuid4().hex
