@@ -42,7 +42,6 @@ class Shard(Protocol):
 
     def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         """All rows, as LISTING_SCHEMA."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,21 +56,17 @@ class Conditions(Protocol):
     def etags(self) -> Mapping[str, str]:
         """Known etags of the objects to delete, by path. A store that can compare them spares an object with another
         etag (SPARED)."""
-        ...
 
     @property
     def written_ms(self) -> Mapping[str, int]:
         """Listed modification times of the objects to delete that have no etag, by path. A store without etags compares
         these and spares an object with another time (SPARED)."""
-        ...
 
     async def withheld(self, paths: Sequence[str]) -> Mapping[str, Deleted]:
         """The paths of the next request that must not be sent, with their results. May take a while."""
-        ...
 
     def ended(self) -> str | None:
         """Why nothing more may be sent; called with the request ready. Immediate: it waits for nothing."""
-        ...
 
 
 class Deleter(Protocol):
@@ -79,15 +75,12 @@ class Deleter(Protocol):
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
         """One result per path. A missing object is ALREADY_GONE; an error is FAILED with the store's message; what the
         conditions keep is SPARED or NOT_SENT."""
-        ...
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Remove those directories below `root` that are empty, never recursively. Object stores have none."""
-        ...
 
     async def aclose(self) -> None:
         """Close connections and threads."""
-        ...
 
 
 class Deleters(Protocol):
@@ -95,4 +88,3 @@ class Deleters(Protocol):
 
     def open(self, state: TableState) -> Deleter:
         """A deleter for this table's roots only. The caller closes it."""
-        ...

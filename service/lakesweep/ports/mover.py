@@ -38,17 +38,13 @@ class Mover(Protocol):
         """DELETED: it is at its target and no longer at its source; in a bucket that keeps versions it was deleted
         there and nothing was copied, as `went` says. A missing source is ALREADY_GONE. What the conditions keep is
         SPARED or NOT_SENT. Anything else is FAILED, and the object is where it was."""
-        ...
 
     async def back(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
         """Move back. SPARED with TAKEN: the target exists, and both objects stay as they are."""
-        ...
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:
         """Remove exactly these delete markers. DELETED: the object is there again. SPARED with TAKEN: it was there
         already. ALREADY_GONE with a reason: to remove it brings nothing back, so it stays."""
-        ...
 
     async def aclose(self) -> None:
         """Close connections and threads."""
-        ...
