@@ -21,11 +21,10 @@ from lakesweep.audit.trail import Trail
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.delete_gate import GatedDeleter, TrashDeleter
 from lakesweep.cleanup.restore import Restore
 from lakesweep.cleanup.restore_finder import Finder, Taken
 from lakesweep.cleanup.run_context import Ports, RunContext
-from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
 from lakesweep.model.files import Reason

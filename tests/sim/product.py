@@ -40,9 +40,8 @@ from lakesweep.audit.records import Circumstances
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.delete_gate import GatedDeleter, TrashDeleter
 from lakesweep.cleanup.run_context import Ports, RunContext
-from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.daemon.shared_files import SharedFileIndex, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer

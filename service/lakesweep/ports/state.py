@@ -255,7 +255,7 @@ class StateStore(Protocol):
 
     async def set_hold(self, hold: Hold) -> None:
         """Hold the scope until the hold is cleared or ends. If the scope is held already, neither hold is shortened,
-        and an administrator's hold stays one: see `state.hold_rules`."""
+        and an administrator's hold stays one: see `state.rules`."""
 
     async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
         """Clear a hold. Returns whether there was one. Only an administrator can clear an administrator's hold."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from lakesweep.model.leftovers import LeftoverPage, not_counted
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import UNKNOWN, StoreRules
+from lakesweep.model.store_rules import UNKNOWN, LeftoverPage, StoreRules, not_counted
 
 
 class StoreRulesReader(Protocol):

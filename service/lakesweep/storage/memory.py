@@ -19,11 +19,9 @@ import pyarrow.compute as pc
 
 from lakesweep.model.errors import AlreadyThere, NotFound, StorageError, TooLarge
 from lakesweep.model.files import StoredObject, Went
-from lakesweep.model.leftovers import LeftoverKind, LeftoverPage
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import BucketRules, StoreRules, Versioning, at
-from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
-from lakesweep.ports.mover import TAKEN, Marker, Move
+from lakesweep.model.store_rules import BucketRules, LeftoverKind, LeftoverPage, StoreRules, Versioning, at
+from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, DeleteStatus, Marker, Move, not_sent
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.spec import StorageSpec

@@ -13,11 +13,9 @@ from importlib import import_module
 from typing import Generic, Protocol, TypeVar, cast
 
 from lakesweep.model.errors import Refused, SettingsError
-from lakesweep.model.leftovers import LeftoverPage
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import StoreRules
-from lakesweep.ports.deleter import Conditions, Deleted, Deleter
-from lakesweep.ports.mover import Marker, Move, Mover
+from lakesweep.model.store_rules import LeftoverPage, StoreRules
+from lakesweep.ports.deleter import Conditions, Deleted, Deleter, Marker, Move, Mover
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.retry import Backoff

@@ -17,9 +17,16 @@ from urllib.parse import unquote_plus
 import structlog
 
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
-from lakesweep.model.leftovers import LeftoverKind, LeftoverPage
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import BucketRules, LifecycleRule, StoreRules, Versioning, at
+from lakesweep.model.store_rules import (
+    BucketRules,
+    LeftoverKind,
+    LeftoverPage,
+    LifecycleRule,
+    StoreRules,
+    Versioning,
+    at,
+)
 from lakesweep.storage.s3.client import S3Connection
 from lakesweep.storage.s3.settings import S3Options
 
