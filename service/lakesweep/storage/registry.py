@@ -7,7 +7,7 @@ itself, key by key, and has its own gate. Stores count their own requests, see `
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Generic, Protocol, TypeVar, cast
@@ -155,10 +155,8 @@ class _RoutedRules(_Open[StoreRulesReader]):
     async def rules(self, place: Location) -> StoreRules:
         return await self._at(place).rules(place)
 
-    async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
-        async with aclosing(self._at(place).leftovers(place)) as pages:
-            async for page in pages:
-                yield page
+    def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
+        return self._at(place).leftovers(place)
 
 
 class _RoutedMover(_Open[Mover]):

@@ -22,7 +22,7 @@ from lakesweep import aio
 from lakesweep.model.errors import AlreadyThere, NotFound, TooLarge, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import LISTING_SCHEMA, Part
+from lakesweep.ports.storage import LISTING_SCHEMA, Part, stat_or_none
 from lakesweep.storage.s3.client import PAGE, AnsweredClock, S3Connection
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import Page
@@ -148,7 +148,7 @@ class S3Storage:
         """One short listing. S3 Express lists only whole directories, so there the two are checked one after the
         other."""
         if not _sorts(one):
-            return await self._seen(one), await self._seen(other)
+            return await stat_or_none(self, one), await stat_or_none(self, other)
         found: dict[str, StoredObject] = {}
         async for page in pages_between(await self._fetching(one), one.raw, one.path, other.path):
             for place in (one, other):
@@ -156,12 +156,6 @@ class S3Storage:
                 if at >= 0:
                     found[place.path] = _stored(place, page, at)
         return found.get(one.path), found.get(other.path)
-
-    async def _seen(self, location: Location) -> StoredObject | None:
-        try:
-            return await self.stat(location)
-        except NotFound:
-            return None
 
     async def now(self) -> datetime:
         """The Date header of the last answer or, if that is a while ago, of a cheap request. An error response has it
