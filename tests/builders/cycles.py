@@ -14,7 +14,7 @@ from typing import Any
 from tests.builders.audits import ABOUT, KEY
 from tests.builders.faults import Faults
 from tests.builders.stores import StorageSpec
-from tests.builders.surroundings import Alone
+from tests.builders.surroundings import Alone, NoStoreRules
 
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
@@ -194,6 +194,7 @@ class Bench:
             clock=self.clock,
             artifacts=Artifacts(self.scratch),
             surroundings=BenchSurroundings(self),
+            rules=NoStoreRules(),
         )
         context = RunContext(
             run_id=run_id,

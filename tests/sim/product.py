@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
     RemoveStatisticsUpdate,
 )
 from tests.builders.cycles import OneEngine
-from tests.builders.surroundings import Alone
+from tests.builders.surroundings import Alone, NoStoreRules
 from tests.sim.engine import Known, PlainEngine
 from tests.sim.formats import Model
 from tests.sim.formats.iceberg import CommitRejected, IcebergModel
@@ -355,6 +355,7 @@ class Runner:
             clock=process,
             artifacts=Artifacts(self.scratch),
             surroundings=SimSurroundings(source, table, storage),
+            rules=NoStoreRules(),
         )
         context = RunContext(
             run_id=run_id,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import UNKNOWN, LeftoverPage, StoreRules, not_counted
+from lakesweep.model.store_rules import LeftoverPage, StoreRules
 
 
 class StoreRulesReader(Protocol):
@@ -22,19 +22,3 @@ class StoreRulesReader(Protocol):
 
     async def aclose(self) -> None:
         """Close connections."""
-
-
-class NoStoreRules:
-    """No rules are read: everything is unknown."""
-
-    async def rules(self, place: Location) -> StoreRules:  # noqa: ARG002  # the port's
-        """Unknown."""
-        return UNKNOWN
-
-    async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:  # noqa: ARG002  # the port's
-        """Nothing is counted."""
-        for page in not_counted("the store is not queried"):
-            yield page
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
