@@ -139,7 +139,6 @@ class BatchConditions:
         return {path: Deleted(path=path, fate=DeleteStatus.SPARED, why=REFERENCED) for path in spared}
 
     def ended(self) -> str | None:
-        """Why nothing may be sent at this very moment."""
         try:
             self._last_check.check()
         except LakesweepError as exc:

@@ -27,7 +27,7 @@ class Audit(Protocol):
         """A batch is about to be deleted, except the spared rows. Both are rows of a plan."""
 
     async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
-        """The results of a batch: rows of FATES_SCHEMA."""
+        """The results of a batch: rows of DELETE_RESULTS_SCHEMA."""
 
     async def restoring(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
         """A batch is about to be restored: rows of RESTORE_RESULTS_SCHEMA, without outcomes."""

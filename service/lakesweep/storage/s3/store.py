@@ -50,7 +50,6 @@ class S3Storage:
         self._lists = S3Connection(options, attempts=options.attempts, lists=True, clock=self._clock)
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All objects below `root`, by many concurrent requests; see `listing`."""
         return self.list_part(Part(root=root, prefix=root.as_directory().path))
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
@@ -72,7 +71,6 @@ class S3Storage:
                     yield batch
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """Common prefixes up to the next slash, as the store lists them."""
         prefix = root.as_directory().path
         pages = pages_of(await self._fetching(root), root.raw, {"Prefix": prefix, "Delimiter": "/"})
         return sorted({name async for page in pages for one in page.prefixes if (name := one[len(prefix) : -1])})
