@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from tests.builders.audits import REF, Shelf, a_run
+from tests.builders.surroundings import Alone
 
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.delete_gate import GatedDeleter
@@ -93,6 +94,7 @@ async def sweep(folder: Path, files: int) -> float:
             fence=HeldLease(state, lease, HOUR, Moment.now()),
             fencing_token=lease.token,
             revalidate=one_reference,
+            check_not_held=Alone().check_not_held,
             stop=asyncio.Event(),
             progress=lambda _: None,
         )

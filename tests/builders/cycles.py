@@ -14,18 +14,17 @@ from typing import Any
 from tests.builders.audits import ABOUT, KEY
 from tests.builders.faults import Faults
 from tests.builders.stores import StorageSpec
-from tests.builders.surroundings import Alone
+from tests.builders.surroundings import Alone, NoStoreRules
 
 from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.delete_gate import GatedDeleter, TrashDeleter
 from lakesweep.cleanup.restore import Restore
 from lakesweep.cleanup.restore_finder import Finder, Taken
 from lakesweep.cleanup.run_context import Ports, RunContext
-from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.engines import registry as engines
 from lakesweep.formats import registry as formats
 from lakesweep.model.files import Reason
@@ -195,6 +194,7 @@ class Bench:
             clock=self.clock,
             artifacts=Artifacts(self.scratch),
             surroundings=BenchSurroundings(self),
+            rules=NoStoreRules(),
         )
         context = RunContext(
             run_id=run_id,

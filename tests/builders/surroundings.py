@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from lakesweep.model.location import Location
 from lakesweep.model.run import Refusal
+from lakesweep.model.store_rules import UNKNOWN, LeftoverPage, StoreRules, not_counted
 from lakesweep.ports.surroundings import DirectoryIdentity, Neighbours
 from lakesweep.ports.table import TableState
 
@@ -40,3 +41,19 @@ class Alone:
 
     async def check_not_held(self) -> None:
         """Nobody holds it."""
+
+
+class NoStoreRules:
+    """No rules are read: everything is unknown."""
+
+    async def rules(self, place: Location) -> StoreRules:  # the port's
+        """Unknown."""
+        return UNKNOWN
+
+    async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:  # the port's
+        """Nothing is counted."""
+        for page in not_counted("the store is not queried"):
+            yield page
+
+    async def aclose(self) -> None:
+        """Nothing to close."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from tests.builders.audits import Shelf
+from tests.builders.surroundings import Alone
 
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.sweep import Sweep
@@ -132,6 +133,7 @@ async def make_sweep(
         fence=fence or Held(),
         fencing_token=lease.token,
         revalidate=revalidate or nothing_new,
+        check_not_held=Alone().check_not_held,
         stop=asyncio.Event(),
         progress=lambda _: None,
     )

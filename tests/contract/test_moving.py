@@ -16,13 +16,12 @@ from tests.sim.mover import SimMover
 from tests.sim.ports import Process, SimStorage, SimWriter
 from tests.sim.world import World
 
-from lakesweep.cleanup.trash import TrashDeleter
+from lakesweep.cleanup.delete_gate import TrashDeleter
 from lakesweep.model.errors import NotFound
 from lakesweep.model.files import Went
 from lakesweep.model.location import Location
 from lakesweep.model.trash import RunTrash
-from lakesweep.ports.deleter import ANOTHER_OBJECT, Deleted, DeleteStatus
-from lakesweep.ports.mover import TAKEN, Marker, Move, Mover
+from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Deleted, DeleteStatus, Marker, Move, Mover
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.storage import memory
 from lakesweep.storage.local.mover import LocalMover

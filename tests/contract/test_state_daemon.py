@@ -9,7 +9,7 @@ from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun, Outcome, Phase
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.state import Approval, BatchRecord, BatchState, DueTime, Hold, PlanHeader
-from lakesweep.state import lease_rules
+from lakesweep.state import rules
 
 TABLE = TableRef(tenant=TenantId("acme"), dataset="prod", name="events", format=FormatName.ICEBERG)
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -166,15 +166,15 @@ async def test_a_lease_given_back_is_free_for_any_clock(store):
 
 
 def test_a_lease_from_a_clock_far_ahead_does_not_lock_a_table_for_ever():
-    ahead = lease_rules.grant(None, table="t", owner="a", ttl=HOUR, now=NOON + timedelta(days=365))
-    taken = lease_rules.grant(ahead, table="t", owner="b", ttl=HOUR, now=NOON)
+    ahead = rules.grant(None, table="t", owner="a", ttl=HOUR, now=NOON + timedelta(days=365))
+    taken = rules.grant(ahead, table="t", owner="b", ttl=HOUR, now=NOON)
     assert taken is not None
     assert (taken.owner, taken.token) == ("b", ahead.token + 1)
 
 
 def test_a_lease_of_any_length_that_leases_have_is_respected():
-    lease = lease_rules.grant(None, table="t", owner="a", ttl=lease_rules.LONGEST_LEASE, now=NOON)
-    assert lease_rules.grant(lease, table="t", owner="b", ttl=HOUR, now=NOON) is None
+    lease = rules.grant(None, table="t", owner="a", ttl=rules.LONGEST_LEASE, now=NOON)
+    assert rules.grant(lease, table="t", owner="b", ttl=HOUR, now=NOON) is None
 
 
 async def test_old_runs_are_forgotten_with_everything_of_theirs(store):

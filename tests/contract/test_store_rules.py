@@ -12,9 +12,8 @@ import pytest
 from tests.builders.stores import StorageSpec
 
 from lakesweep.model.files import Went
-from lakesweep.model.leftovers import LeftoverKind
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import BucketRules, LifecycleRule, Versioning
+from lakesweep.model.store_rules import BucketRules, LeftoverKind, LifecycleRule, Versioning
 from lakesweep.ports.deleter import DeleteStatus
 from lakesweep.storage import memory
 from lakesweep.storage.registry import open_deleter, open_rules, open_writer

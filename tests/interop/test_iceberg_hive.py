@@ -16,7 +16,7 @@ from tests.builders.iceberg import Lake, LakeTable, later
 from tests.peers.hive_metastore.server import HiveMetastore, hive_metastore
 from tests.unit.iceberg.expiring import OLD, POLICY, Fence, Interrupted, expired
 
-from lakesweep.formats.iceberg.hive import CHECKS_EXPECTED
+from lakesweep.formats.iceberg.metastores import CHECKS_EXPECTED
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 

@@ -9,8 +9,7 @@ from tests.sim.ports import Process, SimDeleter
 from tests.sim.world import Fault, Stored
 
 from lakesweep.model.files import Went
-from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
-from lakesweep.ports.mover import TAKEN, Marker, Move
+from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, DeleteStatus, Marker, Move, not_sent
 
 
 class SimMover:

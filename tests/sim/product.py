@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
     RemoveStatisticsUpdate,
 )
 from tests.builders.cycles import OneEngine
-from tests.builders.surroundings import Alone
+from tests.builders.surroundings import Alone, NoStoreRules
 from tests.sim.engine import Known, PlainEngine
 from tests.sim.formats import Model
 from tests.sim.formats.iceberg import CommitRejected, IcebergModel
@@ -40,9 +40,8 @@ from lakesweep.audit.records import Circumstances
 from lakesweep.audit.trail import Trail
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
-from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.cleanup.delete_gate import GatedDeleter, TrashDeleter
 from lakesweep.cleanup.run_context import Ports, RunContext
-from lakesweep.cleanup.trash import TrashDeleter
 from lakesweep.daemon.shared_files import SharedFileIndex, first_segments, inside
 from lakesweep.formats import registry as formats
 from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
@@ -356,6 +355,7 @@ class Runner:
             clock=process,
             artifacts=Artifacts(self.scratch),
             surroundings=SimSurroundings(source, table, storage),
+            rules=NoStoreRules(),
         )
         context = RunContext(
             run_id=run_id,

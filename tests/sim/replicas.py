@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 import structlog
+from tests.builders.surroundings import NoStoreRules
 from tests.sim.engine import PlainEngine
 from tests.sim.loop import VirtualLoop
 from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
@@ -38,7 +39,7 @@ from lakesweep.daemon.scheduler import Scheduler
 from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.formats import registry as formats
 from lakesweep.model.run import EngineChoice
-from lakesweep.ports.store_rules import NoStoreRules, StoreRulesReader
+from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.settings.schema import Settings
 from lakesweep.state.memory import MemoryStateStore
 from lakesweep.telemetry.metrics import Metrics

@@ -30,7 +30,7 @@ from lakesweep.ports.state import (
     PlanHeader,
     RunFigures,
 )
-from lakesweep.state import hold_rules, lease_rules
+from lakesweep.state import rules
 
 
 class DictStateStore:
@@ -169,13 +169,13 @@ class DictStateStore:
 
     async def finish_batch(self, record: BatchRecord) -> None:
         key = (record.run_id, record.number)
-        self._batches[key] = lease_rules.closing(self._batches.get(key), record)
+        self._batches[key] = rules.closing(self._batches.get(key), record)
 
     async def journal(self, run_id: str) -> list[BatchRecord]:
         return [record for (run, _), record in sorted(self._batches.items()) if run == run_id]
 
     async def acquire_lease(self, table: str, owner: str, ttl: timedelta) -> Lease | None:
-        granted = lease_rules.grant(self._leases.get(table), table=table, owner=owner, ttl=ttl, now=self._clock.now())
+        granted = rules.grant(self._leases.get(table), table=table, owner=owner, ttl=ttl, now=self._clock.now())
         if granted:
             self._leases[table] = granted
         return granted
@@ -191,7 +191,7 @@ class DictStateStore:
     async def release_lease(self, lease: Lease) -> None:
         newest = self._leases.get(lease.table)
         if newest and newest.token == lease.token:
-            self._leases[lease.table] = replace(newest, expires_at=lease_rules.RELEASED)
+            self._leases[lease.table] = replace(newest, expires_at=rules.RELEASED)
 
     async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:
         if head_before is None:
@@ -227,7 +227,7 @@ class DictStateStore:
         return sorted(found, key=lambda approval: (approval.approved_at, approval.run_id), reverse=True)
 
     async def set_hold(self, hold: Hold) -> None:
-        self._holds[hold.scope] = hold_rules.merged(self._holds.get(hold.scope), hold, self._clock.now())
+        self._holds[hold.scope] = rules.merged(self._holds.get(hold.scope), hold, self._clock.now())
 
     async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
         there = self._holds.get(scope)
@@ -237,10 +237,10 @@ class DictStateStore:
         return True
 
     async def holds(self) -> list[Hold]:
-        return [hold for hold in self._by_scope() if not hold_rules.has_ended(hold, self._clock.now())]
+        return [hold for hold in self._by_scope() if not rules.has_ended(hold, self._clock.now())]
 
     async def ended_holds(self) -> list[Hold]:
-        return [hold for hold in self._by_scope() if hold_rules.has_ended(hold, self._clock.now())]
+        return [hold for hold in self._by_scope() if rules.has_ended(hold, self._clock.now())]
 
     async def forget_ended_holds(self, before: datetime) -> int:
         gone = [hold for hold in await self.ended_holds() if hold.ends_at and hold.ends_at < before]
@@ -336,7 +336,7 @@ class DictStateStore:
         return sorted(self._runs.values(), key=lambda run: (run.started_at, run.id), reverse=True)
 
     def _require_valid(self, table: str, token: int) -> Lease:
-        return lease_rules.require_valid(self._leases.get(table), table=table, token=token, now=self._clock.now())
+        return rules.require_valid(self._leases.get(table), table=table, token=token, now=self._clock.now())
 
 
 def _copy(document: run_document.Run) -> run_document.Run:

@@ -37,7 +37,10 @@ def deletion_report(going: pa.RecordBatch, fates: Sequence[Deleted]) -> Deletion
     fate = [one.fate for one in fates]
     gone_now = fate.count(DeleteStatus.DELETED)
     deleted = going if gone_now == len(fate) else going.filter(pa.array([one is DeleteStatus.DELETED for one in fate]))
-    kinds = {kind: _tally(deleted.filter(pc.equal(deleted.column("kind"), kind))) for kind in _kinds(deleted)}
+    kinds = {
+        kind: _tally(deleted.filter(pc.equal(deleted.column("kind"), kind)))
+        for kind in deleted.column("kind").unique().to_pylist()
+    }
     return DeletionReport(
         deleted=_tally(deleted),
         already_gone=fate.count(DeleteStatus.ALREADY_GONE),
@@ -55,11 +58,6 @@ def _retained(going: pa.RecordBatch, fates: Sequence[Deleted]) -> dict[Went, Tal
     went = [one.went if one.fate is DeleteStatus.DELETED else Went.FREED for one in fates]
     places = set(went) - {Went.FREED}
     return {where: _tally(going.filter(pa.array([one is where for one in went]))) for where in sorted(places)}
-
-
-def _kinds(rows: pa.RecordBatch) -> list[str]:
-    found: list[str] = rows.column("kind").unique().to_pylist()
-    return found
 
 
 def _tally(rows: pa.RecordBatch) -> Tally:

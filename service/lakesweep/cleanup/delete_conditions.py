@@ -34,10 +34,6 @@ _PRECISION = timedelta(seconds=1)
 """Stores and inventories round times to seconds. An object replaced within its own second is as old as it was."""
 
 
-async def never_held() -> None:
-    """The table is not on hold."""
-
-
 class Shared:
     """One read shared by all concurrent callers. A result counts only for callers that came before the read was
     started: a caller that comes while it is under way waits for the next one."""
@@ -143,7 +139,6 @@ class BatchConditions:
         return {path: Deleted(path=path, fate=DeleteStatus.SPARED, why=REFERENCED) for path in spared}
 
     def ended(self) -> str | None:
-        """Why nothing may be sent at this very moment."""
         try:
             self._last_check.check()
         except LakesweepError as exc:

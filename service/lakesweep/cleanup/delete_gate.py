@@ -1,16 +1,19 @@
 """The gate in front of every deleter: the last check of each path before it is deleted.
 
 Nothing is deleted that is not strictly inside the tenant's root and inside one of the table's roots. The
-check is made here, by `GatedDeleter`, on the exact raw path, whatever the plan says.
+check is made here, by `GatedDeleter`, on the exact raw path, whatever the plan says. `TrashDeleter` moves files to the
+trash instead of deleting them; it stands behind the same gate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from lakesweep.model.errors import Refused
 from lakesweep.model.location import Location
-from lakesweep.ports.deleter import Conditions, Deleted, Deleter
+from lakesweep.model.trash import RunTrash
+from lakesweep.ports.deleter import TAKEN, Conditions, Deleted, Deleter, DeleteStatus, Move, Mover
 
 
 class GatedDeleter:
@@ -83,3 +86,33 @@ class _Plainly:
             for path in paths
             if not (path.startswith(tenant) and path.startswith(tables) and "/." not in path and path not in roots)
         ]
+
+
+class TrashDeleter:
+    """Moves what it should delete. Directories that became empty are removed: there is nothing to keep of them."""
+
+    def __init__(self, mover: Mover, directories: Deleter, trash: RunTrash) -> None:
+        self._mover = mover
+        self._directories = directories
+        self._trash = trash
+
+    async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
+        moves = [Move(source=path, target=self._trash.address(path)) for path in paths]
+        answers = await self._mover.to_trash(moves, conditions)
+        return [_result(answer, move) for answer, move in zip(answers, moves, strict=True)]
+
+    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
+        return await self._directories.remove_empty_directories(root, directories)
+
+    async def aclose(self) -> None:
+        try:
+            await self._mover.aclose()
+        finally:
+            await self._directories.aclose()
+
+
+def _result(answer: Deleted, move: Move) -> Deleted:
+    """Another object at our own address in the trash means that somebody else writes there: a person must look."""
+    if answer.fate is DeleteStatus.SPARED and answer.why == TAKEN:
+        return replace(answer, fate=DeleteStatus.FAILED, why=f"another object is at {move.target} in the trash")
+    return answer

@@ -10,7 +10,7 @@ from lakesweep.cleanup.lake_report import Price
 from lakesweep.model import lake_report as documents
 from lakesweep.model import run_document
 from lakesweep.model.files import Tally
-from lakesweep.model.leftovers import LeftoverKind
+from lakesweep.model.store_rules import LeftoverKind
 
 Found = Mapping[LeftoverKind, Tally]
 

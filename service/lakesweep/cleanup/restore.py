@@ -20,8 +20,7 @@ from lakesweep.cleanup.restore_finder import ALREADY_THERE, Entrance, Finder
 from lakesweep.model.files import Candidate
 from lakesweep.model.run import Restored
 from lakesweep.ports.audit import RESTORE_RESULTS_SCHEMA, Audit
-from lakesweep.ports.deleter import Deleted, DeleteStatus
-from lakesweep.ports.mover import Marker, Move, Mover
+from lakesweep.ports.deleter import Deleted, DeleteStatus, Marker, Move, Mover
 from lakesweep.ports.run import Fence
 from lakesweep.ports.state import BatchRecord, BatchState, StateStore
 

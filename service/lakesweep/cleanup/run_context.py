@@ -20,7 +20,7 @@ from lakesweep.ports.engine import Engines
 from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
-from lakesweep.ports.store_rules import NoStoreRules, StoreRulesReader
+from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.ports.surroundings import Surroundings
 from lakesweep.ports.table import Table
 
@@ -38,7 +38,7 @@ class Ports:
     clock: Clock
     artifacts: Artifacts
     surroundings: Surroundings
-    rules: StoreRulesReader = field(default_factory=NoStoreRules)
+    rules: StoreRulesReader
 
 
 def silent(_: Progress) -> None:

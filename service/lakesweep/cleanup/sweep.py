@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakesweep.aio import finish_shielded
 from lakesweep.cleanup import addresses, batches, plan_file
 from lakesweep.cleanup.batches import BatchSlots
-from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Revalidate, VerifyUnchanged, never_held
+from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Revalidate, VerifyUnchanged
 from lakesweep.model.errors import Interrupted, LakesweepError
 from lakesweep.model.files import DeletionReport, OrphanPlan, Went
 from lakesweep.model.policy import CleanupPolicy
@@ -59,6 +59,8 @@ class Sweep:
     fence: Fence
     fencing_token: int
     revalidate: Revalidate
+    check_not_held: Callable[[], Awaitable[None]]
+    """Called before every request: raises Refused if the table is on hold by now."""
     stop: asyncio.Event
     """Set from outside to end the sweep after the requests that are under way."""
     progress: ReportProgress
@@ -68,8 +70,6 @@ class Sweep:
     """Called once, when everything of the stages below 0 is deleted, before any other file is."""
     places: Slots | None = None
     """Places for batches that all tables share; a batch waits for one before it is revalidated, not after."""
-    check_not_held: Callable[[], Awaitable[None]] = never_held
-    """Called before every request: raises Refused if the table is on hold by now."""
     result: SweepResult = field(default_factory=SweepResult)
     """What was done so far, also of a sweep that is cancelled."""
     last_check: LastCheck = field(init=False)

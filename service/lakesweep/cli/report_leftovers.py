@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lakesweep.cli import screen
 from lakesweep.model import lake_report
-from lakesweep.model.leftovers import LeftoverKind
 from lakesweep.model.run_document import Tally
+from lakesweep.model.store_rules import LeftoverKind
 
 NEVER = "trash, noncurrent versions, incomplete uploads: not counted yet; `lakesweep report --fresh` does"
 _TENANTS_NAMED = 3

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from lakesweep.cleanup.artifacts import Artifacts
-from lakesweep.cleanup.delete_gate import GatedDeleter
-from lakesweep.cleanup.trash import TrashDeleter
+from lakesweep.cleanup.delete_gate import GatedDeleter, TrashDeleter
 from lakesweep.daemon import memory
 from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.engines import registry as engines
@@ -27,9 +26,8 @@ from lakesweep.model.run import EngineChoice
 from lakesweep.model.table import FormatName, TenantId
 from lakesweep.model.trash import RunTrash
 from lakesweep.ports.clock import Clock
-from lakesweep.ports.deleter import Deleter
+from lakesweep.ports.deleter import Deleter, Mover
 from lakesweep.ports.engine import Engine
-from lakesweep.ports.mover import Mover
 from lakesweep.ports.references import Decode
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.store_rules import StoreRulesReader

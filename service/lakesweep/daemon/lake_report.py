@@ -21,8 +21,8 @@ from lakesweep.model import ghost
 from lakesweep.model import lake_report as documents
 from lakesweep.model.files import Tally as Counted
 from lakesweep.model.ghost import Ghost
-from lakesweep.model.leftovers import LeftoverKind
 from lakesweep.model.run_document import Run, Tally
+from lakesweep.model.store_rules import LeftoverKind
 from lakesweep.model.table import FormatName
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import StateStore

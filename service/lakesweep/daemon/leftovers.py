@@ -20,9 +20,8 @@ from lakesweep.daemon.table_locations import PlacesByTable, is_of_no_dataset
 from lakesweep.model import lake_report as documents
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import Tally
-from lakesweep.model.leftovers import LeftoverKind, LeftoverPage
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import StoreRules
+from lakesweep.model.store_rules import LeftoverKind, LeftoverPage, StoreRules
 from lakesweep.settings.tenants import TenantSettings
 
 _ABORT = (

@@ -88,7 +88,6 @@ class InProcessEngine:
         return self._reader.references(sources)
 
     async def aclose(self) -> None:
-        """Stop the threads after their current work."""
         for pool in (self._decoders, self._workers):
             await asyncio.to_thread(partial(pool.shutdown, cancel_futures=True))
 

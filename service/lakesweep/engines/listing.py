@@ -24,7 +24,7 @@ from lakesweep.engines.inventory.lists import DataFile, FileList
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.engine import Inventory, OrphanJob
-from lakesweep.ports.storage import LISTING_SCHEMA, Part, Storage
+from lakesweep.ports.storage import LISTING_SCHEMA, Part, Storage, stat_or_none
 from lakesweep.ports.table import Shortlist
 
 _ROOTS_AT_ONCE = 16
@@ -42,7 +42,6 @@ class Shard(Protocol):
 
     def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         """All rows, as LISTING_SCHEMA."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +77,14 @@ class NamedShard:
     async def rows(self, storage: Storage) -> AsyncGenerator[pa.RecordBatch, None]:
         for start in range(0, len(self.paths), _ASKED_AT_ONCE):
             chunk = self.paths[start : start + _ASKED_AT_ONCE]
-            answers = await aio.together(_row(storage, path) for path in chunk)
-            if found := [answer for answer in answers if answer is not None]:
+            stored = await aio.together(stat_or_none(storage, Location.parse(path)) for path in chunk)
+            found = [
+                {"path": path, "size_bytes": one.size_bytes, "modified_at": one.modified_at, "etag": one.etag}
+                for path, one in zip(chunk, stored, strict=True)
+                if one is not None
+            ]
+            if found:
                 yield pa.RecordBatch.from_pylist(found, schema=LISTING_SCHEMA)
-
-
-async def _row(storage: Storage, path: str) -> dict[str, object] | None:
-    try:
-        stored = await storage.stat(Location.parse(path))
-    except NotFound:
-        return None
-    return {"path": path, "size_bytes": stored.size_bytes, "modified_at": stored.modified_at, "etag": stored.etag}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,6 @@ class Digests:
         return [source for source in self._numbers if not source.retained or source.cache_key not in self._known]
 
     def add(self, source: ReferenceSource, placed: pa.RecordBatch) -> Ready:
-        """Add the references of a source, prepared for the join."""
         if not source.retained or placed.column("guarded_name").null_count < placed.num_rows:
             return Ready(placed)
         if pc.any(placed.column("outside")).as_py():
@@ -122,7 +121,6 @@ class Digests:
         return Ready(stand_ins=self._hashed(waiting))
 
     def flush(self) -> pa.RecordBatch:
-        """The fingerprints of the last sources that were added."""
         waiting, self._waiting = self._waiting, []
         return self._hashed(waiting) if waiting else _NOTHING
 

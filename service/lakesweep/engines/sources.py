@@ -145,7 +145,6 @@ class SourceReader:
             await asyncio.gather(*ahead, return_exceptions=True)
 
     def _look_up(self, cache: DigestCache, sources: Sequence[ReferenceSource], use: Use[T]) -> LookedUp[T]:
-        """Split sources into those in the cache and those that are not."""
         hits: list[tuple[ReferenceSource, T | None]] = []
         misses = []
         for source in sources:

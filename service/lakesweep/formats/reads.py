@@ -14,7 +14,7 @@ from lakesweep.aio import gather_bounded
 from lakesweep.model.errors import Indeterminate, NotFound, StorageError, Unreadable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import KnownContents, Storage
+from lakesweep.ports.storage import KnownContents, Storage, stat_or_none
 
 T = TypeVar("T")
 
@@ -44,11 +44,7 @@ async def any_page(storage: Storage, place: Location, holds: Callable[[pa.Record
 
 async def is_there(storage: Storage, place: Location) -> bool:
     """Is there such an object, listed or not?"""
-    try:
-        await storage.stat(place)
-    except NotFound:
-        return False
-    return True
+    return await stat_or_none(storage, place) is not None
 
 
 async def read_listed(storage: Storage, contents: KnownContents | None, stored: StoredObject) -> bytes:
@@ -67,6 +63,15 @@ async def those_that(holds: Callable[[T], Awaitable[bool]], items: Sequence[T]) 
     """The items for which an awaited answer is true, in order."""
     answers = await gather_bounded(items, holds)
     return [item for item, answer in zip(items, answers, strict=True) if answer]
+
+
+async def read_or_none(storage: Storage, place: Location, trouble: str) -> bytes | None:
+    """An object that may be gone: then None. A store that does not answer leaves the table Unreadable."""
+    try:
+        with must_answer(place.raw, trouble, may_be_missing=True):
+            return await storage.read(place)
+    except NotFound:
+        return None
 
 
 @contextmanager

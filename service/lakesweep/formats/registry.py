@@ -46,7 +46,6 @@ class Opening(Protocol):
 
     def open_table(self, ref: TableRef, place: Location, root: Location, tools: Tools) -> Table:
         """A table given as a place. Nothing outside `root` is touched."""
-        ...
 
     def decoder(self) -> Decode: ...
 

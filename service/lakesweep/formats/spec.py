@@ -22,19 +22,15 @@ class Tidy(Protocol):
 
     def within(self, roots: Sequence[Location]) -> Tidy:
         """The same for one table: nothing outside its roots is touched. Before this is called, nothing at all is."""
-        ...
 
     async def discard(self, paths: Sequence[str]) -> None:
         """Remove files that this process wrote just now and that nothing can refer to."""
-        ...
 
     async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:
         """Directories below `root` that hold no file and were not touched since; object stores have none."""
-        ...
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
         """Remove those directories below `root` that are empty."""
-        ...
 
 
 class LeaveAll:

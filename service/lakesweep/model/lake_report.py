@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from typing_extensions import TypedDict
 
 from lakesweep.model.ghost import GhostDocument
-from lakesweep.model.leftovers import LeftoverKind
 from lakesweep.model.run_document import Count, Described, Moment, Tally
+from lakesweep.model.store_rules import LeftoverKind
 
 Money = Annotated[
     float | None, Described(description="What the waste costs in a month, by `[prices]`; null without a price.")

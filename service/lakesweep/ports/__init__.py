@@ -4,8 +4,7 @@ table       one table, opened: load, plan and commit an expiry, name its referen
 references  what names files at one state of a table
 engine      finds orphans: list, then mark, then judge
 storage     list, read and write objects
-deleter     delete objects; apart from storage on purpose, and imported by few
-mover       move objects to the trash and back; apart for the same reason
+deleter     delete objects, move them to the trash and back; apart from storage on purpose, and imported by few
 store_rules what a bucket does with deleted objects: versioning and lifecycle
 state       what survives a restart: runs, plans, the journal, leases, holds
 surroundings  what else there is: other tables, holds, files that others use

@@ -16,35 +16,27 @@ class Audit(Protocol):
 
     async def begin(self, run: CleanupRun) -> None:
         """The plan is checked and about to be executed."""
-        ...
 
     async def expiring(self, plan: ExpiryPlan) -> None:
         """An expiry is about to be committed."""
-        ...
 
     async def expired(self, plan: ExpiryPlan) -> None:
         """An expiry was committed."""
-        ...
 
     async def deleting(self, batch: BatchRecord, going: pa.RecordBatch, spared: pa.RecordBatch) -> None:
         """A batch is about to be deleted, except the spared rows. Both are rows of a plan."""
-        ...
 
     async def deleted(self, batch: BatchRecord, fates: pa.RecordBatch) -> None:
-        """The results of a batch: rows of FATES_SCHEMA."""
-        ...
+        """The results of a batch: rows of DELETE_RESULTS_SCHEMA."""
 
     async def restoring(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
         """A batch is about to be restored: rows of RESTORE_RESULTS_SCHEMA, without outcomes."""
-        ...
 
     async def restored(self, batch: BatchRecord, rows: pa.RecordBatch) -> None:
         """The results of that batch."""
-        ...
 
     async def end(self, run: CleanupRun) -> None:
         """The run has ended. A run that was refused before it began anything is recorded too."""
-        ...
 
 
 DELETE_RESULTS_SCHEMA = pa.schema(

@@ -11,4 +11,3 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
-        ...

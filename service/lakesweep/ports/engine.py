@@ -67,17 +67,14 @@ class Engine(Protocol):
 
     async def find_orphans(self, job: OrphanJob) -> OrphanPlan:
         """List, then mark, then judge."""
-        ...
 
     def read_references(
         self, sources: Sequence[ReferenceSource]
     ) -> AsyncIterator[tuple[ReferenceSource, pa.RecordBatch]]:
         """Decode some sources now, for revalidation and for explain. Raises Unreadable on a retained one."""
-        ...
 
     async def aclose(self) -> None:
         """Stop pools and sessions."""
-        ...
 
 
 class Engines(Protocol):
@@ -85,4 +82,3 @@ class Engines(Protocol):
 
     async def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
         """The engine that plans this table, and why it was chosen."""
-        ...

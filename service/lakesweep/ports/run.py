@@ -13,15 +13,12 @@ class Slots(Protocol):
 
     def locked(self) -> bool:
         """Would `acquire` have to wait?"""
-        ...
 
     async def acquire(self) -> bool:
         """Wait for a slot and take it."""
-        ...
 
     def release(self) -> None:
         """Return the slot."""
-        ...
 
     async def __aenter__(self) -> None: ...
 
@@ -35,12 +32,10 @@ class Fence(Protocol):
 
     async def check(self) -> None:
         """Raise LeaseLost if it does not."""
-        ...
 
     def check_time(self) -> None:
         """The same by a local clock that keeps running while the machine sleeps, and without waiting: called with a
         request ready. Raises LeaseLost if the lease has ended, or is known to be lost."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

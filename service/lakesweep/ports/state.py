@@ -157,15 +157,12 @@ class StateStore(Protocol):
 
     async def start_run(self, run: CleanupRun) -> None:
         """Record the start of a run."""
-        ...
 
     async def update_run(self, run: CleanupRun) -> None:
         """Replace the document of a run."""
-        ...
 
     async def get_run(self, run_id: str) -> run_document.Run | None:
         """A run as its JSON document (the shape of `run --json`)."""
-        ...
 
     async def list_runs(
         self,
@@ -176,203 +173,154 @@ class StateStore(Protocol):
         limit: int = 50,
     ) -> list[run_document.Run]:
         """Newest first; only those of a table, of some tenants, and older than the run `before`."""
-        ...
 
     async def last_runs(self, tables: Collection[str]) -> dict[str, run_document.Run]:
         """The newest run of each of these tables, by table; one that never ran is left out."""
-        ...
 
     async def last_planned(self, tenants: Collection[str] | None = None) -> dict[str, run_document.Run]:
         """By table, of some tenants or all: the newest run that listed the table and ended with a plan. A run whose
         process died does not count, because its document may lack the plan's numbers."""
-        ...
 
     async def run_figures(
         self, since: datetime, tenants: Collection[str] | None = None, *, table: str | None = None
     ) -> list[RunFigures]:
         """The numbers of every run that began since then and has ended, oldest first; of one table, if it is named."""
-        ...
 
     async def runs_beginning(self, prefix: str, limit: int = 10) -> list[run_document.Run]:
         """Runs whose id has this prefix, newest first."""
-        ...
 
     async def open_runs(self, table: str) -> list[run_document.Run]:
         """Runs of a table that never finished."""
-        ...
 
     async def close_run(self, document: run_document.Run) -> bool:
         """Finish a run that its own process could not. False, and nothing changes, if it has an outcome already."""
-        ...
 
     async def forget_runs(self, before: datetime, limit: int) -> tuple[int, list[str]]:
         """Forget at most `limit` runs that finished before then, the oldest first, with their plans, journals and
         approvals. How many there were, and where the rows of their plans are."""
-        ...
 
     async def save_plan(self, header: PlanHeader) -> None:
         """Record a plan; its rows are in a file."""
-        ...
 
     async def get_plan(self, run_id: str) -> PlanHeader | None:
         """The plan of a run, if it made one."""
-        ...
 
     async def begin_batch(self, record: BatchRecord) -> None:
         """Journal the intent. Raises LeaseLost if the table's lease carries a newer token."""
-        ...
 
     async def finish_batch(self, record: BatchRecord) -> None:
         """Journal the outcome. Allowed even after the lease was lost: it records a fact."""
-        ...
 
     async def journal(self, run_id: str) -> list[BatchRecord]:
         """A run's batches in order."""
-        ...
 
     async def set_pending_expiry(self, table: str, head_before: str | None, run_id: str) -> None:
         """Record, before an expiry commit, the head it starts from; None clears it after the sweep."""
-        ...
 
     async def pending_expiry(self, table: str) -> str | None:
         """The head before an expiry whose sweep has not finished yet."""
-        ...
 
     async def acquire_lease(self, table: str, owner: str, ttl: timedelta) -> Lease | None:
         """A lease with a token greater than any before, or None while another owner holds it."""
-        ...
 
     async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease:
         """Extend, or raise LeaseLost."""
-        ...
 
     async def check_lease(self, lease: Lease) -> None:
         """Raise LeaseLost unless the lease is current and unexpired by the store's clock."""
-        ...
 
     async def release_lease(self, lease: Lease) -> None:
         """Release the table at once."""
-        ...
 
     async def set_due(self, due: DueTime) -> None:
         """Record when a table is due next."""
-        ...
 
     async def get_due(self, table: str) -> DueTime | None:
         """When one table is due next, if it was ever seen."""
-        ...
 
     async def due_times(self, *, until: datetime | None = None) -> list[DueTime]:
         """The due times of all tables ever seen, the soonest first; or only of those that are due by then."""
-        ...
 
     async def set_ledger(self, header: LedgerHeader) -> None:
         """Record where a table's ledger is."""
-        ...
 
     async def get_ledger(self, table: str) -> LedgerHeader | None:
         """Where a table's ledger is, if it has one."""
-        ...
 
     async def add_approval(self, approval: Approval) -> None:
         """Record an approval; a new one of the same run replaces it."""
-        ...
 
     async def approvals(self, table: str) -> list[Approval]:
         """The approvals of a table, newest first, including expired ones."""
-        ...
 
     async def set_hold(self, hold: Hold) -> None:
         """Hold the scope until the hold is cleared or ends. If the scope is held already, neither hold is shortened,
-        and an administrator's hold stays one: see `state.hold_rules`."""
-        ...
+        and an administrator's hold stays one: see `state.rules`."""
 
     async def clear_hold(self, scope: str, *, admin: bool = True) -> bool:
         """Clear a hold. Returns whether there was one. Only an administrator can clear an administrator's hold."""
-        ...
 
     async def holds(self) -> list[Hold]:
         """The holds in force, by scope. A hold has ended only when both the store's clock and this machine's say so."""
-        ...
 
     async def ended_holds(self) -> list[Hold]:
         """Holds that ended by themselves and were not lifted or renewed, by scope."""
-        ...
 
     async def forget_ended_holds(self, before: datetime) -> int:
         """Forget those that ended before then. How many there were."""
-        ...
 
     async def add_notice(self, notice: Notice) -> None:
         """Record a notice, unless one with the same id exists."""
-        ...
 
     async def notices(self, *, dead: bool = False, limit: int = 500) -> list[Notice]:
         """Notices that are waiting, or those that were given up, oldest first."""
-        ...
 
     async def claim_notice(self, notice: Notice, next_try: datetime) -> bool:
         """Claim the next delivery attempt. False if another replica has tried since the notice was read, or it is
         finished."""
-        ...
 
     async def end_notice(self, notice_id: str, dead_at: datetime | None = None) -> None:
         """Finish a notice: a delivered one is deleted, one that is given up stays for a person to look at."""
-        ...
 
     async def set_audit(self, header: AuditHeader) -> None:
         """Record where a run's audit records are. `last` never decreases, and `first` keeps its first value."""
-        ...
 
     async def get_audit(self, run_id: str) -> AuditHeader | None:
         """Where a run's audit records are, if it has any."""
-        ...
 
     async def audit_head(self, table: str) -> AuditHeader | None:
         """The header with the greatest `last` of a table."""
-        ...
 
     async def audited_tables(self) -> list[str]:
         """Every table that has audit records, by name."""
-        ...
 
     async def add_token(self, token: ApiToken) -> None:
         """Record a new token."""
-        ...
 
     async def get_token(self, token_id: str) -> ApiToken | None:
         """One token, revoked or not."""
-        ...
 
     async def list_tokens(self) -> list[ApiToken]:
         """All tokens ever made, oldest first."""
-        ...
 
     async def revoke_token(self, token_id: str, when: datetime) -> bool:
         """Revoke a token; False if there is none with that id. The first revocation counts."""
-        ...
 
     async def secret(self, name: str, new: str) -> str:
         """A secret of the installation, the same for all replicas of this store: `new` if there was none, otherwise the
         existing one. See `state.installation_key`."""
-        ...
 
     async def remember(self, name: str, value: str) -> None:
         """Record a small note for all replicas of this store; it replaces an older one of the same name."""
-        ...
 
     async def recall(self, name: str) -> str | None:
         """The newest note of that name."""
-        ...
 
     async def server_time(self) -> datetime | None:
         """The database server's clock; None if the store uses this machine's clock."""
-        ...
 
     async def ping(self) -> None:
         """Raise StateError if the store is unavailable."""
-        ...
 
     async def aclose(self) -> None:
         """Close the connections."""
-        ...

@@ -63,7 +63,6 @@ class Storage(Protocol):
         No order is promised. A root that does not exist lists nothing. Any error raises: a partial
         listing never looks complete.
         """
-        ...
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
         """Divide `root` into about this many parts of unknown sizes, at a small cost.
@@ -71,11 +70,9 @@ class Storage(Protocol):
         Together they contain what `list` lists, each object in exactly one part. A small or indivisible root is one
         part.
         """
-        ...
 
     def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         """The same as `list`, for one part. Raises OutOfOrder if the store's order does not allow such parts."""
-        ...
 
     async def directories(self, root: Location) -> Sequence[str]:
         """The names of the directories directly below `root`, in order; nothing deeper is read.
@@ -83,25 +80,20 @@ class Storage(Protocol):
         On an object store a directory is a name that objects share up to a slash. A root that does not exist has
         none. Any error raises.
         """
-        ...
 
     async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
         """Those of the names that may be directories directly below `root`, with as few requests as the store needs for
         that. Below a name that is left out there is certainly no object. Any error raises."""
-        ...
 
     async def irregular(self, root: Location) -> Sequence[str]:
         """Addresses below `root`, at any depth, of what `list` leaves out although readers may see a file there: links,
         pipes and the like, in order. An object store has none. Any error raises."""
-        ...
 
     async def read(self, location: Location, limit: int | None = None) -> bytes:
         """The whole object; TooLarge if it has more than `limit` bytes, and no more than that are read."""
-        ...
 
     async def stat(self, location: Location) -> StoredObject:
         """One object's size, time and etag, or NotFound."""
-        ...
 
     async def stat_together(self, one: Location, other: Location) -> tuple[StoredObject | None, StoredObject | None]:
         """Two objects of one directory in one step; None for a missing one.
@@ -109,16 +101,13 @@ class Storage(Protocol):
         Two calls of `stat` may see the first before a change and the second after it. An object store answers by one
         listing, a disk by two system calls in a row.
         """
-        ...
 
     async def now(self) -> datetime:
         """The store's own clock, by which object ages are judged; of several, the slowest. Only stores that were used
         before are asked: which others there are is not known here."""
-        ...
 
     async def aclose(self) -> None:
         """Close connections and threads."""
-        ...
 
 
 class KnownContents(Protocol):
@@ -126,11 +115,9 @@ class KnownContents(Protocol):
 
     async def load(self, stored: StoredObject) -> bytes | None:
         """The contents of the object that a listing has just shown like this, if they are known for certain."""
-        ...
 
     async def store(self, stored: StoredObject, data: bytes) -> None:
         """This was read after the listing that showed the object like this."""
-        ...
 
 
 class Writer(Protocol):
@@ -139,11 +126,9 @@ class Writer(Protocol):
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
         """Write atomically: readers see nothing or all of it. With `create_only` exactly one of several racing
         writers wins and the others get AlreadyThere."""
-        ...
 
     async def aclose(self) -> None:
         """Close connections and threads."""
-        ...
 
 
 async def stat_or_none(storage: Storage, location: Location) -> StoredObject | None:

@@ -55,25 +55,19 @@ class Surroundings(Protocol):
 
     async def neighbours(self) -> Neighbours:
         """The places of all tables of the tenant, including this one."""
-        ...
 
     async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
         """Files in this table's places that other tables use, by the labels of those tables. They are kept, whatever
         this table's metadata says."""
-        ...
 
     async def check_file_users(self, state: TableState) -> Refusal | None:
         """Refused while a table that is known to use files of this one cannot be read. Call it after `shared_files`."""
-        ...
 
     async def identify(self, places: Iterable[Location]) -> Mapping[Location, DirectoryIdentity]:
         """Which local places are one directory under several names. Places of other stores are left out."""
-        ...
 
     async def check_clock(self, allowed: timedelta) -> Refusal | None:
         """A refusal while this machine's clock is off by more than `allowed`; None if it is right."""
-        ...
 
     async def check_not_held(self) -> None:
         """Raise Refused while a person or a guard holds the table. Called before every request of a sweep."""
-        ...

@@ -53,11 +53,9 @@ class Layout(Protocol):
     @property
     def match_by(self) -> MatchBy:
         """How this format's references and listed objects are compared."""
-        ...
 
     def classify(self, path: str) -> FileKind:
         """What kind of object a raw listed path is, judged by name and place only."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,19 +191,15 @@ class Table(Protocol):
 
     async def head(self) -> str:
         """The current head, as cheaply as the format allows."""
-        ...
 
     def place(self) -> Location | None:
         """Where the table is, as far as this handle knows without any request; also if it cannot be loaded."""
-        ...
 
     async def load(self) -> TableView:
         """Read the table now. Raises Refused, Unreadable or CatalogUnavailable, never returns half a table."""
-        ...
 
     async def load_at(self, head: str, now_view: TableView) -> TableView | None:
         """The table as it was at an earlier head; None if that can no longer be read."""
-        ...
 
     async def commit_expiry(
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
@@ -214,11 +208,9 @@ class Table(Protocol):
 
         Returns the table after the commit, and the plan that was really committed.
         """
-        ...
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Work to do after the files were deleted (hints, health checks)."""
-        ...
 
 
 @runtime_checkable
@@ -238,7 +230,6 @@ class ClosesFirst(Protocol):
     async def closed(self) -> None:
         """Called once in a sweep, after those objects were deleted and before any other is. An object that still exists
         keeps its files."""
-        ...
 
 
 @runtime_checkable
@@ -247,7 +238,6 @@ class HasReaderHints(Protocol):
 
     async def reopened(self) -> None:
         """Called when a restore has brought snapshots back: readers look only behind where history is said to begin."""
-        ...
 
 
 @runtime_checkable
@@ -257,12 +247,10 @@ class DetectsOtherCommits(Protocol):
     async def has_other_commits(self) -> bool:
         """Is there anything that `references` has not seen yet? Then it must be called again, even if the head is the
         same."""
-        ...
 
     def looked_for_other_commits_last(self) -> bool:
         """Did the last call of `references` end with looking for them, and read nothing after that? Then asking
         at once again tells nothing more."""
-        ...
 
 
 @runtime_checkable
@@ -273,7 +261,6 @@ class KnowsItsTrace(Protocol):
         """With at most three requests: is it certain that nothing was committed since the view with that trace that
         lets more expire? False proves nothing. Changes that matter only to a listing, such as a deleted tag, need not
         be seen."""
-        ...
 
 
 @runtime_checkable
@@ -283,7 +270,6 @@ class ReadsAnyway(Protocol):
     def read_anyway(self) -> None:
         """From now on this handle also loads such a table, and executes nothing. Used to find out which files it uses
         in the places of other tables."""
-        ...
 
 
 @runtime_checkable
@@ -292,7 +278,6 @@ class MergesManifests(Protocol):
 
     async def compact_manifests(self, now: datetime, fence: Fence) -> object | None:
         """Merge; None when there is nothing to merge."""
-        ...
 
 
 class TableFormat(Protocol):
@@ -302,15 +287,12 @@ class TableFormat(Protocol):
 
     async def tables(self) -> Sequence[TableRef]:
         """Discover the tables. Never from a hard-coded list."""
-        ...
 
     async def open(self, ref: TableRef) -> Table:
         """A handle on one table; reads nothing yet."""
-        ...
 
     async def locations(self) -> dict[TableRef, tuple[Location, ...]]:
         """Where every table of this dataset keeps files, for the overlap guard. Unreadable tables are left out."""
-        ...
 
 
 @runtime_checkable
@@ -320,7 +302,6 @@ class CatalogTables(Protocol):
     @property
     def catalog_identity(self) -> Hashable:
         """Equal only for datasets that certainly use the same catalog. Never printed: it may contain secrets."""
-        ...
 
 
 @runtime_checkable
@@ -329,4 +310,3 @@ class ClaimsMore(Protocol):
 
     async def claimed(self) -> Sequence[Location]:
         """Called after `locations`. Raises if the location of a registered entry is unknown."""
-        ...

@@ -36,15 +36,12 @@ class Driver(Protocol):
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """Errors that the driver raises itself, not through SQLAlchemy."""
-        ...
 
     def insert(self, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
         """An INSERT with an ON CONFLICT clause."""
-        ...
 
     async def run(self, work: Work[T]) -> T:
         """One transaction: commit at the end, roll back on any error."""
-        ...
 
     async def aclose(self) -> None: ...
 

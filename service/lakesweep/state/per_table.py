@@ -1,6 +1,6 @@
 """The part of the SQL store with one row for each table or scope: leases, pending expiries, due times, ledgers, holds.
 
-`lease_rules.py` and `hold_rules.py` decide; here rows are locked, read and written.
+`rules.py` decides; here rows are locked, read and written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from lakesweep.model.run import Lease
 from lakesweep.ports.state import DueTime, Hold, LedgerHeader
-from lakesweep.state import hold_rules, lease_rules
+from lakesweep.state import rules
 from lakesweep.state.database import Database, transaction
 from lakesweep.state.schema import due_times, holds, leases, ledgers, pending_expiries
 
@@ -22,7 +22,7 @@ IN_PARTS = {"yield_per": 250}
 """Option of a query with a row for every table: to read very many at once would block the event loop. Between two
 parts other tasks get their turn."""
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
-_NO_LEASE = Lease(table="", owner="", token=0, expires_at=lease_rules.RELEASED)
+_NO_LEASE = Lease(table="", owner="", token=0, expires_at=rules.RELEASED)
 """A placeholder for a lease that was never granted: older than the first one, and expired."""
 
 
@@ -37,7 +37,7 @@ class SqlPerTable:
         self.database.insert_new(connection, leases, {**asdict(_NO_LEASE), "table": table})
         newest = _locked_lease(connection, table)
         now = self.database.now(connection)
-        granted = lease_rules.grant(newest, table=table, owner=owner, ttl=ttl, now=now)
+        granted = rules.grant(newest, table=table, owner=owner, ttl=ttl, now=now)
         if granted:
             self.database.upsert(connection, leases, asdict(granted))
         return granted
@@ -55,14 +55,14 @@ class SqlPerTable:
 
     @transaction
     def release_lease(self, connection: sa.Connection, lease: Lease) -> None:
-        released = {"of_table": lease.table, "of_token": lease.token, "expires_at": lease_rules.RELEASED}
+        released = {"of_table": lease.table, "of_token": lease.token, "expires_at": rules.RELEASED}
         connection.execute(_RELEASE, released)
 
     def _require_lease(self, connection: sa.Connection, table: str, token: int) -> tuple[Lease, datetime]:
         """The lease with this token and the store's time, or LeaseLost. It is locked until this transaction ends."""
         newest = _locked_lease(connection, table)
         now = self.database.now(connection)
-        return lease_rules.require_valid(newest, table=table, token=token, now=now), now
+        return rules.require_valid(newest, table=table, token=token, now=now), now
 
     @transaction
     def set_pending_expiry(self, connection: sa.Connection, table: str, head_before: str | None, run_id: str) -> None:
@@ -108,7 +108,7 @@ class SqlPerTable:
             row = connection.execute(sa.select(holds).where(same).with_for_update()).mappings().one_or_none()
             if row is not None:  # else it was cleared meanwhile
                 now = self.database.safely_now(connection)
-                changed = hold_rules.merged(_hold(row), hold, now)
+                changed = rules.merged(_hold(row), hold, now)
                 connection.execute(sa.update(holds).where(same).values(_row(changed)))
                 return
 
@@ -121,12 +121,12 @@ class SqlPerTable:
     @transaction
     def holds(self, connection: sa.Connection) -> list[Hold]:
         now, found = self._holds(connection)
-        return [hold for hold in found if not hold_rules.has_ended(hold, now)]
+        return [hold for hold in found if not rules.has_ended(hold, now)]
 
     @transaction
     def ended_holds(self, connection: sa.Connection) -> list[Hold]:
         now, found = self._holds(connection)
-        return [hold for hold in found if hold_rules.has_ended(hold, now)]
+        return [hold for hold in found if rules.has_ended(hold, now)]
 
     @transaction
     def forget_ended_holds(self, connection: sa.Connection, before: datetime) -> int:

@@ -38,7 +38,6 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Add the time zone again."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)

@@ -1,6 +1,6 @@
 """The state store on SQL. Every method is one short transaction that contains its own query.
 
-Decisions about leases and the journal are in `lease_rules.py`; here rows are locked, read and written.
+Decisions about leases and the journal are in `rules.py`; here rows are locked, read and written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakesweep.model import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader, RunFigures
-from lakesweep.state import lease_rules
+from lakesweep.state import rules
 from lakesweep.state.access import SqlAccess, SqlNotices
 from lakesweep.state.database import transaction
 from lakesweep.state.per_table import IN_PARTS, SqlPerTable
@@ -182,7 +182,7 @@ class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
     def finish_batch(self, connection: sa.Connection, record: BatchRecord) -> None:
         this_batch = {"of_run": record.run_id, "of_number": record.number}
         row = connection.execute(_LOCKED_BATCH, this_batch).mappings().one_or_none()
-        done = lease_rules.closing(_batch(row) if row else None, record)
+        done = rules.closing(_batch(row) if row else None, record)
         connection.execute(_CLOSE_BATCH, {**this_batch, **asdict(done)})
 
     @transaction

@@ -19,12 +19,10 @@ class StoreSettings(Protocol):
     def options(self) -> object:
         """The options that the store is opened with. `StorageSpec.options` finds them by their type. Picklable, without
         secrets. The type called without arguments gives the defaults."""
-        ...
 
     @property
     def identity(self) -> str:
         """Different for two stores in which the same address names different objects."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,9 @@ import pyarrow.compute as pc
 
 from lakesweep.model.errors import AlreadyThere, NotFound, StorageError, TooLarge
 from lakesweep.model.files import StoredObject, Went
-from lakesweep.model.leftovers import LeftoverKind, LeftoverPage
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import BucketRules, StoreRules, Versioning, at
-from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
-from lakesweep.ports.mover import TAKEN, Marker, Move
+from lakesweep.model.store_rules import BucketRules, LeftoverKind, LeftoverPage, StoreRules, Versioning, at
+from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, DeleteStatus, Marker, Move, not_sent
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.spec import StorageSpec
@@ -118,7 +116,6 @@ class MemoryStorage(_NothingToClose):
             yield pa.RecordBatch.from_pylist(rows, schema=LISTING_SCHEMA)
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Ranges of keys with about the same number of objects each."""
         prefix = root.as_directory().path
         keys = sorted(key for key in self._bucket(root).objects if key.startswith(prefix))
         cuts = sorted({keys[at * len(keys) // wanted] for at in range(1, wanted)}) if keys else []
@@ -128,7 +125,6 @@ class MemoryStorage(_NothingToClose):
         ]
 
     async def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Those of the root's objects that are in the range."""
         top = f"{part.root.scheme}://{part.root.authority}/"
         begin, end = (f"{top}{one[0]}" if one else None for one in (part.first, part.until))
         async with aclosing(self.list(part.root)) as pages:

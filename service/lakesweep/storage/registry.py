@@ -7,17 +7,15 @@ itself, key by key, and has its own gate. Stores count their own requests, see `
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Generic, Protocol, TypeVar, cast
 
 from lakesweep.model.errors import Refused, SettingsError
-from lakesweep.model.leftovers import LeftoverPage
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import StoreRules
-from lakesweep.ports.deleter import Conditions, Deleted, Deleter
-from lakesweep.ports.mover import Marker, Move, Mover
+from lakesweep.model.store_rules import LeftoverPage, StoreRules
+from lakesweep.ports.deleter import Conditions, Deleted, Deleter, Marker, Move, Mover
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.retry import Backoff
@@ -157,10 +155,8 @@ class _RoutedRules(_Open[StoreRulesReader]):
     async def rules(self, place: Location) -> StoreRules:
         return await self._at(place).rules(place)
 
-    async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
-        async with aclosing(self._at(place).leftovers(place)) as pages:
-            async for page in pages:
-                yield page
+    def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
+        return self._at(place).leftovers(place)
 
 
 class _RoutedMover(_Open[Mover]):

@@ -240,7 +240,6 @@ class ConfinedWriter:
         self._confine = confine
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:
-        """Refused outside, before anything is written."""
         if not self._confine.allows(location):
             raise Refused("outside_root", f"{location} is outside the tenant's root; nothing was written")
         await self._inner.put(location, data, create_only=create_only)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.mutants import SERVICE, body, edit, hole
 
-_LAWS = "lakesweep.state.lease_rules"
+_LAWS = "lakesweep.state.rules"
 _WORKER = "lakesweep.daemon.lease"
 _HOLDS = "lakesweep.daemon.holds"
 _TENDING = "lakesweep.daemon.table_run"

@@ -21,7 +21,7 @@ from lakesweep.cli import report, report_html, report_leftovers
 from lakesweep.cli.demo.decisions import leave_a_ghost
 from lakesweep.cli.main import main
 from lakesweep.model.files import Tally
-from lakesweep.model.leftovers import LeftoverKind
+from lakesweep.model.store_rules import LeftoverKind
 
 HOSTILE = "acme/prod/<script>alert(1)</script>\"'&\x1b[31m"
 

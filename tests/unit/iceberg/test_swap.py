@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException
 from tests.builders.iceberg import Lake, later
 from tests.unit.iceberg.expiring import OLD, POLICY, expire
 
-from lakesweep.formats.iceberg import hive, metastores
+from lakesweep.formats.iceberg import metastores
 from lakesweep.formats.iceberg.catalog import CommitStyle, IcebergCatalog
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
@@ -117,11 +117,11 @@ class Metastore:
         self.table = table
 
 
-def opened(metastore: Metastore) -> hive._Metastore:
-    return hive._Metastore(metastore)
+def opened(metastore: Metastore) -> metastores._Metastore:
+    return metastores._Metastore(metastore)
 
 
-def alter(client: hive._Metastore) -> None:
+def alter(client: metastores._Metastore) -> None:
     new = SimpleNamespace(parameters={"metadata_location": "ours"}, sd="as pyiceberg would have it")
     client.alter_table_with_environment_context("db", "t", new, SimpleNamespace(properties={"DO_NOT": "true"}))
 
@@ -160,7 +160,7 @@ class _Connections:
     def __init__(self, metastore: Metastore) -> None:
         self.metastore = metastore
 
-    def __enter__(self) -> hive._Metastore:
+    def __enter__(self) -> metastores._Metastore:
         return opened(self.metastore)
 
     def __exit__(self, *_: object) -> None:
@@ -185,7 +185,9 @@ class _Connections:
     ],
 )
 def test_only_hive_4_or_the_operator_proves_that_the_pointer_is_compared(version: str, word: str, proven: bool):
-    catalog: Any = SimpleNamespace(properties={hive.CHECKS_EXPECTED: word}, _client=_Connections(Metastore(version)))
-    found = hive.why_unconditional(catalog)
+    catalog: Any = SimpleNamespace(
+        properties={metastores.CHECKS_EXPECTED: word}, _client=_Connections(Metastore(version))
+    )
+    found = metastores._why_not_hive(catalog)
     assert (found is None) == proven
-    assert found is None or ("HIVE-26882" in found and hive.CHECKS_EXPECTED in found)
+    assert found is None or ("HIVE-26882" in found and metastores.CHECKS_EXPECTED in found)

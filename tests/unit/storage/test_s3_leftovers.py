@@ -5,8 +5,8 @@ from contextlib import aclosing
 import pytest
 from tests.servers import s3_stub
 
-from lakesweep.model.leftovers import LeftoverKind
 from lakesweep.model.location import Location
+from lakesweep.model.store_rules import LeftoverKind
 from lakesweep.storage.s3.client import S3Connection
 from lakesweep.storage.s3.rules import S3Leftovers, S3Rules
 from lakesweep.storage.s3.settings import S3Options

@@ -13,8 +13,7 @@ from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats.registry import IMMUTABLE_LISTS
 from lakesweep.model.errors import NotFound, OutsideRoot, StorageError, TooLarge, Unavailable
 from lakesweep.model.location import Location
-from lakesweep.ports.deleter import Deleter
-from lakesweep.ports.mover import Marker, Move
+from lakesweep.ports.deleter import Deleter, Marker, Move
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.retry import Backoff
 from lakesweep.storage import memory, read_cache, registry

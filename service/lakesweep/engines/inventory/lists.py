@@ -19,7 +19,7 @@ from lakesweep.formats.inflate import parse_json
 from lakesweep.model.errors import NotFound, Refused, Unreadable
 from lakesweep.model.location import Location
 from lakesweep.ports.engine import Inventory
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 
 _MANIFEST = "manifest.json"
 _CHECKSUM = "manifest.checksum"
@@ -96,9 +96,8 @@ def _check_age(found: FileList, inventory: Inventory) -> None:
 async def _at(storage: Storage, address: Location) -> FileList:
     if address.name == _MANIFEST:
         return await _s3_inventory(storage, address)
-    try:
-        stored = await storage.stat(address)
-    except NotFound:
+    stored = await stat_or_none(storage, address)
+    if stored is None:
         return await _in_folder(storage, address)
     file = DataFile(location=address, size_bytes=stored.size_bytes)
     return _plain(address, (file,), stored.modified_at)

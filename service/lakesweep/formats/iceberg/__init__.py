@@ -3,7 +3,7 @@
 format.py          the TableFormat port: a catalog's tables
 table.py           the Table port: START HERE; it only calls what follows
 metadata_source.py where the pointer comes from: a catalog, or a bare location that proves nothing
-catalog.py         pyiceberg's catalogs; rest.py, hive.py, metastores.py what it lacks; fileio.py our stores
+catalog.py         pyiceberg's catalogs; rest.py, metastores.py what it lacks; fileio.py our stores
 metadata.py        metadata.json -> values, by json_fields.py; unsupported.py what may not be cleaned
 view.py            values -> IcebergView, which plans and names references; layout.py names and places
 retention.py       values -> which snapshots go (pure)

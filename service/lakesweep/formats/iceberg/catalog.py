@@ -26,7 +26,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.utils.config import Config, merge_config
 
-from lakesweep.formats.iceberg import hive, metastores
+from lakesweep.formats.iceberg import metastores
 from lakesweep.formats.iceberg.catalog_errors import Describer
 from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.fileio import BRIDGE_PROPERTY, IMPLEMENTATION, Bridge, BridgedFileIO, PointerFound
@@ -222,7 +222,7 @@ class IcebergCatalog:
         if isinstance(catalog, MetastoreCatalog):
             inside._update_and_stage_table = Stager(catalog, self._file_io())  # noqa: SLF001 - and this for every commit
         if metastores.is_hive(catalog):
-            inside._client = hive.GuardedClients(catalog, self._timeout_seconds)  # noqa: SLF001 - as above
+            inside._client = metastores.GuardedClients(catalog, self._timeout_seconds)  # noqa: SLF001 - as above
         return catalog
 
     def _load(self, properties: dict[str, Any]) -> Catalog:

@@ -18,7 +18,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from lakesweep.cleanup.write_gate import check_inside
 from lakesweep.model.errors import AlreadyThere, NotFound
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import Storage, Writer
+from lakesweep.ports.storage import Storage, Writer, stat_or_none
 
 BRIDGE_PROPERTY = "lakesweep.bridge"
 IMPLEMENTATION = f"{__name__}.BridgedFileIO"
@@ -82,11 +82,7 @@ class Bridge:
             raise FileNotFoundError(location) from exc
 
     def exists(self, location: str) -> bool:
-        try:
-            self._await(self._storage.stat(Location.parse(location)))
-        except NotFound:
-            return False
-        return True
+        return self._await(stat_or_none(self._storage, Location.parse(location))) is not None
 
     def write(self, location: str, data: bytes, *, overwrite: bool) -> None:
         if self._writer is None:

@@ -13,7 +13,7 @@ from lakesweep.formats import markers, reads
 from lakesweep.formats.iceberg import layout, lineage, metadata
 from lakesweep.formats.iceberg.lineage import Line, Link
 from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
-from lakesweep.model.errors import LakesweepError, NotFound, Unreadable
+from lakesweep.model.errors import LakesweepError, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage
@@ -120,11 +120,8 @@ class _Search:
 
     async def _look(self, location: Location) -> str | None:
         """Whose is it? Half a file at home is a writer that died; elsewhere it is a table we cannot identify."""
-        trouble = "it may belong to another table, and storage says: "
-        try:
-            with reads.must_answer(location.raw, trouble, may_be_missing=True):
-                data = await self._storage.read(location)
-        except NotFound:
+        data = await reads.read_or_none(self._storage, location, "it may belong to another table, and storage says: ")
+        if data is None:
             return None
         try:
             other = await asyncio.to_thread(lineage.read_identity, location.raw, data)

@@ -165,10 +165,8 @@ class OtherHistories:
     async def _parse(self, location: Location) -> TableMetadata | None:
         if location.raw not in self._parsed:
             trouble = "it may belong to another history, but storage says: "
-            try:
-                with reads.must_answer(location.raw, trouble, may_be_missing=True):
-                    data = await self._storage.read(location)
-            except NotFound:
+            data = await reads.read_or_none(self._storage, location, trouble)
+            if data is None:
                 return None
             self._parsed[location.raw] = await asyncio.to_thread(metadata.parse, location.raw, data)
         return self._parsed[location.raw]

@@ -19,10 +19,11 @@ from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role
 from lakesweep.formats.paimon.state import PaimonState, Presence, Root, retained_roots
-from lakesweep.model.errors import LakesweepError, NotFound
+from lakesweep.model.errors import LakesweepError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
 from lakesweep.ports.references import References, ReferenceSource
+from lakesweep.ports.storage import stat_or_none
 
 _log = structlog.get_logger(__name__)
 
@@ -101,11 +102,8 @@ class ReferenceReader:
             gathered.sources[key] = measured
 
     async def _measured(self, source: ReferenceSource) -> ReferenceSource:
-        try:
-            stored = await self._files.storage.stat(source.location)
-        except NotFound:
-            return source  # whoever reads it says so
-        return replace(source, size_bytes=stored.size_bytes)
+        stored = await stat_or_none(self._files.storage, source.location)
+        return replace(source, size_bytes=stored.size_bytes) if stored else source  # if it is gone, its reader says so
 
     async def leads(self, root: Root, source: Location) -> bool:
         parts, name = await self._kept_parts(root), source.name

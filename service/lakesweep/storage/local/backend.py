@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from lakesweep.model.leftovers import LeftoverPage, not_counted
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import StoreRules, Versioning
-from lakesweep.ports.deleter import Deleter
-from lakesweep.ports.mover import Mover
+from lakesweep.model.store_rules import LeftoverPage, StoreRules, Versioning, not_counted
+from lakesweep.ports.deleter import Deleter, Mover
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.storage.adaptive_limiter import Gate

@@ -16,8 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import NamedTuple
 
 from lakesweep.model.files import AgeBy, Went
-from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
-from lakesweep.ports.mover import TAKEN, Marker, Move
+from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, DeleteStatus, Marker, Move, not_sent
 from lakesweep.storage.local.deleter import PAGE, UNASKED_NS, Judged, exact_path, failure_kind
 from lakesweep.storage.local.system_calls import open_directory, steady_ns
 

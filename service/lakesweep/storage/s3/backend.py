@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakesweep.ports.deleter import Deleter
-from lakesweep.ports.mover import Mover
+from lakesweep.ports.deleter import Deleter, Mover
 from lakesweep.ports.storage import Storage, Writer
 from lakesweep.ports.store_rules import StoreRulesReader
 from lakesweep.storage.adaptive_limiter import Gate

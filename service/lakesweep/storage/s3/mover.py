@@ -16,8 +16,7 @@ from lakesweep import aio
 from lakesweep.model.errors import StorageError
 from lakesweep.model.files import Went
 from lakesweep.model.location import Location
-from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
-from lakesweep.ports.mover import TAKEN, Marker, Move
+from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, DeleteStatus, Marker, Move, not_sent
 from lakesweep.storage.adaptive_limiter import Gate
 from lakesweep.storage.s3.client import S3Connection
 from lakesweep.storage.s3.copying import Copier, Stored

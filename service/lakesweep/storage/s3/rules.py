@@ -11,15 +11,23 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
 import structlog
 
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
-from lakesweep.model.leftovers import LeftoverKind, LeftoverPage
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import BucketRules, LifecycleRule, StoreRules, Versioning, at
+from lakesweep.model.store_rules import (
+    BucketRules,
+    LeftoverKind,
+    LeftoverPage,
+    LifecycleRule,
+    StoreRules,
+    Versioning,
+    at,
+)
 from lakesweep.storage.s3.client import S3Connection
 from lakesweep.storage.s3.settings import S3Options
 
@@ -138,7 +146,7 @@ class S3Leftovers:
         marker: dict[str, str] | None = {}
         while marker is not None:
             try:
-                answer = await self._versions_after(marker)
+                answer = await self._ask("s3:ListBucketVersions", "list_object_versions", **self._below, **marker)
             except StorageError as exc:
                 yield LeftoverPage(kind=_VERSIONS, requests=self._sent, problem=exc.why)
                 return
@@ -166,37 +174,29 @@ class S3Leftovers:
             problem = problem or (self._sizes_unknown if marker is None else None)
             yield LeftoverPage(kind=_UPLOADS, files=files, requests=self._sent, problem=problem)
 
-    async def _versions_after(self, marker: Mapping[str, str]) -> dict[str, Any]:
-        self._sent += 1
-        async with self._connection.calling(self._place.raw, "s3:ListBucketVersions") as client:
-            return dict(await client.list_object_versions(**self._below, **marker))
-
     async def _uploads_after(self, marker: Mapping[str, str]) -> dict[str, Any]:
         """The client decodes pages of versions, but not these, and some stores say that they encode them and do not. So
         encoding is requested only where a key may have broken the page, which the client reports as a 500."""
+        page = partial(self._ask, "s3:ListBucketMultipartUploads", "list_multipart_uploads", **self._below, **marker)
         try:
-            return await self._uploads_page(marker)
+            return await page()
         except Unavailable:
-            answer = await self._uploads_page({**marker, "EncodingType": "url"})
+            answer = await page(EncodingType="url")
         if answer.get("EncodingType") == "url":
             answer["Uploads"] = [{**one, "Key": unquote_plus(one.get("Key", ""))} for one in answer.get("Uploads", ())]
             answer["NextKeyMarker"] = unquote_plus(answer.get("NextKeyMarker") or "")
         return answer
 
-    async def _uploads_page(self, marker: Mapping[str, str]) -> dict[str, Any]:
-        self._sent += 1
-        async with self._connection.calling(self._place.raw, "s3:ListBucketMultipartUploads") as client:
-            return dict(await client.list_multipart_uploads(**self._below, **marker))
-
     async def _sized(self, key: str, upload: str) -> tuple[str, int] | None:
         """An upload with its bytes; 0 once it is clear that they are not available. None: it ended meanwhile."""
-        size, last = 0, 0
+        upload_of = {"Bucket": self._place.authority, "Key": key, "UploadId": upload}
+        size, last, marker = 0, 0, dict[str, int]()
         while self._sizes_unknown is None:
             if self._sent >= self._most:
                 self._sizes_unknown = f"the sizes of some are not known: {self._enough()}"
                 break
             try:
-                parts = await self._parts_after(key, upload, last)
+                parts = await self._ask("s3:ListMultipartUploadParts", "list_parts", key, **upload_of, **marker)
             except NotFound:
                 return None
             except StorageError as exc:
@@ -206,13 +206,15 @@ class S3Leftovers:
             before, last = last, int(parts.get("NextPartNumberMarker") or 0)
             if not parts.get("IsTruncated") or last <= before:
                 break
+            marker = {"PartNumberMarker": last}
         return self._file(key, size)
 
-    async def _parts_after(self, key: str, upload: str, last: int) -> dict[str, Any]:
+    async def _ask(self, action: str, request: str, key: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """Send one request of the client, about the place or one key. `action` is the permission that it needs."""
         self._sent += 1
-        marker = {"PartNumberMarker": last} if last else {}
-        async with self._connection.calling(f"{self._place.store}{key}", "s3:ListMultipartUploadParts") as client:
-            return dict(await client.list_parts(Bucket=self._place.authority, Key=key, UploadId=upload, **marker))
+        address = self._place.raw if key is None else f"{self._place.store}{key}"
+        async with self._connection.calling(address, action) as client:
+            return dict(await getattr(client, request)(**parameters))
 
     def _those_below(self, listed: Any) -> list[dict[str, Any]]:
         """A store that ignores the prefix must not make us count other people's objects."""

@@ -58,5 +58,4 @@ class S3Settings(Group):
 
     @property
     def identity(self) -> str:
-        """Different for two stores in which the same address names different objects."""
         return str(self.endpoint_url)

@@ -22,7 +22,7 @@ from lakesweep import aio
 from lakesweep.model.errors import AlreadyThere, NotFound, TooLarge, Unavailable
 from lakesweep.model.files import StoredObject
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import LISTING_SCHEMA, Part
+from lakesweep.ports.storage import LISTING_SCHEMA, Part, stat_or_none
 from lakesweep.storage.s3.client import PAGE, AnsweredClock, S3Connection
 from lakesweep.storage.s3.errors import translating
 from lakesweep.storage.s3.list_parser import Page
@@ -50,7 +50,6 @@ class S3Storage:
         self._lists = S3Connection(options, attempts=options.attempts, lists=True, clock=self._clock)
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All objects below `root`, by many concurrent requests; see `listing`."""
         return self.list_part(Part(root=root, prefix=root.as_directory().path))
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
@@ -72,7 +71,6 @@ class S3Storage:
                     yield batch
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """Common prefixes up to the next slash, as the store lists them."""
         prefix = root.as_directory().path
         pages = pages_of(await self._fetching(root), root.raw, {"Prefix": prefix, "Delimiter": "/"})
         return sorted({name async for page in pages for one in page.prefixes if (name := one[len(prefix) : -1])})
@@ -148,7 +146,7 @@ class S3Storage:
         """One short listing. S3 Express lists only whole directories, so there the two are checked one after the
         other."""
         if not _sorts(one):
-            return await self._seen(one), await self._seen(other)
+            return await stat_or_none(self, one), await stat_or_none(self, other)
         found: dict[str, StoredObject] = {}
         async for page in pages_between(await self._fetching(one), one.raw, one.path, other.path):
             for place in (one, other):
@@ -156,12 +154,6 @@ class S3Storage:
                 if at >= 0:
                     found[place.path] = _stored(place, page, at)
         return found.get(one.path), found.get(other.path)
-
-    async def _seen(self, location: Location) -> StoredObject | None:
-        try:
-            return await self.stat(location)
-        except NotFound:
-            return None
 
     async def now(self) -> datetime:
         """The Date header of the last answer or, if that is a while ago, of a cheap request. An error response has it

@@ -1,9 +1,12 @@
-"""The rules of leases and journal entries. Pure: every store loads the rows, calls these functions, and writes the
-result.
+"""The rules of leases, journal entries and holds. Pure: every store loads the rows, calls these functions, and writes
+the result.
 
 A lease is valid while it is the newest of its table and `now` is before `expires_at`. A released lease is stored as one
 that expired long ago: the row stays for ever, so that tokens only grow. A lease that ends later than any lease can was
 granted before the clock was set back; its owner renews it soon, or is gone.
+
+A pause never ends earlier because somebody else pauses the same tables: of two holds of one scope the later end counts,
+and no end is the latest. To shorten a hold, lift it first.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakesweep.model.errors import LeaseLost, StateError
 from lakesweep.model.run import Lease
-from lakesweep.ports.state import BatchRecord, BatchState
+from lakesweep.ports.state import BatchRecord, BatchState, Hold
 
 LONGEST_LEASE = timedelta(days=1)
 RELEASED = datetime.fromtimestamp(0, UTC)
@@ -52,3 +55,26 @@ def closing(stored: BatchRecord | None, record: BatchRecord) -> BatchRecord:
     if (stored.first, stored.count, stored.fencing_token) != (done.first, done.count, done.fencing_token):
         raise StateError(f"batch {record.number} of run {record.run_id} does not match its intent in the journal")
     return done
+
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def has_ended(hold: Hold, now: datetime) -> bool:
+    """A hold without an end never ends by itself."""
+    return _end(hold) <= now
+
+
+def merged(there: Hold | None, new: Hold, now: datetime) -> Hold:
+    """The hold of the scope after `new` was requested."""
+    if there is None or has_ended(there, now):
+        return new
+    if there.by_admin != new.by_admin:
+        merged = there if there.by_admin else new  # otherwise a tenant could lift it
+    else:
+        merged = new if _end(new) >= _end(there) else there
+    return replace(merged, ends_at=max(there, new, key=_end).ends_at)
+
+
+def _end(hold: Hold) -> datetime:
+    return hold.ends_at or _NEVER
