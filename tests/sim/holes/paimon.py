@@ -438,6 +438,18 @@ HOLES = (
         profile="partitions that expire",
     ),
     hole(
+        "paimon-commit-on-a-cut-index",
+        "Our commit carries on what a truncated index manifest names.",
+        _P,
+        edit(
+            "lakesweep.formats.paimon.lists",
+            "ListReader.read_index",
+            "self._bytes(location, stored.size_bytes)",
+            "self._bytes(location, None)",
+        ),
+        profile="a table in a partition",
+    ),
+    hole(
         "paimon-fields-not-carried-on",
         "Our commit drops the index manifest and the statistics of the snapshot before.",
         _P,

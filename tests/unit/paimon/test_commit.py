@@ -20,10 +20,20 @@ from tests.unit.paimon.conftest import NOW, World
 from lakesweep.formats import avro
 from lakesweep.formats.paimon import drop
 from lakesweep.formats.paimon.binaryrow import encode_row
+from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.manifests import ADD, read_entries, read_list
 from lakesweep.formats.paimon.snapshots import MADE_FROM
 from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.model.errors import CommitConflict, CommitUnknown, Indeterminate, LeaseLost, Refused, Unavailable
+from lakesweep.model.errors import (
+    CommitConflict,
+    CommitUnknown,
+    Indeterminate,
+    LeaseLost,
+    Refused,
+    Unavailable,
+    Unreadable,
+)
+from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import Outcome
 from lakesweep.storage.memory import Held
@@ -259,6 +269,24 @@ async def test_a_drop_keeps_other_index_entries_and_snapshot_properties(
     compacted = await world.handle().compact_manifests(NOW, Ours())
     assert compacted is not None
     assert compacted.document["watermark"] == 77
+
+
+async def test_an_index_manifest_that_is_cut_off_is_not_committed_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut behind a block it looks whole, and a commit would carry on fewer deletion vectors."""
+    history(world)
+    world.table.index()
+    before, whole = latest(world), TableFiles.read
+
+    async def cut(files: TableFiles, location: Location) -> bytes:
+        data = await whole(files, location)
+        return data[: avro.walk(data).body] if location.name == before["indexManifest"] else data
+
+    monkeypatch.setattr(TableFiles, "read", cut)
+    with pytest.raises(Unreadable, match="recorded"):
+        await drop_old(world)
+    assert latest(world) == before
 
 
 async def test_a_latest_snapshot_with_fields_we_do_not_know_is_not_committed_on(world: World) -> None:
