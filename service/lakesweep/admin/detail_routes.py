@@ -8,9 +8,8 @@ from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse
 
 from lakesweep.admin import documents
-from lakesweep.admin.hold_routes import visible_holds
 from lakesweep.admin.problems import documented
-from lakesweep.admin.routes import Backend, Reader, RunId, check_sees, seen
+from lakesweep.admin.routes import Backend, Reader, RunId, check_sees, seen, visible_holds
 from lakesweep.model import run_document
 from lakesweep.model.errors import UnknownRun
 from lakesweep.model.files import Tally
@@ -24,11 +23,7 @@ TableName = Annotated[str, Query(min_length=1, max_length=1000, description="ten
 @router.get("/me", response_model=documents.Me)
 async def me(principal: Reader) -> JSONResponse:
     """The caller, and what its token allows."""
-    answer: documents.Me = {
-        "name": principal.name,
-        "role": principal.role.value,
-        "tenants": list(principal.tenants),
-    }
+    answer: documents.Me = {"name": principal.name, "role": principal.role.value, "tenants": list(principal.tenants)}
     return JSONResponse(answer)
 
 

@@ -110,10 +110,7 @@ def _show_plan(console: Console, run: CleanupRun) -> None:
 
 @session.command()
 async def lake_map(
-    opened: session.Session,
-    tenant: options.Tenant = None,
-    *,
-    as_json: options.Json = False,
+    opened: session.Session, tenant: options.Tenant = None, *, as_json: options.Json = False
 ) -> ExitCode:
     """Show who owns what below each tenant's root.
 

@@ -67,8 +67,7 @@ async def pause(
 async def stop(
     opened: session.Session,
     scope: Annotated[
-        str | None,
-        Argument(metavar="TARGET", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed."),
+        str | None, Argument(metavar="TARGET", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed.")
     ] = None,
     *,
     everything: Annotated[bool, Option("--all", help="Stop everything.")] = False,

@@ -172,8 +172,7 @@ def _write(rows_path: str, recorded: run_document.Run, header: PlanHeader) -> No
 async def approve(
     opened: session.Session,
     run: Annotated[
-        str,
-        Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it."),
+        str, Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it.")
     ],
     digest: Annotated[
         str | None,
@@ -225,8 +224,7 @@ async def tables(
     targets: options.Scopes = None,
     *,
     outcome: Annotated[
-        Outcome | None,
-        Option("--outcome", help="Only tables whose last run has this outcome.", show_default=False),
+        Outcome | None, Option("--outcome", help="Only tables whose last run has this outcome.", show_default=False)
     ] = None,
     refused: Annotated[
         bool, Option("--refused", help="Only tables whose last run was refused, or that cannot be read.")

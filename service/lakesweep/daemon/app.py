@@ -22,7 +22,7 @@ from lakesweep.cleanup import plan_file, private_files
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explanation
-from lakesweep.daemon import cycle_setup, file_explainer, holds, lake_report, run_results, table_status, targets
+from lakesweep.daemon import cycle_setup, holds, lake_report, run_results, table_status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.audit_factory import AuditFactory
 from lakesweep.daemon.clock import SystemClock
@@ -74,11 +74,7 @@ class App:
     events: ServiceEvents
 
     def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        metrics: Metrics | None = None,
-        override: CleanupOverride | None = None,
+        self, settings: Settings, clock: Clock, metrics: Metrics | None = None, override: CleanupOverride | None = None
     ) -> None:
         """`override` are rules for this one call, over all that is configured."""
         self.settings = settings
@@ -265,7 +261,7 @@ class App:
     async def explain(
         self, path: str, *, target: str | None = None, format: FormatName | None = None, root: str | None = None
     ) -> Explanation:
-        return await file_explainer.explain(self, path, target=target, format=format, root=root)
+        return await table_status.explain(self, path, target=target, format=format, root=root)
 
     def _use_key(self, key: bytes) -> None:
         self.key = key

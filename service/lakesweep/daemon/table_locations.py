@@ -16,8 +16,7 @@ import pyarrow as pa
 import structlog
 
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.other_names import through_links, top_directories
-from lakesweep.daemon.shared_files import SharedFileIndex, Uses, first_segments, inside
+from lakesweep.daemon.shared_files import SharedFileIndex, Uses, first_segments, inside, through_links, top_directories
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.clock import Clock

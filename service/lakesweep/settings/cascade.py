@@ -6,10 +6,13 @@ wins: true, "trash", or the longest. `--execute` on the command line overrides o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
@@ -98,11 +101,7 @@ def policy_for(
 
 
 def trash_for(
-    settings: Settings,
-    root: Location,
-    tenant: str | None = None,
-    dataset: str | None = None,
-    table: str | None = None,
+    settings: Settings, root: Location, tenant: str | None = None, dataset: str | None = None, table: str | None = None
 ) -> Location:
     """Where a table's files go with `deletion = "trash"`. `root` is its tenant's, or a bare location's."""
     given = cleanup_for(settings, tenant, dataset, table).trash
@@ -183,3 +182,52 @@ def _may_hold(level: TenantSettings | DatasetSettings | TableSettings, place: Lo
     given = (getattr(level, key, None) for key in ("location", "warehouse"))
     own = [Location.parse(text) for text in given if text]
     return not hasattr(level, "name") and (not own or any(one.overlaps(place) for one in own))
+
+
+_SPAN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([mhdw])\s*$")
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def override_for_call(
+    *, older_than: timedelta | None = None, retain_last: int | None = None, grace: timedelta | None = None
+) -> CleanupOverride:
+    """The age from which snapshots may expire, the number kept on each branch, and the grace period of unreferenced
+    files."""
+    given: dict[str, Any] = {
+        "max_snapshot_age_hours": _hours("older_than", older_than),
+        "min_snapshots_to_keep": _number("retain_last", retain_last),
+        "grace_period_hours": _hours("grace", grace),
+    }
+    try:
+        return CleanupOverride.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as exc:
+        names = {"max_snapshot_age_hours": "older_than", "min_snapshots_to_keep": "retain_last"}
+        faults = [
+            f"{names.get(str(fault['loc'][0]), 'grace')}: {fault['msg'].replace('Input should be', 'must be')}"
+            for fault in exc.errors()
+        ]
+        raise SettingsError(faults) from exc
+
+
+def span_of(name: str, text: str | None) -> timedelta | None:
+    """Parse `90m`, `12h`, `3d` or `2w`."""
+    if text is None:
+        return None
+    found = _SPAN.match(text)
+    if found is None:
+        raise SettingsError(f"{name} {text!r}: expected a number and m, h, d or w, such as 3d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _number(name: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise SettingsError(f"{name} must be a whole number, such as 5, not {value!r}")
+    return value
+
+
+def _hours(name: str, value: timedelta | None) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, timedelta):
+        raise SettingsError(f"{name} must be a datetime.timedelta, such as timedelta(days=3), not {value!r}")
+    return value.total_seconds() / 3600
