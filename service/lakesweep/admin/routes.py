@@ -7,6 +7,7 @@ anything is looked up, so that it reveals nothing either.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import asdict
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Security
@@ -66,10 +67,9 @@ async def tables(
     limit: PageSize = 100,
 ) -> JSONResponse:
     """The known tables by name, with the last run of each."""
-    found = await backend.tables(_tenants(principal), after=after, limit=limit + 1)
+    found = await backend.tables(tenants_of(principal), after=after, limit=limit + 1)
     page = found[:limit]
-    answer: documents.Tables = {"tables": page, "next": page[-1]["table"] if len(found) > limit else None}
-    return JSONResponse(answer)
+    return JSONResponse(documents.Tables(tables=page, next=page[-1]["table"] if len(found) > limit else None))
 
 
 @router.get("/report", response_model=documents.ReportPage)
@@ -77,7 +77,7 @@ async def report_of_all(
     backend: Backend, principal: Reader, wanted: Annotated[report_page.Wanted, Query()]
 ) -> JSONResponse:
     """What all tables store, what could be deleted, and what stands in the way."""
-    return JSONResponse(report_page.of(await backend.report(_tenants(principal)), wanted))
+    return JSONResponse(report_page.of(await backend.report(tenants_of(principal)), wanted))
 
 
 @router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))
@@ -85,19 +85,15 @@ async def start_run(backend: Backend, principal: Operator, wanted: documents.Run
     """Start a run of one table. `execute` overrides the global dry_run, never a tenant's or table's own."""
     check_sees(principal, wanted.target)
     run_id = await backend.start_run(wanted.target, execute=wanted.execute, who=principal.name)
-    started: documents.Started = {"run_id": run_id}
-    return JSONResponse(started, 202, headers={"Location": f"/api/v1/runs/{run_id}"})
+    return JSONResponse(documents.Started(run_id=run_id), 202, headers={"Location": f"/api/v1/runs/{run_id}"})
 
 
 @router.post("/hints", status_code=202, response_model=documents.Hinted, responses=documented(404))
 async def hint(backend: Backend, principal: Operator, reported: documents.HintRequest) -> JSONResponse:
     """Report that something happened to a table: its next regular cycle comes earlier. Changes no rule."""
     check_sees(principal, reported.table)
-    answer: documents.Hinted = {
-        "table": reported.table,
-        "next_due": report.iso_utc(await backend.hint(reported.table, event=reported.event, who=principal.name)),
-    }
-    return JSONResponse(answer, 202)
+    due = await backend.hint(reported.table, event=reported.event, who=principal.name)
+    return JSONResponse(documents.Hinted(table=reported.table, next_due=report.iso_utc(due)), 202)
 
 
 @router.get("/runs", response_model=documents.Runs)
@@ -109,10 +105,9 @@ async def runs(
     limit: PageSize = 50,
 ) -> JSONResponse:
     """Runs, newest first."""
-    found = await backend.runs(tenants=_tenants(principal), table=table, before=before, limit=limit + 1)
+    found = await backend.runs(tenants=tenants_of(principal), table=table, before=before, limit=limit + 1)
     page = found[:limit]
-    answer: documents.Runs = {"runs": page, "next": page[-1]["run_id"] if len(found) > limit else None}
-    return JSONResponse(answer)
+    return JSONResponse(documents.Runs(runs=page, next=page[-1]["run_id"] if len(found) > limit else None))
 
 
 @router.get("/runs/{run_id}", response_model=run_document.Run, responses=documented(404))
@@ -162,16 +157,8 @@ async def approve(
     a ghost is deleted only with `lakesweep run --ghosts --execute`."""
     await seen(backend, principal, run_id)
     approval = await backend.approve(run_id, digest=wanted.digest if wanted else None, who=principal.name)
-    answer: documents.Approved = {
-        "run_id": approval.run_id,
-        "table": approval.table,
-        "digest": approval.digest,
-        "approved_by": approval.approved_by,
-        "approved_at": report.iso_utc(approval.approved_at),
-        "expires_at": report.iso_utc(approval.expires_at),
-        "remark": backend.approval_remark(approval.table),
-    }
-    return JSONResponse(answer)
+    times = {name: report.iso_utc(getattr(approval, name)) for name in ("approved_at", "expires_at")}
+    return JSONResponse({**asdict(approval), **times, "remark": backend.approval_remark(approval.table)})
 
 
 @router.post("/runs/{run_id}/restore", response_model=trash_document.Restoration, responses=documented(404, 409))
@@ -192,11 +179,10 @@ async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONRe
     """End a run after its running batches."""
     await seen(backend, principal, run_id)
     await backend.cancel(run_id, who=principal.name)
-    ending: documents.Started = {"run_id": run_id}
-    return JSONResponse(ending, 202)
+    return JSONResponse(documents.Started(run_id=run_id), 202)
 
 
-def _tenants(principal: Principal) -> Collection[str] | None:
+def tenants_of(principal: Principal) -> Collection[str] | None:
     return None if principal.sees_all else principal.tenants
 
 
@@ -232,11 +218,8 @@ async def pause(backend: Backend, principal: Operator, wanted: documents.PauseRe
 @router.get("/holds", response_model=documents.Holds)
 async def holds(backend: Backend, principal: Reader) -> JSONResponse:
     """What is paused, since when, until when, by whom and why."""
-    answer: documents.Holds = {
-        "holds": visible_holds(await backend.holds(), principal),
-        "ended": visible_holds(await backend.ended_holds(), principal),
-    }
-    return JSONResponse(answer)
+    found, ended = await backend.holds(), await backend.ended_holds()
+    return JSONResponse({"holds": visible_holds(found, principal), "ended": visible_holds(ended, principal)})
 
 
 @router.post("/stop", response_model=documents.Pauses, responses=documented(404))
@@ -266,8 +249,7 @@ def _scopes(principal: Principal, wanted: documents.ScopeRequest | None) -> Coll
 
 
 async def _pauses(backend: AdminBackend, principal: Principal) -> JSONResponse:
-    answer: documents.Pauses = {"paused": [*visible_holds(await backend.holds(), principal)]}
-    return JSONResponse(answer)
+    return JSONResponse({"paused": visible_holds(await backend.holds(), principal)})
 
 
 def visible_holds(holds: Iterable[run_document.Hold], principal: Principal) -> list[run_document.Hold]:
