@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Option
 
 from lakesweep.cli import documents, lists, options, report_html, report_leftovers, screen, session
 from lakesweep.cli.exit_codes import ExitCode
@@ -23,8 +23,7 @@ _OLD = timedelta(days=7)
 async def report(
     opened: session.Session,
     tenants: Annotated[
-        list[str] | None,
-        Argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.", show_default=False),
+        list[str] | None, options.argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.")
     ] = None,
     *,
     fresh: Annotated[
@@ -36,8 +35,7 @@ async def report(
         ),
     ] = False,
     html: Annotated[
-        Path | None,
-        Option("--html", metavar="FILE", help="Write a page that needs no server and no network.", show_default=False),
+        Path | None, options.option("--html", metavar="FILE", help="Write a page that needs no server and no network.")
     ] = None,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
     as_json: options.Json = False,

@@ -32,11 +32,10 @@ async def run(
     opened: session.Session,
     targets: Annotated[
         list[str] | None,
-        Argument(
+        options.argument(
             metavar="TARGET",
             autocompletion=completion.targets,
             help=f"{options.TARGET_HELP} All configured tables: '*'. With --ghosts: tenants, by default all.",
-            show_default=False,
         ),
     ] = None,
     *,
@@ -59,9 +58,7 @@ async def run(
         ),
     ] = False,
     details: options.Details = False,
-    sort: Annotated[
-        summary.RunOrder | None, Option("--sort", help="Order of several tables.", show_default=False)
-    ] = None,
+    sort: Annotated[summary.RunOrder | None, options.option("--sort", help="Order of several tables.")] = None,
     outcome: options.ShownOutcome = None,
     refused: options.ShownRefused = False,
     no_listing: options.NoListing = False,
@@ -189,7 +186,7 @@ async def plan(
         Option("--files", min=0, metavar="N", help="Show up to N of the files to delete, per table; --json has all."),
     ] = 10,
     details: options.Details = False,
-    sort: Annotated[PlanSort | None, Option("--sort", help="Order of several tables.", show_default=False)] = None,
+    sort: Annotated[PlanSort | None, options.option("--sort", help="Order of several tables.")] = None,
     outcome: options.ShownOutcome = None,
     refused: options.ShownRefused = False,
     no_listing: options.NoListing = False,
@@ -239,13 +236,12 @@ async def explain(
     path: Annotated[str, Argument(metavar="PATH", help="Full address of one stored file, as a plan shows it.")],
     target: Annotated[
         str | None,
-        Option(
+        options.option(
             "--target",
             metavar="TARGET",
             autocompletion=completion.targets,
             help="The table it belongs to: tenant/dataset/table or a location. Default: the configured table that "
             "holds the path.",
-            show_default=False,
         ),
     ] = None,
     *,

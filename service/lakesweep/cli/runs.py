@@ -46,9 +46,7 @@ async def runs(
     targets: options.Scopes = None,
     *,
     table: options.OnlyTable = None,
-    outcome: Annotated[
-        Outcome | None, Option("--outcome", help="Only runs with this outcome.", show_default=False)
-    ] = None,
+    outcome: Annotated[Outcome | None, options.option("--outcome", help="Only runs with this outcome.")] = None,
     refused: Annotated[bool, Option("--refused", help="Only runs that were refused.")] = False,
     sort: Annotated[RunSort, Option("--sort", help="Order of what is listed.")] = RunSort.STARTED,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
@@ -175,8 +173,7 @@ async def approve(
         str, Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it.")
     ],
     digest: Annotated[
-        str | None,
-        Option("--digest", metavar="SHA256", help="Approve only if the plan has this digest.", show_default=False),
+        str | None, options.option("--digest", metavar="SHA256", help="Approve only if the plan has this digest.")
     ] = None,
 ) -> None:
     """Approve a plan that exceeds its ceilings.
@@ -224,12 +221,12 @@ async def tables(
     targets: options.Scopes = None,
     *,
     outcome: Annotated[
-        Outcome | None, Option("--outcome", help="Only tables whose last run has this outcome.", show_default=False)
+        Outcome | None, options.option("--outcome", help="Only tables whose last run has this outcome.")
     ] = None,
     refused: Annotated[
         bool, Option("--refused", help="Only tables whose last run was refused, or that cannot be read.")
     ] = False,
-    sort: Annotated[TableSort | None, Option("--sort", help="Order of the tables.", show_default=False)] = None,
+    sort: Annotated[TableSort | None, options.option("--sort", help="Order of the tables.")] = None,
     as_json: options.Json = False,
 ) -> ExitCode:
     """List the configured tables and their last runs.
