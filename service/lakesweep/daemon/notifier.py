@@ -18,6 +18,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,32 +42,32 @@ _FIRST_WAIT = timedelta(seconds=10)
 _LONGEST_WAIT = timedelta(hours=1)
 
 
+@dataclass(frozen=True, slots=True)
 class Notifier:
     """For one set of settings. Without an address it does nothing."""
 
-    def __init__(self, settings: NotifySettings, state: StateStore, clock: Clock) -> None:
-        self._settings = settings
-        self._state = state
-        self._clock = clock
+    settings: NotifySettings
+    state: StateStore
+    clock: Clock
 
     async def note(self, run: CleanupRun) -> None:
-        if self._settings.url is None:
+        if self.settings.url is None:
             return
         document = report.run_document(run)
-        event = event_of(document, done_above_bytes=self._settings.done_above_bytes)
-        if event is None or event not in self._settings.events:
+        event = event_of(document, done_above_bytes=self.settings.done_above_bytes)
+        if event is None or event not in self.settings.events:
             return
-        now = self._clock.now()
-        body = cloud_event(event, document, source=self._settings.source)
+        now = self.clock.now()
+        body = cloud_event(event, document, source=self.settings.source)
         notice = Notice(id=body["id"], table=run.table.label, created_at=now, next_try=now, body=body)
         try:
-            await self._state.add_notice(notice)
+            await self.state.add_notice(notice)
         except StateError as exc:
             log.warning("notice_not_stored", event_id=notice.id, reason=str(exc))
 
     async def deliver(self) -> int:
         """Try every table's oldest notice that is due, until none is. Returns how many were delivered."""
-        if self._settings.url is None:
+        if self.settings.url is None:
             return 0
         delivered = 0
         while due := await self._due():
@@ -77,25 +78,25 @@ class Notifier:
         return delivered
 
     async def _due(self) -> list[Notice]:
-        now = self._clock.now()
+        now = self.clock.now()
         first: dict[str, Notice] = {}
-        for notice in await self._state.notices():
+        for notice in await self.state.notices():
             first.setdefault(notice.table, notice)
         return [notice for notice in first.values() if notice.next_try <= now]
 
     async def _try(self, notice: Notice) -> bool:
         """Whether the table's next notice may have its turn."""
-        now = self._clock.now()
+        now = self.clock.now()
         wait = min(_FIRST_WAIT * 2 ** min(notice.attempts, 20), _LONGEST_WAIT)
-        if not await self._state.claim_notice(notice, now + wait):
+        if not await self.state.claim_notice(notice, now + wait):
             return False
         why = await self._send(notice)
         if why is None:
-            await self._state.end_notice(notice.id)
+            await self.state.end_notice(notice.id)
             return True
         if now - notice.created_at >= GIVEN_UP_AFTER:
             log.error("notice_given_up", event_id=notice.id, about=notice.table, reason=why)
-            await self._state.end_notice(notice.id, dead_at=now)
+            await self.state.end_notice(notice.id, dead_at=now)
             return True
         log.warning(
             "notice_not_delivered", event_id=notice.id, about=notice.table, attempts=notice.attempts + 1, reason=why
@@ -104,8 +105,8 @@ class Notifier:
 
     async def _send(self, notice: Notice) -> str | None:
         """None when it was taken, else why not."""
-        settings = self._settings
-        timestamp = int(self._clock.now().timestamp())
+        settings = self.settings
+        timestamp = int(self.clock.now().timestamp())
         headers, body = message(notice.body, template=settings.template, secret=settings.secret, timestamp=timestamp)
         try:
             status = await asyncio.to_thread(post, str(settings.url), headers, body)
