@@ -45,28 +45,20 @@ def overlay(base: OrphanCleanupSettings, override: CleanupOverride) -> OrphanCle
     return base.model_copy(update={**given, "ceilings": ceilings})
 
 
-def cleanup_for(
-    settings: Settings, tenant: str | None = None, dataset: str | None = None, table: str | None = None
-) -> OrphanCleanupSettings:
-    """The whole group for one table; names that are not configured override nothing."""
+def cleanup_for(settings: Settings, *names: str | None) -> OrphanCleanupSettings:
+    """The whole group for one table, by tenant, dataset and table; names that are not configured override nothing."""
     effective = settings.orphan_cleanup
-    for override in overrides(settings, tenant, dataset, table):
+    for override in overrides(settings, *names):
         effective = overlay(effective, override)
     return effective
 
 
 def policy_for(
-    settings: Settings,
-    tenant: str | None = None,
-    dataset: str | None = None,
-    table: str | None = None,
-    *,
-    execute: bool | None = None,
-    override: CleanupOverride | None = None,
+    settings: Settings, *names: str | None, execute: bool | None = None, override: CleanupOverride | None = None
 ) -> CleanupPolicy:
     """The policy for one table. `execute` comes from the command line; None is the service itself. `override` are rules
     for one call, with the same minimums."""
-    effective = cleanup_for(settings, tenant, dataset, table)
+    effective = cleanup_for(settings, *names)
     if override is not None:
         effective = overlay(effective, override)
         _check_minimums(effective)
@@ -76,7 +68,7 @@ def policy_for(
         case False:
             dry_run = True
         case True:
-            dry_run = any(override.dry_run for override in overrides(settings, tenant, dataset, table))
+            dry_run = any(override.dry_run for override in overrides(settings, *names))
     if not (dry_run or effective.revalidate_before_delete):
         raise SettingsError(
             "orphan_cleanup.revalidate_before_delete = false is allowed only in a dry run: references are always "
@@ -100,11 +92,9 @@ def policy_for(
     )
 
 
-def trash_for(
-    settings: Settings, root: Location, tenant: str | None = None, dataset: str | None = None, table: str | None = None
-) -> Location:
+def trash_for(settings: Settings, root: Location, *names: str | None) -> Location:
     """Where a table's files go with `deletion = "trash"`. `root` is its tenant's, or a bare location's."""
-    given = cleanup_for(settings, tenant, dataset, table).trash
+    given = cleanup_for(settings, *names).trash
     return Location.parse(given) if given else default_trash(root)
 
 
@@ -132,10 +122,9 @@ def _listing_interval(effective: OrphanCleanupSettings) -> timedelta | None:
     return None if hours is None else timedelta(hours=hours)
 
 
-def overrides(
-    settings: Settings, tenant: str | None, dataset: str | None, table: str | None
-) -> Iterator[CleanupOverride]:
+def overrides(settings: Settings, *names: str | None) -> Iterator[CleanupOverride]:
     """From the widest to the narrowest."""
+    tenant, dataset, table = (*names, None, None, None)[:3]
     if (owner := settings.tenant(tenant)) is None:
         return
     yield owner.orphan_cleanup
@@ -147,8 +136,7 @@ def overrides(
 
 
 def ghost_grace(settings: Settings, tenant: str) -> timedelta:
-    """How long a ghost of this tenant stays complete: the longest value at any level, because a ghost belongs to no
-    dataset."""
+    """How long a ghost of this tenant stays complete: the longest at any level, as a ghost belongs to no dataset."""
     narrower = (one.orphan_cleanup.ghost_grace_hours for one in _levels(settings.tenant(tenant)))
     return timedelta(hours=max([settings.orphan_cleanup.ghost_grace_hours, *(one for one in narrower if one)]))
 
@@ -191,8 +179,7 @@ _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(day
 def override_for_call(
     *, older_than: timedelta | None = None, retain_last: int | None = None, grace: timedelta | None = None
 ) -> CleanupOverride:
-    """The age from which snapshots may expire, the number kept on each branch, and the grace period of unreferenced
-    files."""
+    """The age from which snapshots may expire, how many stay on each branch, and the grace of unreferenced files."""
     given: dict[str, Any] = {
         "max_snapshot_age_hours": _hours("older_than", older_than),
         "min_snapshots_to_keep": _number("retain_last", retain_last),
