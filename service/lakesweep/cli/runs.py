@@ -235,7 +235,9 @@ async def tables(
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 some catalog or table could not be read.
     """
-    looked = await _statuses(opened, targets or [None])
+    names: Sequence[str | None] = targets or [None]
+    # Each table once, however many targets name it.
+    looked = list({status.ref: status for name in names for status in await opened.app.tables(name)}.values())
     found = [status for status in looked if _is_wanted(status, outcome, refused=refused)]
     if sort:
         found.sort(key=_TABLE_KEYS[sort])
@@ -246,12 +248,6 @@ async def tables(
     if not targets:
         _report_empty(opened, looked)
     return exit_codes.gravest(ExitCode.FAILED for status in found if status.problem)
-
-
-async def _statuses(opened: session.Session, names: Sequence[str | None]) -> list[TableStatus]:
-    """Each table once, however many targets name it."""
-    found = {status.ref: status for name in names for status in await opened.app.tables(name)}
-    return list(found.values())
 
 
 def _is_wanted(status: TableStatus, outcome: Outcome | None, *, refused: bool) -> bool:

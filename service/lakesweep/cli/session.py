@@ -72,12 +72,8 @@ class _Shared:
         )
 
 
-def _accept(**_: object) -> None:
-    """Every combination of options makes sense."""
-
-
 def command(
-    *shared: str, is_service: bool = False, check: Callable[..., None] = _accept
+    *shared: str, is_service: bool = False, check: Callable[..., None] = lambda **_: None
 ) -> Callable[[Work], Callable[..., None]]:
     """Make a command of a coroutine: a session is opened for it, and the process ends with its exit code, 0 for None.
 

@@ -135,7 +135,6 @@ class App:
         return [work for name in wanted for work in await self.resolve(name)]
 
     async def tables(self, target: str | None = None) -> list[TableStatus]:
-        """Every configured table that the target names, with its place and its last run."""
         held = await self.state.holds()
         return [await table_status.of(work, self.state, held) for work in await self.resolve(target)]
 
@@ -166,8 +165,7 @@ class App:
         listing: ListingMode = ListingMode.ALWAYS,
         regular_wait: timedelta = timedelta(0),
     ) -> CleanupRun:
-        """One cycle, under the lease that is held or a new one. `execute` is the operator's choice; None leaves it to
-        the settings."""
+        """One cycle, under the lease that is held or a new one. `execute` None leaves the choice to the settings."""
         run_id = run_id or new_run_id()
         with logs.about(work.ref, run_id), working_for(work.tenant), self.tracing.cycle(work.ref, run_id) as trace:
             try:
@@ -226,7 +224,6 @@ class App:
         return approval
 
     def approval_remark(self, table: str) -> str | None:
-        """Why nothing of an approved plan is deleted by itself; None if it is."""
         names = table.split("/", 2)
         if is_ghost(table):
             return "the service deletes no ghosts: `lakesweep run --ghosts --execute` does"

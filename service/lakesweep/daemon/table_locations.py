@@ -97,8 +97,7 @@ class TableLocations:
     async def shared_files(
         self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
     ) -> dict[TableRef, list[str]]:
-        """By table: the files below the roots of `own` that it uses. For a dataset that does not answer, what was
-        read last counts."""
+        """By table: the files below the roots of `own` that it uses; as last read if a dataset does not answer."""
         async with self._reading_shared[tenant.id]:
             found, now = self._shared.get(tenant.id), self._clock.now()
             wanted = frozenset(first_segments(roots).to_pylist())

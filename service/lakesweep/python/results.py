@@ -84,7 +84,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of `plan --json` for this table, with all of its files."""
-        return {**self.document, "orphans": {**self.document["orphans"], "files": _files(self.orphans)}}
+        files = [{**row, "modified_at": report.iso_utc(row["modified_at"])} for row in self.orphans.to_pylist()]
+        return {**self.document, "orphans": {**self.document["orphans"], "files": files}}
 
     def _repr_html_(self) -> str:
         return _html(self.table, self.summary, self.refused, self.orphans)
@@ -280,10 +281,6 @@ def explanation_of(found: _Explained) -> Explanation:
         evidence=tuple(found.sentences),
         deletable_from=found.deletable_from,
     )
-
-
-def _files(rows: pa.Table) -> list[dict[str, Any]]:
-    return [{**row, "modified_at": report.iso_utc(row["modified_at"])} for row in rows.to_pylist()]
 
 
 def _html(title: str, summary: Summary, refused: Refusal | None, rows: pa.Table) -> str:

@@ -148,8 +148,7 @@ class Metrics:
         self._count_deletion(run, labels)
 
     def count_emptied(self, run: CleanupRun) -> None:
-        """Count a run that emptied a trash. Its bytes are freed only now; its files were counted when they were
-        moved."""
+        """Count a run that emptied a trash. Its bytes are freed only now; its files were counted when moved."""
         labels = self._labels(run.table)
         self.trash_emptied.labels(*labels).inc(run.deletion.deleted.files)
         self._count_freed(run, labels)
