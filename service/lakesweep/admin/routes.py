@@ -46,7 +46,6 @@ async def reader(
 
 
 async def operator(principal: Annotated[Principal, Depends(reader)]) -> Principal:
-    """Somebody who may change things."""
     if not principal.operates:
         raise HTTPException(403, "this needs a token with the role operate")
     return principal

@@ -67,23 +67,15 @@ async def report(
 
 async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
     from lakesweep.cli.targets import Targets  # noqa: PLC0415 - heavy
-    from lakesweep.daemon import lake_report as gather  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import leftovers  # noqa: PLC0415 - heavy
 
-    app = opened.app
     if not opened.settings.tenants:
         raise SettingsError("nothing to report: configure tenants and name the file with --config")
-    found = gather.named(await app.works(names))
+    works = await opened.app.works(names)
     if fresh:
         async for _ in Targets(opened, names).runs(execute=False):
             pass
-    of_tenants = {one.label.partition("/")[0] for one in found}
-    if fresh:
-        from lakesweep.daemon import leftovers  # noqa: PLC0415 - heavy
-
-        for tenant in opened.settings.tenants:
-            if tenant.id in of_tenants:
-                await leftovers.count(app, tenant)
-    return await gather.make(opened.settings, app.state, app.clock, found, of_tenants)
+    return await leftovers.report(opened.app, works, fresh=fresh)
 
 
 def show(console: Console, found: lake_report.Report, limit: int) -> None:

@@ -183,11 +183,10 @@ async def approve(
 
     Exit codes: 0 approved, 2 bad usage or settings or no such run, 3 the run does not wait for an approval, 4 failed.
     """
-    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
-    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import audit_factory, targets  # noqa: PLC0415 - heavy
 
     run_id = await targets.whole_run_id(opened.app.state, run)
-    approval = await opened.app.approve(run_id, by=this_user().who, digest=digest)
+    approval = await opened.app.approve(run_id, by=audit_factory.this_user().who, digest=digest)
     header = await opened.app.state.get_plan(run_id)
     files = header.candidates if header else 0
     screen.output().print(

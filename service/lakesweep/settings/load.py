@@ -61,7 +61,6 @@ def load_traced(config: Path | None = None) -> tuple[Settings, VariableOf]:
 
 
 def settings_file(config: Path | None = None) -> Path | None:
-    """The one file that is read, if there is one."""
     named = os.environ.get(CONFIG_VARIABLE)
     return config or (Path(named) if named else None)
 

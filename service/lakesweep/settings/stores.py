@@ -28,7 +28,6 @@ def add_settings(group: type[G]) -> type[G]:
 
 
 def add_overrides(group: type[G]) -> type[G]:
-    """The group with a field for each store, whose keys are all optional."""
     fields: dict[str, Any] = {}
     for name, (_, settings) in _CONFIGURED.items():
         override = override_of(settings, f"Some of the keys of `[storage.{name}]`, for one tenant.")
