@@ -1,7 +1,7 @@
 """The routes of the API. Every answer is limited to the tenants of the caller.
 
 Another tenant's table or run and one that does not exist get the same answer; an insufficient role is reported before
-anything is looked up, so that it reveals nothing either.
+anything is looked up, so that it reveals nothing either. A caller reaches and sees only the holds of its own tenants.
 """
 
 from __future__ import annotations

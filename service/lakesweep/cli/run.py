@@ -1,4 +1,7 @@
-"""`lakesweep run`, `serve` and `compact-manifests`: what changes tables. `run` deletes only with `--execute`."""
+"""`lakesweep plan` and `explain`, which change nothing; `run`, `serve` and `compact-manifests`, which change tables.
+
+`run` deletes only with `--execute`.
+"""
 
 from __future__ import annotations
 

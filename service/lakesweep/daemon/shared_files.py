@@ -5,7 +5,8 @@ One way for all formats: every table of a tenant is loaded, and what its retaine
 own roots; what lies outside is shared. A table whose head has not moved is not read again, and neither is a manifest
 or checkpoint that was read before. A table that is never cleaned is read all the same: one with `gc.enabled=false` is
 most likely one that uses the files of others. What can never be read (damage, encryption) is logged and skipped: its
-location still counts as a neighbour's. What may be readable later raises.
+location still counts as a neighbour's. What may be readable later raises. A place may have other names: by a link or
+mount on a disk, by an access point of a bucket.
 """
 
 from __future__ import annotations
@@ -258,14 +259,14 @@ def _may_pass(exc: LakesweepError) -> bool:
 _STORE = r"^([^/]+//[^/]+/).*$"
 
 
-def behind_access_points(addresses: pa.Array, root: Location) -> list[str]:
+def behind_access_points(used: pa.Array, root: Location) -> list[str]:
     """Those that may be below a root, as the root spells them, if they or the root name an access point."""
     if root.is_local:
         return []
-    stores = pc.replace_substring_regex(addresses, _STORE, r"\1")
+    stores = pc.replace_substring_regex(used, _STORE, r"\1")
     named = {text: Location.parse_or_none(text) for text in pc.unique(stores).to_pylist()}
     alike = [text for text, store in named.items() if store is not None and store.may_be_bucket_of(root)]
-    found = addresses.filter(pc.is_in(stores, pa.array(alike, pa.string())))
+    found = used.filter(pc.is_in(stores, pa.array(alike, pa.string())))
     root = root.as_directory()
     places = filter(None, map(Location.parse_or_none, found.to_pylist()))
     keys = [one.key_in_bucket for one in places if not one.match_key.startswith(root.match_key)]

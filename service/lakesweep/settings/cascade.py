@@ -2,6 +2,9 @@
 
 The most specific value wins, except for dry_run, deletion and ghost_grace_hours, where the safest value at any level
 wins: true, "trash", or the longest. `--execute` on the command line overrides only the global dry_run.
+
+Rules for one call, from the command line or Python, are the narrowest level and have the same minimums; they cannot
+lift a ceiling, a hold or a `dry_run = true`.
 """
 
 from __future__ import annotations

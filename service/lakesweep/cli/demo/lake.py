@@ -1,7 +1,8 @@
 """A small real lake for `lakesweep demo`: tables of all three formats, with the litter that lakes gather.
 
 Three tenants, tags, a branch, deletes, overwrites and compactions; files of failed writers, some old and some of
-this minute; notes that are nobody's business; and one table that has lost a live file.
+this minute; notes that are nobody's business; and one table that has lost a live file. A lake that is built to be
+served (`demo --build-only`) also has a ghost and four weeks of runs that never were, which say so in their reason.
 """
 
 from __future__ import annotations
