@@ -27,7 +27,7 @@ from lakesweep.aio import StopRequest
 from lakesweep.model.errors import LakesweepError, SettingsError
 from lakesweep.python import calls
 from lakesweep.python.results import Explanation, Plan, Refusal, Report, Results, Run, Summary, plan_of, run_of
-from lakesweep.settings import one_call
+from lakesweep.settings.cascade import override_for_call
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -244,7 +244,7 @@ def _rules(  # noqa: PLR0917 - in the order of every public function
 ) -> dict[str, Any]:
     """What every function takes beside the table, as the calls take it."""
     return {
-        "override": one_call.override(older_than=older_than, retain_last=retain_last, grace=grace),
+        "override": override_for_call(older_than=older_than, retain_last=retain_last, grace=grace),
         "config": _path(config),
         "format": format,
         "root": os.fspath(root) if root is not None else None,

@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from tests.builders.stores import StorageSpec
 
-from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.records import Circumstances
-from lakesweep.audit.trail import Trail
+from lakesweep.audit.trail import ChainWriter, Trail
 from lakesweep.cleanup import plan_file
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.files import Candidate, DeletionReport, FailedDelete, OrphanPlan, Reason, Tally

@@ -16,8 +16,7 @@ from tests.builders.faults import Faults
 from tests.builders.stores import StorageSpec
 from tests.builders.surroundings import Alone, NoStoreRules
 
-from lakesweep.audit.chain_writer import ChainWriter
-from lakesweep.audit.trail import Trail
+from lakesweep.audit.trail import ChainWriter, Trail
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle

@@ -4,16 +4,14 @@ picture of a plan (`make picture`), another one each time, and the figures of th
 import sys
 from pathlib import Path
 
-from tests.docs import plan_picture, sim_figures
-
-from lakesweep.settings import reference
+from tests.docs import plan_picture, settings_page, sim_figures
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def main(what: str, source: str = "build/sim.json") -> None:
     if what == "settings":
-        (DOCS / "settings.md").write_text(reference.page(), encoding="utf-8")
+        (DOCS / "settings.md").write_text(settings_page.page(), encoding="utf-8")
     elif what == "picture":
         (DOCS / "images" / "plan.svg").write_text(plan_picture.draw(), encoding="utf-8")
     elif what == "sim":

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.servers.browser import window
 from tests.servers.daemon import make_place, plant
 
-from lakesweep.cli.demo.decisions import leave_a_ghost
+from lakesweep.cli.demo.lake import leave_a_ghost
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(600)]
 

@@ -35,9 +35,8 @@ from tests.sim.ports import Process, SimDeleter, SimState, SimStorage, SimWriter
 from tests.sim.ways import USUAL, Ways
 from tests.sim.world import Fault, Lost, Rules
 
-from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.records import Circumstances
-from lakesweep.audit.trail import Trail
+from lakesweep.audit.trail import ChainWriter, Trail
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.delete_gate import GatedDeleter, TrashDeleter

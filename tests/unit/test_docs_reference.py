@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 from tests.builders.commands import COMMANDS
+from tests.docs import settings_page
 from tests.unit.cli import examples
 
 from lakesweep.admin import documents
@@ -23,7 +24,6 @@ from lakesweep.daemon import request_budget
 from lakesweep.formats.delta import protocol
 from lakesweep.model import run_document, trash_document
 from lakesweep.model.refusal import RefusalCode, consequences
-from lakesweep.settings import reference
 from lakesweep.settings.schema import Settings
 from lakesweep.telemetry.metrics import Metrics
 
@@ -40,12 +40,14 @@ SKIPPED = {"disabled", "paused", "discovery_failed", "lease_lost", "failed", "in
 
 
 def test_the_settings_page_is_what_the_schema_says():
-    assert (DOCS / "settings.md").read_text() == reference.page(), "make it anew with `make docs`"
+    assert (DOCS / "settings.md").read_text() == settings_page.page(), "make it anew with `make docs`"
 
 
 def test_every_line_of_the_settings_page_is_complete():
     rows = [
-        re.split(r" (?<!\\)\| ", line.strip("| ")) for line in reference.page().splitlines() if line.startswith("| ")
+        re.split(r" (?<!\\)\| ", line.strip("| "))
+        for line in settings_page.page().splitlines()
+        if line.startswith("| ")
     ]
     assert len(rows) > 50
     assert [row for row in rows if len(row) != 4 or not all(cell.strip() for cell in row)] == []

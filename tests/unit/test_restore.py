@@ -11,8 +11,7 @@ import pytest
 from tests.builders.audits import ABOUT, KEY, NOON, REF, TickingClock, a_run, candidate, rows_of
 from tests.builders.cycles import AlwaysOurs
 
-from lakesweep.audit.chain_writer import ChainWriter
-from lakesweep.audit.trail import Trail
+from lakesweep.audit.trail import ChainWriter, Trail
 from lakesweep.cleanup import plan_file
 from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.restore import Restore

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse
 
 from lakesweep.admin import documents
-from lakesweep.admin.hold_routes import visible_holds
 from lakesweep.admin.problems import documented
-from lakesweep.admin.routes import Backend, Reader, RunId, check_sees, seen
+from lakesweep.admin.routes import Backend, Reader, RunId, check_sees, seen, tenants_of, visible_holds
 from lakesweep.model import run_document
 from lakesweep.model.errors import UnknownRun
 from lakesweep.model.files import Tally
@@ -24,20 +24,14 @@ TableName = Annotated[str, Query(min_length=1, max_length=1000, description="ten
 @router.get("/me", response_model=documents.Me)
 async def me(principal: Reader) -> JSONResponse:
     """The caller, and what its token allows."""
-    answer: documents.Me = {
-        "name": principal.name,
-        "role": principal.role.value,
-        "tenants": list(principal.tenants),
-    }
-    return JSONResponse(answer)
+    return JSONResponse(asdict(principal))
 
 
 @router.get("/ghosts", response_model=documents.Ghosts)
 async def ghosts(backend: Backend, principal: Reader) -> JSONResponse:
     """Directories of former tables that nobody claims, as they were last found; at most 200 of a tenant."""
-    found = await backend.report(None if principal.sees_all else principal.tenants)
-    answer: documents.Ghosts = {"ghosts": found["ghosts"], "looked_at": found["ghosts_looked_at"]}
-    return JSONResponse(answer)
+    found = await backend.report(tenants_of(principal))
+    return JSONResponse(documents.Ghosts(ghosts=found["ghosts"], looked_at=found["ghosts_looked_at"]))
 
 
 @router.get("/runs/{run_id}/groups", response_model=documents.PlanGroups, responses=documented(404))
@@ -47,33 +41,16 @@ async def groups(backend: Backend, principal: Reader, run_id: RunId) -> JSONResp
     found = await backend.plan_groups(run_id)
     if found is None:
         raise UnknownRun(run_id)
-    answer: documents.PlanGroups = {
-        "by_reason": _groups(found.by_reason),
-        "by_kind": _groups(found.by_kind),
-        "by_directory": _groups(found.by_directory),
-    }
-    return JSONResponse(answer)
+    parts = {"by_reason": found.by_reason, "by_kind": found.by_kind, "by_directory": found.by_directory}
+    return JSONResponse({part: _groups(tallies) for part, tallies in parts.items()})
 
 
 @router.get("/runs/{run_id}/batches", response_model=documents.Batches, responses=documented(404))
 async def batches(backend: Backend, principal: Reader, run_id: RunId) -> JSONResponse:
     """What a run has deleted so far, batch by batch."""
     await seen(backend, principal, run_id)
-    answer: documents.Batches = {
-        "batches": [
-            {
-                "number": one.number,
-                "state": one.state.value,
-                "count": one.count,
-                "deleted": one.deleted,
-                "bytes": one.bytes,
-                "already_gone": one.already_gone,
-                "failed": one.failed,
-            }
-            for one in await backend.batches(run_id)
-        ]
-    }
-    return JSONResponse(answer)
+    found, shown = await backend.batches(run_id), documents.Batch.__annotations__
+    return JSONResponse({"batches": [{name: getattr(one, name) for name in shown} for one in found]})
 
 
 @router.get("/runs/{run_id}/actions", response_model=documents.RunActions, responses=documented(404))
@@ -82,12 +59,12 @@ async def actions(backend: Backend, principal: Reader, run_id: RunId) -> JSONRes
     found = await seen(backend, principal, run_id)
     ended, code = found["outcome"] is not None, found["refused"]["code"] if found["refused"] else ""
     kept = found["retained_bytes"]
-    answer: documents.RunActions = {
-        "cancellable": not ended,
-        "approvable": ended and consequences(code).approvable,
-        "restorable": ended and bool(kept["trash"] or kept["versions"]),
-        "advice": remedy(code, run_id),
-    }
+    answer = documents.RunActions(
+        cancellable=not ended,
+        approvable=ended and consequences(code).approvable,
+        restorable=ended and bool(kept["trash"] or kept["versions"]),
+        advice=remedy(code, run_id),
+    )
     return JSONResponse(answer)
 
 
@@ -108,8 +85,7 @@ async def table(backend: Backend, principal: Reader, table: TableName) -> JSONRe
     """One table: its holds, its trend, and when its next cycle comes and why."""
     check_sees(principal, table)
     found = await backend.table_detail(table)
-    answer: documents.TableDetail = {**found, "holds": visible_holds(found["holds"], principal)}
-    return JSONResponse(answer)
+    return JSONResponse({**found, "holds": visible_holds(found["holds"], principal)})
 
 
 @router.get("/snapshots", response_model=documents.Snapshots, responses=documented(404, 409))
@@ -123,8 +99,7 @@ async def snapshots(backend: Backend, principal: Reader, table: TableName) -> JS
 async def settings(backend: Backend, principal: Reader, table: TableName) -> JSONResponse:
     """The rules that apply to one table, and which level sets each."""
     check_sees(principal, table)
-    answer: documents.TableSettings = {"table": table, "settings": await backend.settings_of(table)}
-    return JSONResponse(answer)
+    return JSONResponse(documents.TableSettings(table=table, settings=await backend.settings_of(table)))
 
 
 def _groups(found: dict[str, Tally]) -> list[documents.Group]:

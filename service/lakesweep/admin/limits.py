@@ -92,7 +92,7 @@ class Guarded:
         try:
             principal = await self._admit(scope)
             body = await self._arrived(receive, principal)
-        except (_TooMuch, Unauthorized, NotLocal, HTTPException, LakesweepError) as exc:
+        except (Unauthorized, NotLocal, HTTPException, LakesweepError) as exc:
             await (await _refusal(scope, exc))(scope, receive, send)
             return
         scope[PRINCIPAL] = principal
@@ -107,7 +107,7 @@ class Guarded:
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._limits.body_bytes:
-            raise _TooMuch(413, _too_large(self._limits))
+            raise HTTPException(413, _too_large(self._limits))
         credential = hashlib.sha256(headers.get(b"authorization", b"")).digest()
         if credential not in self._proven:
             self._take(f"address {(scope.get('client') or ('', 0))[0]}")
@@ -129,40 +129,31 @@ class Guarded:
     def _take(self, client: str) -> None:
         wait = self._rates.take(client)
         if wait:
-            raise _TooMuch(429, "too many requests from this client", wait)
+            raise _too_much("too many requests from this client", wait)
 
     async def _arrived(self, receive: Receive, principal: Principal | None) -> Receive:
         """The complete body. A slow one takes no slot that others need."""
         sender = principal.name if principal else ""
         if self._arriving[sender] >= self._limits.bodies_at_once:
-            raise _TooMuch(429, "this client has too many requests in progress", 1)
+            raise _too_much("this client has too many requests in progress", 1)
         self._arriving[sender] += 1
         try:
             messages = await _whole_body(receive, self._limits)
         finally:
             self._arriving[sender] -= 1
         if self._running >= self._limits.at_once:
-            raise _TooMuch(429, "too many requests at once", 1)
+            raise _too_much("too many requests at once", 1)
         return _replayed(messages, receive)
 
 
-class _TooMuch(Exception):
-    """A limit was reached. `wait` is when it is worth asking again, in seconds."""
-
-    def __init__(self, status: int, detail: str, wait: float | None = None) -> None:
-        self.status = status
-        self.detail = detail
-        self.wait = wait
-        super().__init__(detail)
+def _too_much(detail: str, wait: float) -> HTTPException:
+    """`wait` is when it is worth asking again, in seconds."""
+    return HTTPException(429, detail, {"Retry-After": str(int(wait) + 1)})
 
 
 async def _refusal(scope: Scope, exc: Exception) -> Response:
     """The answer to a request that nobody reads to its end, so its connection ends with it."""
-    if isinstance(exc, _TooMuch):
-        again = {"Retry-After": str(int(exc.wait) + 1)} if exc.wait is not None else {}
-        answer: Response = problems.response(exc.status, exc.detail, headers=again)
-    else:
-        answer = await problems.answer(Request(scope), exc)
+    answer = await problems.answer(Request(scope), exc)
     answer.headers["Connection"] = "close"
     return answer
 

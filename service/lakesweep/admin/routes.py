@@ -1,12 +1,13 @@
 """The routes of the API. Every answer is limited to the tenants of the caller.
 
 Another tenant's table or run and one that does not exist get the same answer; an insufficient role is reported before
-anything is looked up, so that it reveals nothing either.
+anything is looked up, so that it reveals nothing either. A caller reaches and sees only the holds of its own tenants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import asdict
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Security
@@ -22,7 +23,7 @@ from lakesweep.admin.problems import documented
 from lakesweep.audit.chain import tenant_of
 from lakesweep.cleanup import report
 from lakesweep.model import run_document, trash_document
-from lakesweep.model.access import Principal
+from lakesweep.model.access import EVERY_TENANT, Principal
 from lakesweep.model.errors import UnknownRun, UnknownTable
 
 router = APIRouter(prefix="/api/v1", responses=documented(400, 401, 403, 408, 413, 422, 429, 503))
@@ -45,7 +46,6 @@ async def reader(
 
 
 async def operator(principal: Annotated[Principal, Depends(reader)]) -> Principal:
-    """Somebody who may change things."""
     if not principal.operates:
         raise HTTPException(403, "this needs a token with the role operate")
     return principal
@@ -66,20 +66,17 @@ async def tables(
     limit: PageSize = 100,
 ) -> JSONResponse:
     """The known tables by name, with the last run of each."""
-    found = await backend.tables(_tenants(principal), after=after, limit=limit + 1)
+    found = await backend.tables(tenants_of(principal), after=after, limit=limit + 1)
     page = found[:limit]
-    answer: documents.Tables = {"tables": page, "next": page[-1]["table"] if len(found) > limit else None}
-    return JSONResponse(answer)
+    return JSONResponse(documents.Tables(tables=page, next=page[-1]["table"] if len(found) > limit else None))
 
 
 @router.get("/report", response_model=documents.ReportPage)
 async def report_of_all(
-    backend: Backend,
-    principal: Reader,
-    wanted: Annotated[report_page.Wanted, Query()],
+    backend: Backend, principal: Reader, wanted: Annotated[report_page.Wanted, Query()]
 ) -> JSONResponse:
     """What all tables store, what could be deleted, and what stands in the way."""
-    return JSONResponse(report_page.of(await backend.report(_tenants(principal)), wanted))
+    return JSONResponse(report_page.of(await backend.report(tenants_of(principal)), wanted))
 
 
 @router.post("/runs", status_code=202, response_model=documents.Started, responses=documented(404, 409))
@@ -87,19 +84,15 @@ async def start_run(backend: Backend, principal: Operator, wanted: documents.Run
     """Start a run of one table. `execute` overrides the global dry_run, never a tenant's or table's own."""
     check_sees(principal, wanted.target)
     run_id = await backend.start_run(wanted.target, execute=wanted.execute, who=principal.name)
-    started: documents.Started = {"run_id": run_id}
-    return JSONResponse(started, 202, headers={"Location": f"/api/v1/runs/{run_id}"})
+    return JSONResponse(documents.Started(run_id=run_id), 202, headers={"Location": f"/api/v1/runs/{run_id}"})
 
 
 @router.post("/hints", status_code=202, response_model=documents.Hinted, responses=documented(404))
 async def hint(backend: Backend, principal: Operator, reported: documents.HintRequest) -> JSONResponse:
     """Report that something happened to a table: its next regular cycle comes earlier. Changes no rule."""
     check_sees(principal, reported.table)
-    answer: documents.Hinted = {
-        "table": reported.table,
-        "next_due": report.iso_utc(await backend.hint(reported.table, event=reported.event, who=principal.name)),
-    }
-    return JSONResponse(answer, 202)
+    due = await backend.hint(reported.table, event=reported.event, who=principal.name)
+    return JSONResponse(documents.Hinted(table=reported.table, next_due=report.iso_utc(due)), 202)
 
 
 @router.get("/runs", response_model=documents.Runs)
@@ -111,10 +104,9 @@ async def runs(
     limit: PageSize = 50,
 ) -> JSONResponse:
     """Runs, newest first."""
-    found = await backend.runs(tenants=_tenants(principal), table=table, before=before, limit=limit + 1)
+    found = await backend.runs(tenants=tenants_of(principal), table=table, before=before, limit=limit + 1)
     page = found[:limit]
-    answer: documents.Runs = {"runs": page, "next": page[-1]["run_id"] if len(found) > limit else None}
-    return JSONResponse(answer)
+    return JSONResponse(documents.Runs(runs=page, next=page[-1]["run_id"] if len(found) > limit else None))
 
 
 @router.get("/runs/{run_id}", response_model=run_document.Run, responses=documented(404))
@@ -164,16 +156,8 @@ async def approve(
     a ghost is deleted only with `lakesweep run --ghosts --execute`."""
     await seen(backend, principal, run_id)
     approval = await backend.approve(run_id, digest=wanted.digest if wanted else None, who=principal.name)
-    answer: documents.Approved = {
-        "run_id": approval.run_id,
-        "table": approval.table,
-        "digest": approval.digest,
-        "approved_by": approval.approved_by,
-        "approved_at": report.iso_utc(approval.approved_at),
-        "expires_at": report.iso_utc(approval.expires_at),
-        "remark": backend.approval_remark(approval.table),
-    }
-    return JSONResponse(answer)
+    times = {name: report.iso_utc(getattr(approval, name)) for name in ("approved_at", "expires_at")}
+    return JSONResponse({**asdict(approval), **times, "remark": backend.approval_remark(approval.table)})
 
 
 @router.post("/runs/{run_id}/restore", response_model=trash_document.Restoration, responses=documented(404, 409))
@@ -194,11 +178,10 @@ async def cancel(backend: Backend, principal: Operator, run_id: RunId) -> JSONRe
     """End a run after its running batches."""
     await seen(backend, principal, run_id)
     await backend.cancel(run_id, who=principal.name)
-    ending: documents.Started = {"run_id": run_id}
-    return JSONResponse(ending, 202)
+    return JSONResponse(documents.Started(run_id=run_id), 202)
 
 
-def _tenants(principal: Principal) -> Collection[str] | None:
+def tenants_of(principal: Principal) -> Collection[str] | None:
     return None if principal.sees_all else principal.tenants
 
 
@@ -213,3 +196,68 @@ async def seen(backend: AdminBackend, principal: Principal, run_id: str) -> run_
     if found is None or not principal.sees(tenant_of(found["table"])):
         raise UnknownRun(run_id)
     return found
+
+
+@router.post("/pause", response_model=documents.Pauses, responses=documented(404, 409))
+async def pause(backend: Backend, principal: Operator, wanted: documents.PauseRequest | None = None) -> JSONResponse:
+    """Start nothing more, in the whole service or in a part of it. A run that deletes ends before its next request."""
+    options = wanted or documents.PauseRequest()
+    for scope in _scopes(principal, options):
+        await backend.pause(
+            scope,
+            who=principal.name,
+            reason=options.reason,
+            admin=principal.sees_all,
+            force=options.force,
+            ends_at=options.ends_at,
+        )
+    return await _pauses(backend, principal)
+
+
+@router.get("/holds", response_model=documents.Holds)
+async def holds(backend: Backend, principal: Reader) -> JSONResponse:
+    """What is paused, since when, until when, by whom and why."""
+    found, ended = await backend.holds(), await backend.ended_holds()
+    return JSONResponse({"holds": visible_holds(found, principal), "ended": visible_holds(ended, principal)})
+
+
+@router.post("/stop", response_model=documents.Pauses, responses=documented(404))
+async def stop(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
+    """Emergency stop: end what runs, on all replicas, before its next request, and start nothing more until resumed."""
+    reason = wanted.reason if wanted else None
+    for scope in _scopes(principal, wanted):
+        await backend.stop(scope, who=principal.name, reason=reason, admin=principal.sees_all)
+    return await _pauses(backend, principal)
+
+
+@router.post("/resume", response_model=documents.Pauses, responses=documented(404, 409))
+async def resume(backend: Backend, principal: Operator, wanted: documents.ScopeRequest | None = None) -> JSONResponse:
+    """Resume what was paused or stopped."""
+    for scope in _scopes(principal, wanted):
+        await backend.resume(scope, who=principal.name, admin=principal.sees_all)
+    return await _pauses(backend, principal)
+
+
+def _scopes(principal: Principal, wanted: documents.ScopeRequest | None) -> Collection[str]:
+    """The scopes that a request means. One of another tenant is unknown."""
+    if wanted is None or wanted.scope is None:
+        return [EVERY_TENANT] if principal.sees_all else principal.tenants
+    if not principal.sees(wanted.scope.partition("/")[0]):
+        raise UnknownTable(wanted.scope)
+    return [wanted.scope]
+
+
+async def _pauses(backend: AdminBackend, principal: Principal) -> JSONResponse:
+    return JSONResponse({"paused": visible_holds(await backend.holds(), principal)})
+
+
+def visible_holds(holds: Iterable[run_document.Hold], principal: Principal) -> list[run_document.Hold]:
+    """Those that concern the caller. A hold on everything concerns everybody; who said it and why may name another
+    tenant, so a tenant does not see that."""
+    shown: list[run_document.Hold] = []
+    for hold in holds:
+        if principal.sees(hold["scope"].partition("/")[0]):
+            shown.append(hold)
+        elif hold["scope"] == EVERY_TENANT:
+            shown.append({**hold, "by": None, "reason": None})
+    return shown

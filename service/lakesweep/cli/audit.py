@@ -60,11 +60,8 @@ async def show(
     run: options.Run,
     table: Annotated[
         str | None,
-        Option(
-            "--table",
-            metavar="TENANT/DATASET/TABLE",
-            help="Its table; needed only if the state store was lost.",
-            show_default=False,
+        options.option(
+            "--table", metavar="TENANT/DATASET/TABLE", help="Its table; needed only if the state store was lost."
         ),
     ] = None,
     as_json: options.Json = False,

@@ -54,9 +54,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(
-    shell: Annotated[Shell, Argument(metavar="SHELL", help="bash, zsh or fish.")],
-) -> None:
+def completion(shell: Annotated[Shell, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print a script that completes commands and tables.
 
     For bash: `source <(lakesweep completion bash)` in ~/.bashrc; likewise for zsh and fish. Names of tables come from

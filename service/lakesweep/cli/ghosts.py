@@ -50,11 +50,10 @@ async def ghosts(
 
     codes = await session.each_tenant(opened, tenant, look)
     if as_json:
-        document = {"ghosts": [_document(one, runs) for one in found], "digest": digest(found)}
-        documents.write(document)
+        documents.write({"ghosts": [_document(one, runs) for one in found], "digest": digest(found)})
     else:
         _show(screen.output(), found, runs)
-    return exit_codes.gravest([*codes, *(_code(run) for run in runs.values())])
+    return exit_codes.gravest([*codes, *(exit_codes.of_run(run) for run in runs.values() if not _waits(run))])
 
 
 async def _plans(app: App, tenant: str, found: Sequence[Ghost]) -> dict[str, CleanupRun]:
@@ -70,15 +69,9 @@ def _waits(run: CleanupRun) -> bool:
     return run.refusal is not None and consequences(run.refusal.code).approvable
 
 
-def _code(run: CleanupRun) -> ExitCode:
-    return ExitCode.DONE if _waits(run) else exit_codes.of_run(run)
-
-
 def _document(ghost: Ghost, runs: Mapping[str, CleanupRun]) -> dict[str, object]:
     run = runs.get(ghost.location)
-    if run is None:
-        return {**document(ghost)}
-    return {**document(ghost), "plan": reports.run_document(run)}
+    return {**document(ghost), **({"plan": reports.run_document(run)} if run else {})}
 
 
 def _show(console: Console, found: Sequence[Ghost], runs: Mapping[str, CleanupRun]) -> None:
@@ -110,10 +103,7 @@ def _show_plan(console: Console, run: CleanupRun) -> None:
 
 @session.command()
 async def lake_map(
-    opened: session.Session,
-    tenant: options.Tenant = None,
-    *,
-    as_json: options.Json = False,
+    opened: session.Session, tenant: options.Tenant = None, *, as_json: options.Json = False
 ) -> ExitCode:
     """Show who owns what below each tenant's root.
 

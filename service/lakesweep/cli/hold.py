@@ -46,8 +46,7 @@ async def pause(
 
     Exit codes: 0 held, 2 bad usage or settings or no such scope, 4 the state store cannot be used.
     """
-    from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
-    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import audit_factory, holds  # noqa: PLC0415 - heavy
     from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
     app = opened.app
@@ -57,7 +56,7 @@ async def pause(
         await _check(opened, scope, "--force holds it anyway")
     now = app.clock.now()
     ends_at = _end(now, until=until, lasts=lasts)
-    hold = Hold(scope=scope, since=now, by=this_user().who, reason=reason, ends_at=ends_at)
+    hold = Hold(scope=scope, since=now, by=audit_factory.this_user().who, reason=reason, ends_at=ends_at)
     stands = await holds.pause(app, hold)
     end = f" until {screen.moment(stands.ends_at)}" if stands.ends_at else ""
     screen.say(f"{scope}: held{end}")
@@ -67,8 +66,7 @@ async def pause(
 async def stop(
     opened: session.Session,
     scope: Annotated[
-        str | None,
-        Argument(metavar="TARGET", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed."),
+        str | None, Argument(metavar="TARGET", help="Tenant, tenant/dataset or tenant/dataset/table, globs allowed.")
     ] = None,
     *,
     everything: Annotated[bool, Option("--all", help="Stop everything.")] = False,
@@ -81,15 +79,14 @@ async def stop(
 
     Exit codes: 0 stopped, 2 bad usage or settings or no such target, 4 the state store cannot be used.
     """
-    from lakesweep.daemon import holds  # noqa: PLC0415 - heavy
-    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import audit_factory, holds  # noqa: PLC0415 - heavy
     from lakesweep.ports.state import Hold  # noqa: PLC0415 - heavy
 
     if everything == (scope is not None) or scope == "":
         raise SettingsError("give either a target or --all")
     app = opened.app
     wanted = scope or holds.EVERYTHING
-    hold = Hold(scope=wanted, since=app.clock.now(), by=this_user().who, reason=reason)
+    hold = Hold(scope=wanted, since=app.clock.now(), by=audit_factory.this_user().who, reason=reason)
     reached = await holds.stop(app, hold)
     under_way = f"; under way: {', '.join(reached)}" if reached else "; nothing is under way"
     screen.say(f"{wanted}: stopped and held{under_way}")
@@ -132,15 +129,14 @@ async def resume(opened: session.Session, scope: Scope) -> None:
 
     Exit codes: 0 lifted, 2 bad usage or settings or no such hold, 4 the state store cannot be used.
     """
-    from lakesweep.daemon import clock, holds  # noqa: PLC0415 - heavy
-    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import audit_factory, clock, holds  # noqa: PLC0415 - heavy
 
     state = opened.app.state
     if scope == clock.CLOCK_SCOPE:
         await clock.believe(state)
         screen.say("the current clock is accepted as correct")
         return
-    lifted = await holds.resume(opened.app, scope, by=this_user().who, admin=True)
+    lifted = await holds.resume(opened.app, scope, by=audit_factory.this_user().who, admin=True)
     if lifted is None:
         held = ", ".join(repr(hold.scope) for hold in await state.holds())
         raise SettingsError(f"there is no hold {scope!r}" + (f"; there is: {held}" if held else ", and no other"))

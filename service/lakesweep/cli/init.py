@@ -33,20 +33,18 @@ def init(
     *,
     catalog: Annotated[
         list[str] | None,
-        Option(
+        options.option(
             "--catalog",
             metavar="KEY=VALUE",
             help="A property of an Iceberg catalog, such as type=rest; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     tenant: Annotated[
         str | None,
-        Option(
+        options.option(
             "--tenant",
             metavar="ID",
             help=f"Name of the owner of these tables, or '*': each directory is a tenant. Default: {DEFAULT_TENANT}.",
-            show_default=False,
         ),
     ] = None,
     endpoint: Annotated[

@@ -17,9 +17,8 @@ from lakesweep.cli.demo import demo
 from lakesweep.cli.ghosts import ghosts, lake_map
 from lakesweep.cli.hold import holds, pause, resume, stop
 from lakesweep.cli.init import doctor, init
-from lakesweep.cli.plan import explain, plan
 from lakesweep.cli.report import report
-from lakesweep.cli.run import compact_manifests, run, serve
+from lakesweep.cli.run import compact_manifests, explain, plan, run, serve
 from lakesweep.cli.runs import approve, runs, show, tables
 from lakesweep.cli.settings import settings
 from lakesweep.cli.trash import restore, trash

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,56 +11,45 @@ from typer import Argument, Option
 from lakesweep.model.run import Outcome
 from lakesweep.model.table import FormatName
 
-Tenant = Annotated[str | None, Argument(metavar="TENANT", help="Only this tenant. Default: all.", show_default=False)]
+option = partial(Option, show_default=False)
+argument = partial(Argument, show_default=False)
+"""Where the help says what holds without it."""
+Tenant = Annotated[str | None, argument(metavar="TENANT", help="Only this tenant. Default: all.")]
 Scopes = Annotated[
-    list[str] | None,
-    Argument(metavar="TARGET", help="Only these: a tenant, tenant/dataset, a table or a glob.", show_default=False),
+    list[str] | None, argument(metavar="TARGET", help="Only these: a tenant, tenant/dataset, a table or a glob.")
 ]
 Config = Annotated[
     Path | None,
-    Option(
+    option(
         "--config",
         metavar="FILE",
         help="Settings file (TOML), also s3://…. Without it: the one that LAKESWEEP_CONFIG names, or the defaults.",
-        show_default=False,
     ),
 ]
 Debug = Annotated[bool, Option("--debug", help="Log everything, and show tracebacks.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
 Format = Annotated[
-    FormatName | None,
-    Option("--format", help="Format of a table given by its location, instead of detecting it.", show_default=False),
+    FormatName | None, option("--format", help="Format of a table given by its location, instead of detecting it.")
 ]
 Root = Annotated[
     str | None,
-    Option(
+    option(
         "--root",
         metavar="LOCATION",
         help="For a table given by its location: the place outside of which nothing is touched. Default: the location.",
-        show_default=False,
     ),
 ]
 OlderThan = Annotated[
     str | None,
-    Option(
-        "--older-than",
-        metavar="AGE",
-        help="For this call: snapshots older than this may expire, such as 3d or 12h.",
-        show_default=False,
+    option(
+        "--older-than", metavar="AGE", help="For this call: snapshots older than this may expire, such as 3d or 12h."
     ),
 ]
 RetainLast = Annotated[
-    int | None,
-    Option("--retain-last", metavar="N", help="For this call: snapshots of each branch that stay.", show_default=False),
+    int | None, option("--retain-last", metavar="N", help="For this call: snapshots of each branch that stay.")
 ]
 Grace = Annotated[
-    str | None,
-    Option(
-        "--grace",
-        metavar="AGE",
-        help="For this call: how long unreferenced files stay; not below 24h.",
-        show_default=False,
-    ),
+    str | None, option("--grace", metavar="AGE", help="For this call: how long unreferenced files stay; not below 24h.")
 ]
 NoListing = Annotated[
     bool,
@@ -82,13 +72,9 @@ SHARED: dict[str, tuple[object, object]] = {
 PLANNING = ("older_than", "retain_last", "grace", "table_format", "root")
 """Of commands that judge a table."""
 Run = Annotated[str, Argument(metavar="RUN", help="A run's id, or its beginning, as `lakesweep runs` shows it.")]
-OnlyTable = Annotated[
-    str | None, Option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.", show_default=False)
-]
+OnlyTable = Annotated[str | None, option("--table", metavar="TENANT/DATASET/TABLE", help="Only this table.")]
 Details = Annotated[bool, Option("--details", help="Show every table in full, even if there are several.")]
-ShownOutcome = Annotated[
-    Outcome | None, Option("--outcome", help="Show only tables with this outcome.", show_default=False)
-]
+ShownOutcome = Annotated[Outcome | None, option("--outcome", help="Show only tables with this outcome.")]
 ShownRefused = Annotated[bool, Option("--refused", help="Show only tables that are refused or fail.")]
 Reason = Annotated[str | None, Option("--reason", metavar="TEXT", help="Shown wherever the hold is listed.")]
 TARGET_HELP = (

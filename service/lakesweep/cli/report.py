@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Option
 
 from lakesweep.cli import documents, lists, options, report_html, report_leftovers, screen, session
 from lakesweep.cli.exit_codes import ExitCode
@@ -23,8 +23,7 @@ _OLD = timedelta(days=7)
 async def report(
     opened: session.Session,
     tenants: Annotated[
-        list[str] | None,
-        Argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.", show_default=False),
+        list[str] | None, options.argument(metavar="TENANT", help="A tenant, tenant/dataset or a glob. Default: all.")
     ] = None,
     *,
     fresh: Annotated[
@@ -36,8 +35,7 @@ async def report(
         ),
     ] = False,
     html: Annotated[
-        Path | None,
-        Option("--html", metavar="FILE", help="Write a page that needs no server and no network.", show_default=False),
+        Path | None, options.option("--html", metavar="FILE", help="Write a page that needs no server and no network.")
     ] = None,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Tables to print; --json has all.")] = 20,
     as_json: options.Json = False,
@@ -69,23 +67,15 @@ async def report(
 
 async def make(opened: session.Session, names: Sequence[str], *, fresh: bool) -> lake_report.Report:
     from lakesweep.cli.targets import Targets  # noqa: PLC0415 - heavy
-    from lakesweep.daemon import lake_report as gather  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import leftovers  # noqa: PLC0415 - heavy
 
-    app = opened.app
     if not opened.settings.tenants:
         raise SettingsError("nothing to report: configure tenants and name the file with --config")
-    found = gather.named(await app.works(names))
+    works = await opened.app.works(names)
     if fresh:
         async for _ in Targets(opened, names).runs(execute=False):
             pass
-    of_tenants = {one.label.partition("/")[0] for one in found}
-    if fresh:
-        from lakesweep.daemon import leftovers  # noqa: PLC0415 - heavy
-
-        for tenant in opened.settings.tenants:
-            if tenant.id in of_tenants:
-                await leftovers.count(app, tenant)
-    return await gather.make(opened.settings, app.state, app.clock, found, of_tenants)
+    return await leftovers.report(opened.app, works, fresh=fresh)
 
 
 def show(console: Console, found: lake_report.Report, limit: int) -> None:

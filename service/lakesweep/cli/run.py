@@ -1,19 +1,28 @@
-"""`lakesweep run`, `serve` and `compact-manifests`: what changes tables. `run` deletes only with `--execute`."""
+"""`lakesweep plan` and `explain`, which change nothing; `run`, `serve` and `compact-manifests`, which change tables.
+
+`run` deletes only with `--execute`.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from lakesweep.cleanup import report as reports
-from lakesweep.cli import completion, documents, exit_codes, options, render, screen, session, summary
+from lakesweep.cli import completion, documents, exit_codes, lists, options, render, screen, session, summary
+from lakesweep.cli.summary import PlanSort
 from lakesweep.cli.targets import ApprovedGhosts, Targets
 from lakesweep.model.errors import LakesweepError
+from lakesweep.model.files import Candidate
 from lakesweep.model.run import CleanupRun
+
+if TYPE_CHECKING:
+    from lakesweep.daemon.app import App
 
 
 def _check(*, targets: list[str] | None, ghosts: bool, **_: object) -> None:
@@ -26,11 +35,10 @@ async def run(
     opened: session.Session,
     targets: Annotated[
         list[str] | None,
-        Argument(
+        options.argument(
             metavar="TARGET",
             autocompletion=completion.targets,
             help=f"{options.TARGET_HELP} All configured tables: '*'. With --ghosts: tenants, by default all.",
-            show_default=False,
         ),
     ] = None,
     *,
@@ -53,9 +61,7 @@ async def run(
         ),
     ] = False,
     details: options.Details = False,
-    sort: Annotated[
-        summary.RunOrder | None, Option("--sort", help="Order of several tables.", show_default=False)
-    ] = None,
+    sort: Annotated[summary.RunOrder | None, options.option("--sort", help="Order of several tables.")] = None,
     outcome: options.ShownOutcome = None,
     refused: options.ShownRefused = False,
     no_listing: options.NoListing = False,
@@ -120,8 +126,7 @@ async def _agreed(wanted: Targets) -> bool:
 
 @session.command("root")
 async def compact_manifests(
-    opened: session.Session,
-    targets: Annotated[list[str], Argument(metavar="TARGET", help=options.TARGET_HELP)],
+    opened: session.Session, targets: Annotated[list[str], Argument(metavar="TARGET", help=options.TARGET_HELP)]
 ) -> exit_codes.ExitCode:
     """Merge the manifests of Paimon tables in a commit.
 
@@ -146,9 +151,7 @@ async def compact_manifests(
 
 
 @session.command(is_service=True)
-async def serve(
-    opened: session.Session,
-) -> None:
+async def serve(opened: session.Session) -> None:
     """Clean all configured tables on their schedules.
 
     Works on tables whose orphan_cleanup.enabled is true. SIGTERM stops it gracefully, SIGHUP or a changed file makes it
@@ -167,3 +170,95 @@ async def serve(
         opened.app, file=settings_file(opened.config), load=lambda: load(opened.config), announce=announce
     )
     await service.run()
+
+
+@session.command(*options.PLANNING)
+async def plan(
+    opened: session.Session,
+    targets: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="TARGET",
+            autocompletion=completion.targets,
+            help=f"{options.TARGET_HELP} Default: every configured table.",
+        ),
+    ] = None,
+    *,
+    files: Annotated[
+        int,
+        Option("--files", min=0, metavar="N", help="Show up to N of the files to delete, per table; --json has all."),
+    ] = 10,
+    details: options.Details = False,
+    sort: Annotated[PlanSort | None, options.option("--sort", help="Order of several tables.")] = None,
+    outcome: options.ShownOutcome = None,
+    refused: options.ShownRefused = False,
+    no_listing: options.NoListing = False,
+    as_json: options.Json = False,
+) -> exit_codes.ExitCode:
+    """Show what a run would do, and what stays and why.
+
+    Changes nothing. Several tables have one line each, a single one is shown in full.
+
+    Exit codes: 0 planned, 2 bad usage or settings, 3 refused by a guard, 4 failed or indeterminate. With several
+    tables every one is tried and the highest code wins.
+    """
+    wanted = Targets(opened, targets or [], no_listing=no_listing)
+    if as_json:
+        with documents.array("tables", sys.stdout) as tables:
+            async for run in wanted.runs(execute=False):
+                await tables.add_plan(run, opened.app.plan_rows(run))
+        return exit_codes.gravest(wanted.codes)
+    console = screen.output()
+
+    async def in_full(run: CleanupRun) -> None:
+        render.show_plan(console, run, await _first(opened.app, run, files))
+        console.print()
+
+    look = summary.Look(details=details, outcome=outcome, refused=refused)
+    shown = await look.show(
+        console, wanted.runs(execute=False), in_full, partial(summary.show_plans, console, sort=sort)
+    )
+    if not (shown or details) and (refused or outcome):
+        screen.line(console, "no table is refused" if refused else "no table has this outcome", "green")
+    return exit_codes.gravest(wanted.codes)
+
+
+async def _first(app: App, run: CleanupRun, files: int) -> Sequence[Candidate]:
+    rows: list[Candidate] = []
+    if files and run.plan is not None:
+        async for batch in app.candidates(run):
+            rows.extend(batch[: files - len(rows)])
+            if len(rows) >= files:
+                break
+    return rows
+
+
+@session.command(*options.PLANNING)
+async def explain(
+    opened: session.Session,
+    path: Annotated[str, Argument(metavar="PATH", help="Full address of one stored file, as a plan shows it.")],
+    target: Annotated[
+        str | None,
+        options.option(
+            "--target",
+            metavar="TARGET",
+            autocompletion=completion.targets,
+            help="The table it belongs to: tenant/dataset/table or a location. Default: the configured table that "
+            "holds the path.",
+        ),
+    ] = None,
+    *,
+    as_json: options.Json = False,
+) -> None:
+    """Say why a file stays, or from when it may be deleted.
+
+    Names the snapshots, branches, tags and manifests that keep it, or the evidence that nothing does. Takes the
+    same rules as `plan`, and with the same rules gives the same answer.
+
+    Exit codes: 0 explained, 2 bad usage or settings, 3 outside the table, 4 the table cannot be read.
+    """
+    explanation = await opened.app.explain(path, target=target, format=opened.format, root=opened.root)
+    if as_json:
+        documents.write(explanation.document)
+    else:
+        lists.show_explanation(screen.output(), explanation)

@@ -46,9 +46,7 @@ async def runs(
     targets: options.Scopes = None,
     *,
     table: options.OnlyTable = None,
-    outcome: Annotated[
-        Outcome | None, Option("--outcome", help="Only runs with this outcome.", show_default=False)
-    ] = None,
+    outcome: Annotated[Outcome | None, options.option("--outcome", help="Only runs with this outcome.")] = None,
     refused: Annotated[bool, Option("--refused", help="Only runs that were refused.")] = False,
     sort: Annotated[RunSort, Option("--sort", help="Order of what is listed.")] = RunSort.STARTED,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="Maximum number to return.")] = 20,
@@ -172,12 +170,10 @@ def _write(rows_path: str, recorded: run_document.Run, header: PlanHeader) -> No
 async def approve(
     opened: session.Session,
     run: Annotated[
-        str,
-        Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it."),
+        str, Argument(metavar="RUN", help="Id of the refused run, or its beginning, as `lakesweep runs` shows it.")
     ],
     digest: Annotated[
-        str | None,
-        Option("--digest", metavar="SHA256", help="Approve only if the plan has this digest.", show_default=False),
+        str | None, options.option("--digest", metavar="SHA256", help="Approve only if the plan has this digest.")
     ] = None,
 ) -> None:
     """Approve a plan that exceeds its ceilings.
@@ -187,11 +183,10 @@ async def approve(
 
     Exit codes: 0 approved, 2 bad usage or settings or no such run, 3 the run does not wait for an approval, 4 failed.
     """
-    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
-    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import audit_factory, targets  # noqa: PLC0415 - heavy
 
     run_id = await targets.whole_run_id(opened.app.state, run)
-    approval = await opened.app.approve(run_id, by=this_user().who, digest=digest)
+    approval = await opened.app.approve(run_id, by=audit_factory.this_user().who, digest=digest)
     header = await opened.app.state.get_plan(run_id)
     files = header.candidates if header else 0
     screen.output().print(
@@ -225,13 +220,12 @@ async def tables(
     targets: options.Scopes = None,
     *,
     outcome: Annotated[
-        Outcome | None,
-        Option("--outcome", help="Only tables whose last run has this outcome.", show_default=False),
+        Outcome | None, options.option("--outcome", help="Only tables whose last run has this outcome.")
     ] = None,
     refused: Annotated[
         bool, Option("--refused", help="Only tables whose last run was refused, or that cannot be read.")
     ] = False,
-    sort: Annotated[TableSort | None, Option("--sort", help="Order of the tables.", show_default=False)] = None,
+    sort: Annotated[TableSort | None, options.option("--sort", help="Order of the tables.")] = None,
     as_json: options.Json = False,
 ) -> ExitCode:
     """List the configured tables and their last runs.
@@ -240,7 +234,9 @@ async def tables(
 
     Exit codes: 0 listed, 2 bad usage or settings, 4 some catalog or table could not be read.
     """
-    looked = await _statuses(opened, targets or [None])
+    names: Sequence[str | None] = targets or [None]
+    # Each table once, however many targets name it.
+    looked = list({status.ref: status for name in names for status in await opened.app.tables(name)}.values())
     found = [status for status in looked if _is_wanted(status, outcome, refused=refused)]
     if sort:
         found.sort(key=_TABLE_KEYS[sort])
@@ -251,12 +247,6 @@ async def tables(
     if not targets:
         _report_empty(opened, looked)
     return exit_codes.gravest(ExitCode.FAILED for status in found if status.problem)
-
-
-async def _statuses(opened: session.Session, names: Sequence[str | None]) -> list[TableStatus]:
-    """Each table once, however many targets name it."""
-    found = {status.ref: status for name in names for status in await opened.app.tables(name)}
-    return list(found.values())
 
 
 def _is_wanted(status: TableStatus, outcome: Outcome | None, *, refused: bool) -> bool:

@@ -63,21 +63,17 @@ class _Shared:
 
     def override(self) -> CleanupOverride:
         """The rules of this one call, as the narrowest level of the settings. Raises SettingsError."""
-        from lakesweep.settings import one_call  # noqa: PLC0415 - heavy
+        from lakesweep.settings import cascade  # noqa: PLC0415 - heavy
 
-        return one_call.override(
-            older_than=one_call.span("--older-than", self.older_than),
+        return cascade.override_for_call(
+            older_than=cascade.span_of("--older-than", self.older_than),
             retain_last=self.retain_last,
-            grace=one_call.span("--grace", self.grace),
+            grace=cascade.span_of("--grace", self.grace),
         )
 
 
-def _accept(**_: object) -> None:
-    """Every combination of options makes sense."""
-
-
 def command(
-    *shared: str, is_service: bool = False, check: Callable[..., None] = _accept
+    *shared: str, is_service: bool = False, check: Callable[..., None] = lambda **_: None
 ) -> Callable[[Work], Callable[..., None]]:
     """Make a command of a coroutine: a session is opened for it, and the process ends with its exit code, 0 for None.
 

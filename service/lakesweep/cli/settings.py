@@ -230,11 +230,6 @@ def _named(settings: Settings, target: str) -> Iterator[Scope]:
             yield scope
 
 
-def _holders(label: str) -> tuple[str, str]:
-    tenant, dataset, _ = label.split("/", 2)
-    return tenant, f"{tenant}/{dataset}"
-
-
 def _no_match(settings: Settings, target: str) -> str:
     from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
 
@@ -243,6 +238,7 @@ def _no_match(settings: Settings, target: str) -> str:
     known = ", ".join(scope.label for scope in _configured(settings) if scope.table is None)
     if not known:
         return f"nothing configured matches {target!r}: name a settings file with --config or LAKESWEEP_CONFIG"
-    names = (part for scope in _configured(settings) for part in (scope.label, *_holders(scope.label)))
+    labels = [scope.label for scope in _configured(settings)]
+    names = (part for one in labels for part in (one, one.partition("/")[0], "/".join(one.split("/", 2)[:2])))
     meant = targets.suggestion(target, names)
     return f"nothing configured matches {target!r}; {meant or f'there is {known}'}"

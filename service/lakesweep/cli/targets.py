@@ -31,13 +31,7 @@ _INTERRUPTED = "interrupted by Ctrl-C; the next run continues"
 class Targets:
     """What the targets name, and the exit codes that come together on the way."""
 
-    def __init__(
-        self,
-        session: Session,
-        names: Sequence[str],
-        *,
-        no_listing: bool = False,
-    ) -> None:
+    def __init__(self, session: Session, names: Sequence[str], *, no_listing: bool = False) -> None:
         if not names and not session.settings.tenants:
             raise SettingsError(
                 "nothing to do: give a location as TARGET, or configure tenants and name the file with --config"
@@ -178,10 +172,7 @@ def _watching(label: str) -> Iterator[ReportProgress | None]:
 
         def report(step: Step) -> None:
             bar.update(
-                task,
-                description=screen.printable(f"{label}: {step.phase}"),
-                completed=step.done,
-                total=step.total,
+                task, description=screen.printable(f"{label}: {step.phase}"), completed=step.done, total=step.total
             )
 
         yield report

@@ -106,18 +106,16 @@ async def restore(
 
     Exit codes: 0 restored, 2 bad usage or settings or no such run, 3 nothing can be restored, 4 failed.
     """
-    from lakesweep.daemon import targets  # noqa: PLC0415 - heavy
-    from lakesweep.daemon.app import new_run_id  # noqa: PLC0415 - heavy
-    from lakesweep.daemon.audit_factory import this_user  # noqa: PLC0415 - heavy
+    from lakesweep.daemon import app, audit_factory, targets  # noqa: PLC0415 - heavy
 
     run_id = await targets.whole_run_id(opened.app.state, run)
-    restoring, stop = opened.app.restoring(run_id, path or (), this_user()), StopRequest()
+    restoring, stop = opened.app.restoring(run_id, path or (), audit_factory.this_user()), StopRequest()
     try:
         if dry_run:
             undone = await restoring.plan()
         else:
             with stop_on_interrupt(stop, _INTERRUPTED):
-                undone = await restoring.execute(new_run_id(), stop)
+                undone = await restoring.execute(app.new_run_id(), stop)
     except Interrupted as exc:  # before anything was moved
         screen.complain(str(exc))
         return ExitCode.INTERRUPTED

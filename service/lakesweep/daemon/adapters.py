@@ -290,8 +290,7 @@ class Adapters:
     def choose_engine(
         self, tenant: str, state: TableState, runs: Sequence[run_document.Run], root: Location | None = None
     ) -> tuple[Engine, EngineChoice]:
-        """Which engine plans a table, and why that one. `runs` are the table's latest, newest first; `root` is a bare
-        location's."""
+        """Which engine plans a table, and why. `runs` are its latest, newest first; `root` is a bare location's."""
         kind = self._settings.engine.kind
         choice = engines.choose(
             kind=kind,
@@ -312,15 +311,14 @@ class Adapters:
             working, shared=place, storage=self.own_storage(), writer=self.own_writer(), discard=self.remove_own
         )
 
-    async def remove_own(self, paths: Sequence[str]) -> None:
-        """Remove files of the service's own. Never raises."""
-        place = self._settings.artifacts
+    async def remove_own(self, paths: Sequence[str], place: Location | None = None) -> None:
+        """Remove files of the service's own, by default of its artifacts. Never raises, and reaches no other place."""
+        place = place or self._settings.artifacts
         await self._tidy("", place, (place,)).discard(paths)
 
     async def _discard_scratch(self, paths: Sequence[str]) -> None:
-        """Remove what a plan on Spark left in a store of ours. Never raises, and reaches no other place."""
-        place = Location.parse(self._spark_config.scratch or "")
-        await self._tidy("", place, (place,)).discard(paths)
+        """Remove what a plan on Spark left in a store of ours."""
+        await self.remove_own(paths, Location.parse(self._spark_config.scratch or ""))
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
         return await formats.open_location(

@@ -24,15 +24,16 @@ from lakesweep.cleanup.restore_finder import refuse_nothing
 from lakesweep.daemon import cadence, holds, table_status
 from lakesweep.daemon import lake_report as gather_report
 from lakesweep.daemon.app import App, new_run_id
+from lakesweep.daemon.discovery import whole_dataset
 from lakesweep.daemon.health import Checkup
 from lakesweep.daemon.holds import HoldIndex
 from lakesweep.daemon.known_tables import Entry
 from lakesweep.daemon.scheduler import Scheduler
+from lakesweep.daemon.table_status import TableStatus
 from lakesweep.model import lake_report, run_document, trash_document
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import LakesweepError, Refused, StorageError, UnknownTable, Unreadable
 from lakesweep.model.run import CleanupRun, Outcome
-from lakesweep.model.table import FormatName
 from lakesweep.ports.state import Approval, BatchRecord, DueTime, Hold
 from lakesweep.settings import effective
 from lakesweep.settings.cascade import cleanup_for
@@ -267,45 +268,29 @@ class Control:
         return self._app.metrics.exposition()
 
     async def _table(self, label: str, held: HoldIndex, last: run_document.Run | None) -> documents.Table:
-        entry = self._scheduler.known_tables.entries[label]
-        return _row(
-            label,
-            entry.work.ref.format,
-            self._scheduler.known_tables.problems.get(_dataset(label)),
-            last=last,
-            next_due=self._scheduler.due_at(label) if entry.enabled else None,
+        known = self._scheduler.known_tables
+        entry = known.entries[label]
+        adaptive = entry.schedule.adaptive is not None
+        status = TableStatus(
+            ref=entry.work.ref,
+            location=last["location"] if last else None,
+            problem=known.problems.get(_dataset(label)),
+            last_run=last,
             paused=held.covering(label) is not None,
-            chosen=await cadence.recall(self._app.state, label) if entry.schedule.adaptive is not None else None,
+            cadence=await cadence.recall(self._app.state, label) if adaptive else None,
         )
+        due = self._scheduler.due_at(label) if entry.enabled else None
+        return {**status.document, "next_due": report.iso_utc(due)}
 
     def _unseen(self) -> dict[str, documents.Table]:
         """Datasets that cannot be looked at, each as `tenant/dataset/*`."""
-        formats = {f"{tenant.id}/{dataset.id}": dataset.format for tenant, dataset in self._app.discovery.datasets()}
-        problems = self._scheduler.known_tables.problems.items()
-        return {f"{name}/*": _row(f"{name}/*", formats[name], why) for name, why in problems if name in formats}
-
-
-def _row(
-    label: str,
-    format: FormatName,
-    problem: str | None,
-    *,
-    last: run_document.Run | None = None,
-    next_due: datetime | None = None,
-    paused: bool = False,
-    chosen: cadence.Cadence | None = None,
-) -> documents.Table:
-    return {
-        "table": label,
-        "format": format,
-        "location": last["location"] if last else None,
-        "problem": problem,
-        "last_run": last,
-        "estimate": run_document.next_cycle(last),
-        "next_due": report.iso_utc(next_due),
-        "paused": paused,
-        **cadence.document(chosen),
-    }
+        found: dict[str, documents.Table] = {}
+        for tenant, dataset in self._app.discovery.datasets():
+            if why := self._scheduler.known_tables.problems.get(f"{tenant.id}/{dataset.id}"):
+                ref = whole_dataset(tenant, dataset)
+                status = TableStatus(ref=ref, location=None, problem=why, last_run=None, paused=False)
+                found[ref.label] = {**status.document, "next_due": None}
+        return found
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from lakesweep.cleanup import plan_file, private_files
 from lakesweep.cleanup.approve import Approvals
 from lakesweep.cleanup.cycle import Cycle
 from lakesweep.cleanup.explain import Explanation
-from lakesweep.daemon import cycle_setup, file_explainer, holds, lake_report, run_results, table_status, targets
+from lakesweep.daemon import cycle_setup, holds, lake_report, run_results, table_status, targets
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.audit_factory import AuditFactory
 from lakesweep.daemon.clock import SystemClock
@@ -74,11 +74,7 @@ class App:
     events: ServiceEvents
 
     def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        metrics: Metrics | None = None,
-        override: CleanupOverride | None = None,
+        self, settings: Settings, clock: Clock, metrics: Metrics | None = None, override: CleanupOverride | None = None
     ) -> None:
         """`override` are rules for this one call, over all that is configured."""
         self.settings = settings
@@ -139,7 +135,6 @@ class App:
         return [work for name in wanted for work in await self.resolve(name)]
 
     async def tables(self, target: str | None = None) -> list[TableStatus]:
-        """Every configured table that the target names, with its place and its last run."""
         held = await self.state.holds()
         return [await table_status.of(work, self.state, held) for work in await self.resolve(target)]
 
@@ -170,8 +165,7 @@ class App:
         listing: ListingMode = ListingMode.ALWAYS,
         regular_wait: timedelta = timedelta(0),
     ) -> CleanupRun:
-        """One cycle, under the lease that is held or a new one. `execute` is the operator's choice; None leaves it to
-        the settings."""
+        """One cycle, under the lease that is held or a new one. `execute` None leaves the choice to the settings."""
         run_id = run_id or new_run_id()
         with logs.about(work.ref, run_id), working_for(work.tenant), self.tracing.cycle(work.ref, run_id) as trace:
             try:
@@ -230,7 +224,6 @@ class App:
         return approval
 
     def approval_remark(self, table: str) -> str | None:
-        """Why nothing of an approved plan is deleted by itself; None if it is."""
         names = table.split("/", 2)
         if is_ghost(table):
             return "the service deletes no ghosts: `lakesweep run --ghosts --execute` does"
@@ -265,7 +258,7 @@ class App:
     async def explain(
         self, path: str, *, target: str | None = None, format: FormatName | None = None, root: str | None = None
     ) -> Explanation:
-        return await file_explainer.explain(self, path, target=target, format=format, root=root)
+        return await table_status.explain(self, path, target=target, format=format, root=root)
 
     def _use_key(self, key: bytes) -> None:
         self.key = key

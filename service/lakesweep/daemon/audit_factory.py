@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lakesweep import __version__
-from lakesweep.audit.chain_writer import ChainWriter
 from lakesweep.audit.compact import Packer
 from lakesweep.audit.inspect import Inspector
 from lakesweep.audit.records import Circumstances
-from lakesweep.audit.trail import Trail
+from lakesweep.audit.trail import ChainWriter, Trail
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.location import Location

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from math import sqrt
 from typing import TypedDict
@@ -216,12 +216,7 @@ async def pull_forward(state: StateStore, table: str, now: datetime) -> None:
 
 
 async def _write(state: StateStore, table: str, chosen: Cadence) -> None:
-    noted = {
-        "next_expiry": chosen.next_expiry.isoformat(),
-        "next_listing": chosen.next_listing.isoformat(),
-        "why": chosen.why,
-    }
-    await state.remember(_name(table), json.dumps(noted))
+    await state.remember(_name(table), json.dumps(asdict(chosen), default=datetime.isoformat))
 
 
 def _name(table: str) -> str:

@@ -111,8 +111,7 @@ class Discovery:
         return [(tenant, dataset) for tenant in self.settings.tenants for dataset in tenant.datasets]
 
     async def _bare(self, location: Location, format: FormatName | None, root: Location | None) -> Work:
-        """A location inside a configured tenant's root belongs to that tenant: its S3, its root and its dry_run
-        apply."""
+        """A location inside a configured tenant's root belongs to that tenant: its S3, root and dry_run apply."""
         here = targets.real(location)
         owner = next((t for t in self.settings.tenants if targets.real(Location.parse(t.root)).overlaps(here)), None)
         configured = await self._configured_at(here, format, owner) if owner else None

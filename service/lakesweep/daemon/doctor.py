@@ -58,8 +58,8 @@ def installed() -> Iterator[Finding]:
     for kind in ("rest", "sql", "hive", "glue", "bigquery"):
         given = {"type": kind, "uri": "postgresql://"}
         missing = [remark for remark in catalogs.remarks(given) if "not installed" in remark]
-        detail = missing[0] if missing else "its client is installed"
-        yield Finding(name=f"catalog {kind}", health=Health.ABSENT if missing else Health.OK, detail=detail)
+        name = f"catalog {kind}"
+        yield _absent(name, missing[0]) if missing else _ok(name, "its client is installed")
 
 
 async def answers(settings: Settings) -> AsyncIterator[Finding]:
@@ -111,24 +111,21 @@ def _part(name: str) -> Finding:
     if compiled.is_there(name):
         module = importlib.import_module(name)
         return _ok(short, os.path.basename(module.__file__ or "built in"))  # noqa: PTH119 - text only
-    detail = f"{compiled.without(name)}: plain Python does the same, slower"
-    return Finding(name=short, health=Health.ABSENT, detail=detail)
+    return _absent(short, f"{compiled.without(name)}: plain Python does the same, slower")
 
 
 def _spark() -> Finding:
     try:
         return _ok("spark", f"pyspark {importlib.metadata.version('pyspark')}")
     except importlib.metadata.PackageNotFoundError:
-        return Finding(
-            name="spark", health=Health.ABSENT, detail="pyspark is not installed: tables are planned in-process"
-        )
+        return _absent("spark", "pyspark is not installed: tables are planned in-process")
 
 
 def _java() -> Finding:
     why = engines.why_no_java()
     if why is None:
         return _ok("java", "can run Spark")
-    return Finding(name="java", health=Health.ABSENT, detail=f"{why}. Needed only when Spark starts on this machine")
+    return _absent("java", f"{why}. Needed only when Spark starts on this machine")
 
 
 def _state(settings: Settings) -> Finding:
@@ -139,6 +136,10 @@ def _state(settings: Settings) -> Finding:
     path = url.removeprefix("sqlite:///")
     there = os.path.exists(path)  # noqa: PTH110 - text only
     return _ok("state", f"{path} {'is there' if there else 'is created by the first run'}")
+
+
+def _absent(name: str, detail: str) -> Finding:
+    return Finding(name=name, health=Health.ABSENT, detail=detail)
 
 
 def _ok(name: str, detail: str) -> Finding:

@@ -215,8 +215,7 @@ class GhostTable:
         return frozenset(seen)
 
     async def _refuse_foreign(self, directories: dict[str, str]) -> None:
-        """If an earlier run of ours began to delete it, it was checked when it was complete, and its metadata says less
-        by now."""
+        """One that an earlier run began to delete was checked when it was complete; its metadata says less by now."""
         found = await ghost_files.foreign(self.hunt.storage, self._view, self._layout, directories)
         if found and not await self._was_begun():
             raise Refused(

@@ -96,8 +96,7 @@ class GhostHunt:
         return Location.parse(self.tenant.root)
 
     async def former_names(self) -> dict[str, Run]:
-        """By `_place_key`: the run that was last planned there; of a table, if there was one, rather than of its
-        ghost."""
+        """By `_place_key`: the run that was last planned there, rather of a table than of its ghost."""
         planned = await self.app.state.last_planned([self.tenant.id])
         found: dict[str, Run] = {}
         for run in sorted(planned.values(), key=lambda run: (not is_ghost(run["table"]), run["started_at"])):
@@ -206,25 +205,20 @@ class GhostHunt:
         return self._work(Location.parse(ghost.location), known, ghost.name)
 
     async def approved(self) -> list[Work]:
-        """Those whose plan may go now, whatever has become of them since."""
+        """Those with a valid approval that no run has carried out since, whatever has become of them."""
         found = []
         former = await self.former_names()
         planned = await self.app.state.last_planned([self.tenant.id])
         for label, run in sorted(planned.items()):
-            if is_ghost(label) and run["location"] and await self._may_go(label, run):
+            if not is_ghost(label) or not run["location"] or run["outcome"] is Outcome.DONE:
+                continue
+            if await standing(self.app.state, label, self.app.clock.now()):
                 place = Location.parse(run["location"]).as_directory()
                 was = former.get(_place_key(place))
                 name = was["table"] if was and not is_ghost(was["table"]) else None
-                found.append(self._work(place, await self._format(place, run), name))
+                seen = await _recognised(self.storage, place, await self.storage.directories(place))
+                found.append(self._work(place, seen.format if seen else run["format"], name))
         return found
-
-    async def _may_go(self, label: str, last: Run) -> bool:
-        """Is there a valid approval that no run has carried out since?"""
-        return bool(await standing(self.app.state, label, self.app.clock.now())) and last["outcome"] is not Outcome.DONE
-
-    async def _format(self, place: Location, run: Run) -> FormatName | None:
-        seen = await _recognised(self.storage, place, await self.storage.directories(place))
-        return seen.format if seen else run["format"]
 
     def _work(self, place: Location, format: FormatName | None, former: str | None) -> Work:
         name = targets.without_slash(place).path.removeprefix(self.root.as_directory().path)

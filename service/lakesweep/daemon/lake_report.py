@@ -118,7 +118,6 @@ async def last_look(state: StateStore, tenant: str) -> GhostLook | None:
 
 
 def leftovers_note(tenant: str) -> str:
-    """Under which name the last count of a tenant's leftovers is remembered."""
     return f"leftovers {tenant}"
 
 

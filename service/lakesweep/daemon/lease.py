@@ -24,8 +24,7 @@ _BEATS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One moment on two clocks: the event loop's, which time-outs use, and one that keeps running while the machine
-    sleeps."""
+    """One moment on two clocks: the event loop's, which time-outs use, and one that runs while the machine sleeps."""
 
     by_loop: float
     awake_or_not: float
@@ -63,8 +62,7 @@ class HeldLease:
         await self._state.check_lease(self._lease)
 
     def check_time(self) -> None:
-        """By our own clock alone: a process that was stopped, or suspended with its machine, notices before it
-        sends."""
+        """By our own clock alone: a process that was stopped, or suspended with its machine, notices in time."""
         if self._lost is None and time.clock_gettime(STEADY) >= self._ends.awake_or_not:
             self._lost = LeaseLost(f"the lease on {self._lease.table} expired while this process was suspended")
         if self._lost:

@@ -5,8 +5,10 @@ Reads only. It costs requests, so it is done only when a person asks for a fresh
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +43,18 @@ async def count(app: App, tenant: TenantSettings) -> None:
         except LakesweepError as exc:
             counting.give_up(str(exc))
     await app.state.remember(lake_report.leftovers_note(tenant.id), json.dumps(counting.note(iso_utc(app.clock.now()))))
+
+
+async def report(
+    app: App, works: Iterable[targets.Work], *, fresh: bool, stop: asyncio.Event | None = None
+) -> documents.Report:
+    """The report of these tables, by what is known of them. With `fresh` their tenants' leftovers are counted first."""
+    found = lake_report.named(works)
+    tenants = {one.label.partition("/")[0] for one in found}
+    for tenant in app.settings.tenants if fresh else ():
+        if tenant.id in tenants and not (stop and stop.is_set()):
+            await count(app, tenant)
+    return await lake_report.make(app.settings, app.state, app.clock, found, tenants)
 
 
 @dataclass(slots=True)

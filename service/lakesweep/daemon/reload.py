@@ -39,27 +39,21 @@ AT_START_ONLY = ("service", "state", "admin", "metrics")
 Signature = tuple[int, int, int]
 
 
+@dataclass(kw_only=True)
 class Reloader:
     """Watches one file. `apply` is given every new set of settings; `problem` is what is wrong with the file now."""
 
-    def __init__(
-        self,
-        *,
-        file: Path | None,
-        load: Callable[[], Settings],
-        current: Settings,
-        apply: Callable[[Settings], None],
-        metrics: Metrics,
-    ) -> None:
-        self.problem: str | None = None
-        self._file = file
-        self._load = load
-        self._current = current
-        self._apply = apply
-        self._metrics = metrics
-        self._requested = asyncio.Event()
-        self._seen = _signature(file)
-        metrics.settings_valid.set(1)
+    file: Path | None
+    load: Callable[[], Settings]
+    current: Settings
+    apply: Callable[[Settings], None]
+    metrics: Metrics
+    problem: str | None = field(init=False, default=None)
+    _requested: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._seen = _signature(self.file)
+        self.metrics.settings_valid.set(1)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -79,34 +73,34 @@ class Reloader:
 
     async def check(self) -> None:
         """Reload if somebody requested it or the file is not what it was."""
-        signature = await asyncio.to_thread(_signature, self._file)
+        signature = await asyncio.to_thread(_signature, self.file)
         if not self._requested.is_set() and signature == self._seen:
             return
         self._requested.clear()
         self._seen = signature
         try:
-            settings = self._bound(await asyncio.to_thread(self._load))
+            settings = self._bound(await asyncio.to_thread(self.load))
         except SettingsError as exc:
             self.problem = str(exc)
-            self._metrics.settings_valid.set(0)
-            self._metrics.settings_reloads.labels("kept").inc()
+            self.metrics.settings_valid.set(0)
+            self.metrics.settings_reloads.labels("kept").inc()
             log.warning("settings_kept", faults=exc.faults)
             return
         self.problem = None
-        self._metrics.settings_valid.set(1)
-        self._metrics.settings_reloads.labels("done").inc()
-        log.info("settings_reloaded", changed=settings != self._current)
-        if settings != self._current:
-            self._current = settings
-            self._apply(settings)
+        self.metrics.settings_valid.set(1)
+        self.metrics.settings_reloads.labels("done").inc()
+        log.info("settings_reloaded", changed=settings != self.current)
+        if settings != self.current:
+            self.current = settings
+            self.apply(settings)
 
     def _bound(self, settings: Settings) -> Settings:
         """The new settings, but with what cannot change while the service runs."""
-        waiting = [name for name in AT_START_ONLY if getattr(settings, name) != getattr(self._current, name)]
+        waiting = [name for name in AT_START_ONLY if getattr(settings, name) != getattr(self.current, name)]
         if not waiting:
             return settings
         log.warning("settings_need_restart", sections=waiting)
-        merged = settings.model_dump() | {name: getattr(self._current, name).model_dump() for name in waiting}
+        merged = settings.model_dump() | {name: getattr(self.current, name).model_dump() for name in waiting}
         try:
             return Settings.model_validate(merged)
         except ValidationError as exc:

@@ -159,8 +159,7 @@ class Restoring:
         return {"restored": result, "outcome": Outcome.DONE, "reason": reason}
 
     async def _pause(self, ref: TableRef) -> None:
-        """A restored orphan would be deleted again in the next cycle. A hold that ends by itself only postpones
-        that."""
+        """A restored orphan would be deleted in the next cycle. A hold that ends by itself only postpones that."""
         app = self.app
         lasting = HoldIndex(hold for hold in await app.state.holds() if hold.ends_at is None)
         if lasting.covering(ref.label) is None:

@@ -317,7 +317,6 @@ class Scheduler:
         self.app.metrics.tables_running.labels(tenant).set(self._running_by_tenant()[tenant])
 
     async def _retire(self) -> None:
-        """Close the adapters of old settings that nobody uses any more."""
         for old in [app for app in self._retiring if not self._users[app]]:
             self._retiring.remove(old)
             del self._users[old]

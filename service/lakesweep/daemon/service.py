@@ -25,10 +25,9 @@ from pathlib import Path
 
 import structlog
 
-from lakesweep.admin.app import make_app
+from lakesweep.admin.app import make_app, metrics_app
 from lakesweep.admin.auth import Gatekeeper, check_listen, is_loopback
 from lakesweep.admin.limits import Limits
-from lakesweep.admin.probes import metrics_app
 from lakesweep.admin.server import serving
 from lakesweep.daemon import housekeeping, notifier, trash_keeper
 from lakesweep.daemon.admin_service import Control

@@ -16,8 +16,7 @@ import pyarrow as pa
 import structlog
 
 from lakesweep.daemon.adapters import Adapters
-from lakesweep.daemon.other_names import through_links, top_directories
-from lakesweep.daemon.shared_files import SharedFileIndex, Uses, first_segments, inside
+from lakesweep.daemon.shared_files import SharedFileIndex, Uses, first_segments, inside, through_links, top_directories
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef, TenantId
 from lakesweep.ports.clock import Clock
@@ -98,8 +97,7 @@ class TableLocations:
     async def shared_files(
         self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
     ) -> dict[TableRef, list[str]]:
-        """By table: the files below the roots of `own` that it uses. For a dataset that does not answer, what was
-        read last counts."""
+        """By table: the files below the roots of `own` that it uses; as last read if a dataset does not answer."""
         async with self._reading_shared[tenant.id]:
             found, now = self._shared.get(tenant.id), self._clock.now()
             wanted = frozenset(first_segments(roots).to_pylist())

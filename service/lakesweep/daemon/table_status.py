@@ -1,5 +1,5 @@
-"""What is known of a table without looking at its files: its row in lists, its snapshots, its next cycle, and why that
-comes then. Reads only."""
+"""What is known of a table: its row in lists, its snapshots, its next cycle and why that comes then. And what a plan
+would do with one file, and why. Reads only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from lakesweep.admin import documents
 from lakesweep.cleanup import lake_report
+from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation, RestoredFiles
 from lakesweep.cleanup.report import hold_document, iso_utc
 from lakesweep.daemon import cadence, cycle_setup, run_results, targets
 from lakesweep.daemon.cadence import Cadence
 from lakesweep.daemon.due_times import Schedule
 from lakesweep.daemon.targets import Work
 from lakesweep.model import run_document
-from lakesweep.model.errors import LakesweepError
-from lakesweep.model.table import TableRef
+from lakesweep.model.errors import LakesweepError, SettingsError, UnknownTable
+from lakesweep.model.location import Location
+from lakesweep.model.table import FormatName, TableRef
 from lakesweep.ports.state import DueTime, Hold, StateStore
 
 if TYPE_CHECKING:
@@ -144,3 +146,36 @@ async def snapshots(app: App, entry: Entry) -> documents.Snapshots:
             for one in newest[:SNAPSHOTS_SHOWN]
         ],
     }
+
+
+async def explain(
+    app: App, path: str, *, target: str | None, format: FormatName | None, root: str | None
+) -> Explanation:
+    location = targets.file_location(path)
+    if location is None:
+        raise SettingsError(f"{path!r} is not the full address of a file (expected s3://…, file://… or /path)")
+    work, now = await _owner_of(app, location, target, format=format, root=root), app.clock.now()
+    explainer = Explainer(
+        table=work.opened(),
+        storage=app.adapters.storage(work.tenant, work.read_root),
+        engine=app.adapters.inprocess(work.tenant, work.read_root),
+        policy=cycle_setup.policy(app, work, execute=False),
+        clock=app.clock,
+    )
+    wait = ConfirmationWait(policy=explainer.policy, state=app.state, artifacts=app.artifacts)
+    explained = await wait.add(await explainer.explain(location), now)
+    return await RestoredFiles(state=app.state, records=app.trails.inspector().records).add(explained)
+
+
+async def _owner_of(
+    app: App, location: Location, target: str | None, *, format: FormatName | None, root: str | None
+) -> Work:
+    if target is None and not app.discovery.datasets():
+        raise UnknownTable("no dataset is configured: give the table as --target, or a file with --config")
+    works = await app.discovery.resolve(target, format=format, root=root)
+    for work in works:
+        near = await cycle_setup.TableSurroundings(app=app, work=work).neighbours()
+        places = near.places.get(work.ref, ())
+        if any(place.contains(location) for place in places) or (target and len(works) == 1):
+            return work
+    raise UnknownTable(f"no {'matching' if target else 'configured'} table keeps files at {location}: give --target")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from lakesweep.aio import StopRequest
-from lakesweep.daemon import lake_report, leftovers
+from lakesweep.daemon import leftovers
 from lakesweep.daemon.app import App
 from lakesweep.daemon.targets import Work
 from lakesweep.model.errors import SettingsError
@@ -142,13 +142,7 @@ async def report(names: Sequence[str], *, fresh: bool, config: Path | None, stop
             for work in works if fresh else ():
                 if work.table is not None and not (stop and stop.is_set()):
                     await _one(app, work, execute=False, stop=stop)
-            found = lake_report.named(works)
-            tenants = {one.label.partition("/")[0] for one in found}
-            for tenant in settings.tenants if fresh else ():
-                if tenant.id in tenants and not (stop and stop.is_set()):
-                    await leftovers.count(app, tenant)
-            document = await lake_report.make(settings, app.state, app.clock, found, tenants)
-    return results.Report(document=document)
+            return results.Report(document=await leftovers.report(app, works, fresh=fresh, stop=stop))
 
 
 @asynccontextmanager

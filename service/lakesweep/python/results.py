@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
@@ -17,9 +17,6 @@ from lakesweep.cleanup import report
 from lakesweep.cleanup.explain import Explanation as _Explained
 from lakesweep.model.run import CleanupRun
 from lakesweep.model.units import counted, size
-
-if TYPE_CHECKING:
-    from lakesweep.model import run_document
 
 ORPHANS = pa.schema(
     [
@@ -87,7 +84,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of `plan --json` for this table, with all of its files."""
-        return {**self.document, "orphans": {**self.document["orphans"], "files": _files(self.orphans)}}
+        files = [{**row, "modified_at": report.iso_utc(row["modified_at"])} for row in self.orphans.to_pylist()]
+        return {**self.document, "orphans": {**self.document["orphans"], "files": files}}
 
     def _repr_html_(self) -> str:
         return _html(self.table, self.summary, self.refused, self.orphans)
@@ -236,48 +234,42 @@ class Report:
 def plan_of(run: CleanupRun, rows: pa.Table) -> Plan:
     """A plan from a finished dry run and its rows."""
     document = report.plan_document(run, ())
-    return Plan(
-        table=run.table.label,
-        format=run.table.format.value,
-        location=run.location,
-        orphans=rows,
-        summary=Summary(
-            snapshots=len(document["expire"]["snapshots"]),
-            files=document["orphans"]["count"],
-            bytes=document["orphans"]["bytes"],
-            verdicts=dict(document["verdicts"]),
-            done=False,
-        ),
-        refused=_refusal(document["refused"]),
-        document=document,
-    )
+    expiring = len(document["expire"]["snapshots"])
+    summary = _summary(expiring, document["orphans"], document["verdicts"], done=False)
+    return Plan(**_of_any(run, document), orphans=rows, summary=summary)
 
 
 def run_of(run: CleanupRun, rows: pa.Table, *, executed: bool) -> Run:
     """A run from its end and the rows of its plan."""
     document = report.run_document(run)
-    verdicts = report.plan_document(run, ())["verdicts"]
     done = executed and document["outcome"] != "dry_run"
-    counted = document["deleted"] if done else document["orphans"]
     expiring = len(run.expiry.expire) if run.expiry else 0
+    snapshots = len(document["expired_snapshots"]) if done else expiring
+    verdicts = report.plan_document(run, ())["verdicts"]
     return Run(
-        table=run.table.label,
-        format=run.table.format.value,
-        location=run.location,
+        **_of_any(run, document),
         run_id=run.id,
         outcome=str(document["outcome"]),
         reason=document["reason"],
         orphans=rows,
-        summary=Summary(
-            snapshots=len(document["expired_snapshots"]) if done else expiring,
-            files=counted["count"],
-            bytes=counted["bytes"],
-            verdicts=dict(verdicts),
-            done=done,
-        ),
-        refused=_refusal(document["refused"]),
-        document=document,
+        summary=_summary(snapshots, document["deleted"] if done else document["orphans"], verdicts, done=done),
     )
+
+
+def _of_any(run: CleanupRun, document: Mapping[str, Any]) -> dict[str, Any]:
+    found = document["refused"]
+    return {
+        "table": run.table.label,
+        "format": run.table.format.value,
+        "location": run.location,
+        "refused": Refusal(code=found["code"], reason=found["reason"] or "") if found else None,
+        "document": document,
+    }
+
+
+def _summary(snapshots: int, files: Mapping[str, Any], verdicts: Mapping[str, int], *, done: bool) -> Summary:
+    sizes = {"files": files["count"], "bytes": files["bytes"]}
+    return Summary(snapshots=snapshots, **sizes, verdicts=dict(verdicts), done=done)
 
 
 def explanation_of(found: _Explained) -> Explanation:
@@ -289,14 +281,6 @@ def explanation_of(found: _Explained) -> Explanation:
         evidence=tuple(found.sentences),
         deletable_from=found.deletable_from,
     )
-
-
-def _refusal(found: run_document.Refusal | None) -> Refusal | None:
-    return Refusal(code=found["code"], reason=found["reason"] or "") if found else None
-
-
-def _files(rows: pa.Table) -> list[dict[str, Any]]:
-    return [{**row, "modified_at": report.iso_utc(row["modified_at"])} for row in rows.to_pylist()]
 
 
 def _html(title: str, summary: Summary, refused: Refusal | None, rows: pa.Table) -> str:

@@ -2,14 +2,20 @@
 
 The most specific value wins, except for dry_run, deletion and ghost_grace_hours, where the safest value at any level
 wins: true, "trash", or the longest. `--execute` on the command line overrides only the global dry_run.
+
+Rules for one call, from the command line or Python, are the narrowest level and have the same minimums; they cannot
+lift a ceiling, a hold or a `dry_run = true`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
@@ -42,28 +48,20 @@ def overlay(base: OrphanCleanupSettings, override: CleanupOverride) -> OrphanCle
     return base.model_copy(update={**given, "ceilings": ceilings})
 
 
-def cleanup_for(
-    settings: Settings, tenant: str | None = None, dataset: str | None = None, table: str | None = None
-) -> OrphanCleanupSettings:
-    """The whole group for one table; names that are not configured override nothing."""
+def cleanup_for(settings: Settings, *names: str | None) -> OrphanCleanupSettings:
+    """The whole group for one table, by tenant, dataset and table; names that are not configured override nothing."""
     effective = settings.orphan_cleanup
-    for override in overrides(settings, tenant, dataset, table):
+    for override in overrides(settings, *names):
         effective = overlay(effective, override)
     return effective
 
 
 def policy_for(
-    settings: Settings,
-    tenant: str | None = None,
-    dataset: str | None = None,
-    table: str | None = None,
-    *,
-    execute: bool | None = None,
-    override: CleanupOverride | None = None,
+    settings: Settings, *names: str | None, execute: bool | None = None, override: CleanupOverride | None = None
 ) -> CleanupPolicy:
     """The policy for one table. `execute` comes from the command line; None is the service itself. `override` are rules
     for one call, with the same minimums."""
-    effective = cleanup_for(settings, tenant, dataset, table)
+    effective = cleanup_for(settings, *names)
     if override is not None:
         effective = overlay(effective, override)
         _check_minimums(effective)
@@ -73,7 +71,7 @@ def policy_for(
         case False:
             dry_run = True
         case True:
-            dry_run = any(override.dry_run for override in overrides(settings, tenant, dataset, table))
+            dry_run = any(override.dry_run for override in overrides(settings, *names))
     if not (dry_run or effective.revalidate_before_delete):
         raise SettingsError(
             "orphan_cleanup.revalidate_before_delete = false is allowed only in a dry run: references are always "
@@ -97,15 +95,9 @@ def policy_for(
     )
 
 
-def trash_for(
-    settings: Settings,
-    root: Location,
-    tenant: str | None = None,
-    dataset: str | None = None,
-    table: str | None = None,
-) -> Location:
+def trash_for(settings: Settings, root: Location, *names: str | None) -> Location:
     """Where a table's files go with `deletion = "trash"`. `root` is its tenant's, or a bare location's."""
-    given = cleanup_for(settings, tenant, dataset, table).trash
+    given = cleanup_for(settings, *names).trash
     return Location.parse(given) if given else default_trash(root)
 
 
@@ -133,10 +125,9 @@ def _listing_interval(effective: OrphanCleanupSettings) -> timedelta | None:
     return None if hours is None else timedelta(hours=hours)
 
 
-def overrides(
-    settings: Settings, tenant: str | None, dataset: str | None, table: str | None
-) -> Iterator[CleanupOverride]:
+def overrides(settings: Settings, *names: str | None) -> Iterator[CleanupOverride]:
     """From the widest to the narrowest."""
+    tenant, dataset, table = (*names, None, None, None)[:3]
     if (owner := settings.tenant(tenant)) is None:
         return
     yield owner.orphan_cleanup
@@ -148,8 +139,7 @@ def overrides(
 
 
 def ghost_grace(settings: Settings, tenant: str) -> timedelta:
-    """How long a ghost of this tenant stays complete: the longest value at any level, because a ghost belongs to no
-    dataset."""
+    """How long a ghost of this tenant stays complete: the longest at any level, as a ghost belongs to no dataset."""
     narrower = (one.orphan_cleanup.ghost_grace_hours for one in _levels(settings.tenant(tenant)))
     return timedelta(hours=max([settings.orphan_cleanup.ghost_grace_hours, *(one for one in narrower if one)]))
 
@@ -183,3 +173,51 @@ def _may_hold(level: TenantSettings | DatasetSettings | TableSettings, place: Lo
     given = (getattr(level, key, None) for key in ("location", "warehouse"))
     own = [Location.parse(text) for text in given if text]
     return not hasattr(level, "name") and (not own or any(one.overlaps(place) for one in own))
+
+
+_SPAN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([mhdw])\s*$")
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def override_for_call(
+    *, older_than: timedelta | None = None, retain_last: int | None = None, grace: timedelta | None = None
+) -> CleanupOverride:
+    """The age from which snapshots may expire, how many stay on each branch, and the grace of unreferenced files."""
+    given: dict[str, Any] = {
+        "max_snapshot_age_hours": _hours("older_than", older_than),
+        "min_snapshots_to_keep": _number("retain_last", retain_last),
+        "grace_period_hours": _hours("grace", grace),
+    }
+    try:
+        return CleanupOverride.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as exc:
+        names = {"max_snapshot_age_hours": "older_than", "min_snapshots_to_keep": "retain_last"}
+        faults = [
+            f"{names.get(str(fault['loc'][0]), 'grace')}: {fault['msg'].replace('Input should be', 'must be')}"
+            for fault in exc.errors()
+        ]
+        raise SettingsError(faults) from exc
+
+
+def span_of(name: str, text: str | None) -> timedelta | None:
+    """Parse `90m`, `12h`, `3d` or `2w`."""
+    if text is None:
+        return None
+    found = _SPAN.match(text)
+    if found is None:
+        raise SettingsError(f"{name} {text!r}: expected a number and m, h, d or w, such as 3d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _number(name: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise SettingsError(f"{name} must be a whole number, such as 5, not {value!r}")
+    return value
+
+
+def _hours(name: str, value: timedelta | None) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, timedelta):
+        raise SettingsError(f"{name} must be a datetime.timedelta, such as timedelta(days=3), not {value!r}")
+    return value.total_seconds() / 3600

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from lakesweep.model.policy import CadenceKind, Ceilings, Deletion, OnMissing
-from lakesweep.settings.values import Address, Count, Cron, Group, Hours, Interval, Minutes, Share
+from lakesweep.settings.values import Address, Count, Cron, Group, Hours, Interval, Minutes, Share, override_of
 
 _CEILINGS = Ceilings()
 BatchSize = Annotated[Count, Field(le=10_000)]
@@ -109,41 +109,15 @@ class OrphanCleanupSettings(Group):
     """The most that one plan may delete."""
 
 
-class CeilingOverride(Group):
-    """Some of the keys of `[orphan_cleanup.ceilings]`, for one tenant, dataset or table."""
+if TYPE_CHECKING:
 
-    files: Count | None = None
-    bytes: Count | None = None
-    share: Share | None = None
-    share_min_files: Count | None = None
+    class CleanupOverride(Group):
+        """See below."""
 
+        def __getattr__(self, key: str) -> Any: ...
 
-class CleanupOverride(Group):
-    """Some of the keys of `[orphan_cleanup]`, for one tenant, dataset or table. What is not given is inherited."""
-
-    enabled: bool | None = None
-    dry_run: bool | None = None
-    grace_period_hours: Hours | None = None
-    allow_short_grace: bool | None = None
-    ghost_grace_hours: Hours | None = None
-    cleanup_interval_hours: Interval | None = None
-    cron: Cron | None = None
-    cadence: CadenceKind | None = None
-    min_interval_hours: Interval | None = None
-    max_interval_hours: Interval | None = None
-    waste_budget: Share | None = None
-    max_snapshot_age_hours: Hours | None = None
-    min_snapshots_to_keep: Count | None = None
-    batch_size: BatchSize | None = None
-    max_concurrent_deletions: Count | None = None
-    revalidate_before_delete: bool | None = None
-    confirm_after_hours: Hours | None = None
-    stream_state_hours: Hours | None = None
-    listing_interval_hours: Interval | None = None
-    approval_hours: Interval | None = None
-    on_missing: OnMissing | None = None
-    max_clock_skew_minutes: Minutes | None = None
-    deletion: Deletion | None = None
-    trash: Address | None = None
-    trash_hours: Hours | None = None
-    ceilings: CeilingOverride = CeilingOverride()
+else:
+    CleanupOverride = override_of(
+        OrphanCleanupSettings,
+        "Some of the keys of `[orphan_cleanup]`, for one tenant, dataset or table. What is not given is inherited.",
+    )

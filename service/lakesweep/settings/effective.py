@@ -75,11 +75,11 @@ def for_table(
 
 
 def _cleanup(settings: Settings, variable_of: VariableOf, *names: str | None) -> list[Effective]:
-    above, (tenant, dataset, table) = ("orphan_cleanup",), names
+    above = ("orphan_cleanup",)
     levels = _given(settings.orphan_cleanup, above, Level.GLOBAL)
-    for level, override in zip(_NARROWER, overrides(settings, tenant, dataset, table), strict=False):
+    for level, override in zip(_NARROWER, overrides(settings, *names), strict=False):
         levels |= dict.fromkeys(_keys(decided(override), above), level)
-    return _levelled(cleanup_for(settings, tenant, dataset, table), above, levels, variable_of)
+    return _levelled(cleanup_for(settings, *names), above, levels, variable_of)
 
 
 def _storage(settings: Settings, variable_of: VariableOf, tenant: str) -> list[Effective]:

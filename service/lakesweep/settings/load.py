@@ -61,7 +61,6 @@ def load_traced(config: Path | None = None) -> tuple[Settings, VariableOf]:
 
 
 def settings_file(config: Path | None = None) -> Path | None:
-    """The one file that is read, if there is one."""
     named = os.environ.get(CONFIG_VARIABLE)
     return config or (Path(named) if named else None)
 
@@ -127,10 +126,27 @@ def _read_environment() -> tuple[dict[str, Any], list[str]]:
     """The nested document from the environment, and the faults of its variables."""
     if not any(name.upper().startswith(PREFIX) and name.upper() not in NOT_SETTINGS for name in os.environ):
         return {}, []
-    from lakesweep.settings.environment import read  # noqa: PLC0415 - slow to import, and seldom needed
+    unknown = [fault for name in os.environ if (fault := _unknown_variable(name))]
+    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # noqa: PLC0415 - slow, and
+    from pydantic_settings import SettingsError as EnvironmentFault  # noqa: PLC0415 - seldom needed
 
-    document, faults = read(PREFIX)
-    return document, [fault for name in os.environ if (fault := _unknown_variable(name))] + faults
+    class _Environment(Settings, BaseSettings):
+        """Only defines how variables are named; it is never instantiated."""
+
+        model_config = SettingsConfigDict(env_nested_delimiter="__", env_ignore_empty=True)
+
+    faults: list[str] = []
+    source = EnvSettingsSource(_Environment, env_prefix=PREFIX)
+    while True:
+        try:
+            return source(), unknown + faults
+        except EnvironmentFault as exc:
+            text, found = getattr(exc.__cause__, "doc", None), source.env_vars.items()
+            wrong = sorted(name for name, value in found if value == text and name.startswith(PREFIX.lower()))
+            if not wrong:
+                raise SettingsError(f"environment: {exc}") from exc
+            faults += [f"environment variable {name.upper()}: must be JSON: {exc.__cause__}" for name in wrong]
+            source.env_vars = {name: value for name, value in found if name not in wrong}
 
 
 def _unknown_variable(name: str) -> str | None:

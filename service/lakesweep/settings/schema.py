@@ -246,10 +246,8 @@ class Settings(Group):
 
     @property
     def artifacts(self) -> Location:
-        """Where plans, ledgers and audit records go."""
         return Location.parse(self.service.artifacts or str(self.service.data_dir / "artifacts"))
 
     @property
     def state_url(self) -> str:
-        """The state store, by default SQLite inside data_dir."""
         return self.state.url or f"sqlite:///{self.service.data_dir / 'state.db'}"

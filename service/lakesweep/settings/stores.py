@@ -4,11 +4,11 @@ import."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import Field, create_model
 
-from lakesweep.settings.values import Group
+from lakesweep.settings.values import Group, override_of
 from lakesweep.storage.kinds import KINDS, StoreSettings
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ def add_settings(group: type[G]) -> type[G]:
 
 
 def add_overrides(group: type[G]) -> type[G]:
-    """The group with a field for each store, whose keys are all optional."""
     fields: dict[str, Any] = {}
     for name, (_, settings) in _CONFIGURED.items():
-        override = _override(name, settings)
+        override = override_of(settings, f"Some of the keys of `[storage.{name}]`, for one tenant.")
         about = f"Keys of `[storage.{name}]` that differ for this tenant; the others are inherited."
         fields[name] = (override, Field(default=override(), description=about))
     return _made(group, fields)
@@ -44,17 +43,6 @@ def for_tenant(settings: Settings, tenant: str | None = None) -> Mapping[str, St
         given = getattr(configured.storage, name).model_dump(exclude_none=True) if configured else {}
         found[name] = cast("StoreSettings", getattr(settings.storage, name).model_copy(update=given))
     return found
-
-
-def _override(name: str, settings: type[Group]) -> type[Group]:
-    fields: dict[str, Any] = {}
-    for key, info in settings.model_fields.items():
-        # Constraints belong to the value, so that None, for an inherited key, is allowed as well.
-        value: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-        fields[key] = (value | None, Field(default=None, description=info.description, repr=info.repr))
-    made = create_model(f"{settings.__name__.removesuffix('Settings')}Override", __base__=Group, **fields)
-    made.__doc__ = f"Some of the keys of `[storage.{name}]`, for one tenant."
-    return made
 
 
 def _made(group: type[G], fields: dict[str, Any]) -> type[G]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cronsim import CronSim, CronSimError
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from lakesweep.model.location import Location
@@ -22,6 +22,21 @@ class Group(BaseModel):
 
     # Deferred: a nested group is built together with its parent, and would be built twice otherwise.
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
+
+
+def override_of(group: type[Group], about: str) -> type[Group]:
+    """A group with the same keys, all optional: what is not given is inherited."""
+    fields: dict[str, Any] = {}
+    for key, info in group.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Group):
+            inner = override_of(info.annotation, about)
+            fields[key] = (inner, inner())
+            continue
+        # Constraints belong to the value, so that None, for an inherited key, is allowed as well.
+        value: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        fields[key] = (value | None, Field(default=None, description=info.description, repr=info.repr))
+    name = group.__name__.removeprefix("Orphan").removesuffix("Settings")
+    return create_model(f"{name}Override", __base__=Group, __doc__=about, **fields)
 
 
 def _fault(message: str) -> PydanticCustomError:

@@ -7,6 +7,7 @@ and table only where `metrics.table_labels` asks for them, since each table is a
 from __future__ import annotations
 
 from collections import Counter as Tallies
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
@@ -57,16 +58,10 @@ class Metrics:
         self.last_cleanup = gauge("last_cleanup_timestamp_seconds", "Unix time of the last successful cleanup.")
         self.missing_live_files = gauge("missing_live_files", "Live files missing from storage.")
         self.reclaimable_bytes = gauge("reclaimable_bytes", "Bytes of orphans that are still stored.")
-        self.cleanup_duration = Histogram(
-            "lakesweep_cleanup_duration_seconds",
-            "Duration of one run in seconds.",
-            names,
-            buckets=_DURATIONS,
-            registry=self.registry,
+        self.cleanup_duration = self._histogram(
+            "cleanup_duration_seconds", "Duration of one run in seconds.", _DURATIONS, names
         )
-        self.batch_size = Histogram(
-            "lakesweep_batch_size", "Files per deletion batch.", names, buckets=_BATCH_SIZES, registry=self.registry
-        )
+        self.batch_size = self._histogram("batch_size", "Files per deletion batch.", _BATCH_SIZES, names)
         self.panics = counter("unexpected_errors_total", "Runs that hit an unexpected error in Lakesweep.")
         self._declare_service()
         Info("lakesweep_build", "The version of Lakesweep.", registry=self.registry).info({"version": __version__})
@@ -94,13 +89,11 @@ class Metrics:
             ("result",),
             registry=self.registry,
         )
-        self.loop_lag = Histogram(
-            "lakesweep_event_loop_lag_seconds",
-            "Delay of the event loop in seconds.",
-            buckets=_LAGS,
-            registry=self.registry,
-        )
+        self.loop_lag = self._histogram("event_loop_lag_seconds", "Delay of the event loop in seconds.", _LAGS)
         ProcessCollector(registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
+        return Histogram(f"lakesweep_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def count_ghosts(self, tenant: str, ghosts: Tally) -> None:
         self.ghosts.labels(tenant).set(ghosts.files)
@@ -155,8 +148,7 @@ class Metrics:
         self._count_deletion(run, labels)
 
     def count_emptied(self, run: CleanupRun) -> None:
-        """Count a run that emptied a trash. Its bytes are freed only now; its files were counted when they were
-        moved."""
+        """Count a run that emptied a trash. Its bytes are freed only now; its files were counted when moved."""
         labels = self._labels(run.table)
         self.trash_emptied.labels(*labels).inc(run.deletion.deleted.files)
         self._count_freed(run, labels)

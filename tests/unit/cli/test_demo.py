@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lakesweep.cli.demo import decisions, show, tour
 from lakesweep.cli.demo import lake as demo_lake
+from lakesweep.cli.demo import show, tour
 from lakesweep.cli.exit_codes import ExitCode
 from lakesweep.cli.main import app as app_of_commands
 from lakesweep.daemon import lake_report
@@ -102,7 +102,7 @@ async def test_make_serve_has_something_to_show(tmp_path, capsys):
     refused = {label: run.refusal.code for label, run in runs.items() if label not in planned}
     assert refused == {"acme/shop/orders": "ceiling_files", "globex/iot/damaged": "missing_live_files"}
     assert [Path(ghost.location).name for ghost in ghosts] == ["campaigns"]
-    assert (len(told["ghosts"]), len(told["trend"])) == (1, 7 * decisions.WEEKS + 1)
+    assert (len(told["ghosts"]), len(told["trend"])) == (1, 7 * demo_lake.WEEKS + 1)
     assert told["totals"]["freed_bytes_30_days"] > 0
     assert "--build-only" in (SAMPLE.parents[1] / "Makefile").read_text()
 

@@ -18,7 +18,7 @@ from lakesweep.cleanup import lake_leftovers
 from lakesweep.cleanup.lake_leftovers import TenantLeftovers
 from lakesweep.cleanup.lake_report import Price
 from lakesweep.cli import report, report_html, report_leftovers
-from lakesweep.cli.demo.decisions import leave_a_ghost
+from lakesweep.cli.demo.lake import leave_a_ghost
 from lakesweep.cli.main import main
 from lakesweep.model.files import Tally
 from lakesweep.model.store_rules import LeftoverKind

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from tests.builders.small_lake import LocalLake
 
-from lakesweep.admin import probes
+from lakesweep.admin.app import metrics_app
 from lakesweep.daemon import health
 from lakesweep.daemon.admin_service import Control
 from lakesweep.daemon.app import App
@@ -109,7 +109,7 @@ async def test_the_age_of_the_last_cycle_is_never_negative(service):
 
 
 async def test_the_metrics_port_answers_scrapes_and_probes(service):
-    app = probes.metrics_app(Control(service.scheduler, service.checkup))
+    app = metrics_app(Control(service.scheduler, service.checkup))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://daemon") as client:
         assert (await client.get("/readyz")).status_code == 503
         await step(service)

@@ -16,7 +16,7 @@ from tests.builders.small_lake import LocalLake, to_toml
 from tests.unit.cli import examples
 
 from lakesweep.cli.main import main
-from lakesweep.daemon import webhook
+from lakesweep.daemon import notifier as webhook
 from lakesweep.daemon.notifier import Notifier
 from lakesweep.settings.observability import NotifySettings
 from lakesweep.state.memory import MemoryStateStore

@@ -74,10 +74,10 @@ from pathlib import Path
 from lakesweep.daemon.adapters import Adapters
 from lakesweep.daemon.clock import SystemClock
 from lakesweep.model.location import Location
-from lakesweep.settings import reference
 from lakesweep.settings.load import load
 from lakesweep.storage.registry import Backend
 from lakesweep.storage.tape import backend
+from tests.docs import settings_page
 
 settings = load(Path(sys.argv[1]))
 adapters = Adapters(settings, SystemClock())
@@ -92,7 +92,7 @@ async def main():
 
 
 asyncio.run(main())
-assert "[storage.tape]" in reference.page()
+assert "[storage.tape]" in settings_page.page()
 sides = {name for name in vars(Backend) if not name.startswith("_")}
 assert {"storage", "deleter", "mover", "rules", "writer"} <= sides
 assert all(callable(getattr(backend, side)) for side in sides), sides
@@ -116,7 +116,7 @@ def test_a_fourth_store_is_a_package_and_a_line(tmp_path):
     settings.write_text('[storage.tape]\ndrives = 7\n[[tenants]]\nid = "acme"\nroot = "tape://library"\n')
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(settings)],
-        env={"PYTHONPATH": str(tmp_path / "service"), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": f"{tmp_path / 'service'}:{original.parents[1]}", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from tests.servers import s3_stub
 
-from lakesweep.audit import chain_writer
+from lakesweep.audit import trail
 from lakesweep.formats.iceberg import expire
 from lakesweep.model.errors import Denied, Unavailable
 from lakesweep.model.location import Location
@@ -124,7 +124,7 @@ def test_the_page_about_tries_has_the_numbers_of_the_program():
         "a later page": client,
         "a plain overwrite": wrapper,
         "a create-only write": 1,
-        "a segment of the audit trail": chain_writer.ATTEMPTS,
+        "a segment of the audit trail": trail.ATTEMPTS,
         "a delete, each key": client,
         "an Iceberg commit": expire.RETRIES + 1,
         "a Paimon commit": 11,

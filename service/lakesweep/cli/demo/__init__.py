@@ -15,8 +15,7 @@ from lakesweep.cli import exit_codes, screen, startup
 def demo(
     *,
     keep: Annotated[
-        Path | None,
-        Option("--keep", metavar="DIR", help="Build the lake in this new directory and leave it there."),
+        Path | None, Option("--keep", metavar="DIR", help="Build the lake in this new directory and leave it there.")
     ] = None,
     build_only: Annotated[
         bool, Option("--build-only", help="Only build the lake, for --keep: plan and clean nothing.")

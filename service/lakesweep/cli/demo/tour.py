@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from lakesweep.cli import exit_codes, lists, render, screen, summary
-from lakesweep.cli.demo import decisions, lake, show
+from lakesweep.cli.demo import lake, show
 from lakesweep.cli.demo.lake import DemoLake
 from lakesweep.cli.demo.tables import Rows
 from lakesweep.daemon.app import App, new_run_id
@@ -43,9 +43,9 @@ _SPARK = {
 
 def build(directory: Path) -> exit_codes.ExitCode:
     built = _build(screen.output(), directory)
-    decisions.leave_a_ghost(directory / "lake")
+    lake.leave_a_ghost(directory / "lake")
     (directory / "state").mkdir(parents=True, exist_ok=True)
-    asyncio.run(decisions.make_up_weeks(directory / "state", built.tables))
+    asyncio.run(lake.make_up_weeks(directory / "state", built.tables))
     return exit_codes.ExitCode.DONE
 
 

@@ -1,14 +1,13 @@
-"""The settings as a page of documentation, made from the schema alone: `python -m lakesweep.settings.reference`.
+"""The settings as a page of documentation, made from the schema alone.
 
 Names, types, limits, defaults and descriptions come from the JSON schema of `Settings`, so that the page cannot say
-anything else than what the program accepts. Prints; reads and writes no file.
+anything else than what the program accepts. Reads and writes no file.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -162,7 +161,3 @@ def _cell(text: str) -> str:
 def _sentence(text: str) -> str:
     line = _cell(text)
     return line[:1].upper() + line[1:]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())
