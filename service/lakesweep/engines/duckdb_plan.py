@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -104,9 +104,14 @@ class Detection:
         self._table("released")
         self._view("held", statements()["held"])
         self._execute(f"CREATE TABLE prints AS {_PRINTS.format(held=statements()['prints'])}")
+        unreferenced = self._stream("unreferenced", classify.UNREFERENCED_SCHEMA)
+        self.take_judged(classify.judge_batch(rows, layout, cutoff) for rows in unreferenced)
+
+    def take_judged(self, verdicts: Iterable[pa.RecordBatch]) -> None:
+        """Verdicts as JUDGED_SCHEMA, made here or elsewhere: all that `ask` and `write_rows` need."""
         with scratch_writer(self._judged, classify.JUDGED_SCHEMA) as writer:
-            for rows in self._stream("unreferenced", classify.UNREFERENCED_SCHEMA):
-                writer.write_batch(classify.judge_batch(rows, layout, cutoff))
+            for rows in verdicts:
+                writer.write_batch(rows)
         self._view("judged", f"FROM {_parquet(self._judged)}")
 
     def find_lost(self) -> list[int]:
@@ -139,15 +144,7 @@ class Detection:
         """Take out of the suspects what `seen` found, and count everything."""
         self._view("seen", f"FROM {_parquet(self.seen)}")
         self._view("missing", statements()["missing"])
-        verdicts = dict.fromkeys(Verdict, Tally())
-        by_kind: dict[str, Tally] = {}
-        by_reason: dict[Reason, Tally] = {}
-        for name, kind, reason, files, size in self._all(statements()["tallies"]):
-            tally = Tally(files=files, bytes=int(size))
-            verdicts[Verdict(name)] += tally
-            if reason is not None:
-                by_kind[kind] = by_kind.get(kind, Tally()) + tally
-                by_reason[Reason(reason)] = by_reason.get(Reason(reason), Tally()) + tally
+        verdicts, by_kind, by_reason = tallied(self.ask("tallies"))
         files, size = self._one(statements()["totals"])
         judged = sum(verdicts.values(), Tally())
         verdicts[Verdict.LIVE] = Tally(files=files - judged.files, bytes=int(size) - judged.bytes)
@@ -180,6 +177,10 @@ class Detection:
     def close(self) -> None:
         self._db.close()
 
+    def ask(self, name: str) -> list[Any]:
+        """All rows of the statement of that name. Only for few."""
+        return self._all(statements()[name])
+
     def _table(self, name: str) -> None:
         self._execute(f"CREATE TABLE {name} AS {statements()[name]}")
 
@@ -209,6 +210,22 @@ class Detection:
 
     def _texts(self, name: str) -> tuple[str, ...]:
         return tuple(text for (text,) in self._all(statements()[name]))
+
+
+def tallied(
+    rows: Iterable[tuple[Any, ...]],
+) -> tuple[dict[Verdict, Tally], dict[str, Tally], dict[Reason, Tally]]:
+    """The rows of `tallies`: by verdict, and those with a reason by kind and by reason."""
+    verdicts = dict.fromkeys(Verdict, Tally())
+    by_kind: dict[str, Tally] = {}
+    by_reason: dict[Reason, Tally] = {}
+    for name, kind, reason, files, size in rows:
+        tally = Tally(files=files, bytes=int(size))
+        verdicts[Verdict(name)] += tally
+        if reason is not None:
+            by_kind[kind] = by_kind.get(kind, Tally()) + tally
+            by_reason[Reason(reason)] = by_reason.get(Reason(reason), Tally()) + tally
+    return verdicts, by_kind, by_reason
 
 
 def _parquet(*paths: Path) -> str:

@@ -135,6 +135,9 @@ class SparkEngine:
         skipped = await self._read(job, marked.references, run)
         pipeline = run.pipeline
         await run.step("judge", lambda spark: pipeline.judge(spark, job.layout, job.cutoff))
+        if self._small is not None and 0 < pipeline.verdicts <= self._small.verdicts:
+            directory = await run.stack.enter_async_context(scratch(self._small.directory))
+            await run.step("judge", lambda spark: pipeline.take_verdicts(spark, directory))
         suspects = await self._look_again(job, run, listed) if common.looks_for_missing(job) else 0
         findings = await run.step("count", lambda spark: pipeline.confirm(spark, suspects))
         digest = await run.step("write", lambda spark: pipeline.write_rows(spark, job.rows_path))

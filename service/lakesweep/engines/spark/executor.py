@@ -43,6 +43,10 @@ from lakesweep.ports.table import Layout, MatchBy
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 """A function for `mapInArrow`. Each input row is the number of a piece of work."""
+Choose = Callable[[pa.Array], pa.BooleanArray]
+"""Which rows are wanted, by their fingerprints."""
+Choosing = Callable[[], Choose]
+"""Called once in every task."""
 OpenStorage = Callable[[], Storage]
 Decoder = Callable[[FormatName], Decode]
 
@@ -209,6 +213,16 @@ def load_piece(piece: bytes) -> list[ReferenceSource]:
     if count != str(len(lines)):
         raise EngineFailed(f"the sources of a task were truncated: it has {len(lines)} of {count or 'some'}")
     return [_source(json.loads(line)) for line in lines]
+
+
+def unchanged(rows: Batches) -> Batches:
+    """The rows as they are."""
+    return rows
+
+
+def chained(first: Work, then: Work) -> Work:
+    """Both in one task: what the first makes is not moved."""
+    return lambda rows: then(first(rows))
 
 
 def numbers_in(batches: Batches) -> Iterator[int]:

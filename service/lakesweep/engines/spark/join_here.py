@@ -47,6 +47,21 @@ class JoinHere:
     """On this machine; a directory below it is used and removed."""
     rows: int
     """At most so many listed objects and references together."""
+    verdicts: int = 4_000_000
+    """Of other tables at most so many verdicts are counted and sorted here."""
+
+
+def opened_here(directory: Path) -> Detection:
+    """With little memory; the rest goes to the directory."""
+    return Detection(directory, memory_limit=_MEMORY_LIMIT, threads=min(_THREADS, os.cpu_count() or 1))
+
+
+def asked_here(work: Callable[[], T]) -> T:
+    """The result, or one sentence."""
+    try:
+        return work()
+    except duckdb.Error as exc:
+        raise EngineFailed(f"this process could not join or sort: {str(exc).partition(_LINE)[0]}") from exc
 
 
 class JoinedHere(Steps):
@@ -54,8 +69,7 @@ class JoinedHere(Steps):
 
     def __init__(self, gathered: Steps, directory: Path) -> None:
         super().__init__(gathered.relations, gathered.counted)
-        threads = min(_THREADS, os.cpu_count() or 1)
-        self._detection = Detection(directory, memory_limit=_MEMORY_LIMIT, threads=threads)
+        self._detection = opened_here(directory)
         self._looked = False
 
     def take_references(self, spark: SparkSession) -> int:
@@ -75,22 +89,25 @@ class JoinedHere(Steps):
         return skipped
 
     def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:  # noqa: ARG002  # the protocol's
-        self._here(lambda: self._detection.judge(layout, cutoff))
+        asked_here(lambda: self._detection.judge(layout, cutoff))
+
+    def take_verdicts(self, spark: SparkSession, directory: Path) -> NoReturn:
+        raise NotImplementedError("the verdicts on a small table are made in this process")
 
     def incomplete(self, spark: SparkSession) -> list[int]:  # noqa: ARG002  # the protocol's
-        return self._here(self._detection.find_lost)
+        return asked_here(self._detection.find_lost)
 
     def explain_lost(self, spark: SparkSession, work: Work, pieces: int) -> bool:
         self._compute(spark, work, READ, pieces=pieces, name="recalled")
         self._copy(spark, "recalled", READ, self._detection.recalled, PLACED_SCHEMA)
-        return self._here(self._detection.explain_lost)
+        return asked_here(self._detection.explain_lost)
 
     def find_suspects(self, spark: SparkSession) -> int:  # noqa: ARG002  # the protocol's
         self._looked = True
-        return self._here(self._detection.find_suspects)
+        return asked_here(self._detection.find_suspects)
 
     def suspects(self, spark: SparkSession) -> list[tuple[str, str]]:  # noqa: ARG002  # the protocol's
-        return self._here(self._detection.suspects)
+        return asked_here(self._detection.suspects)
 
     def bare_suspects(self, spark: SparkSession) -> int:
         return sum("/" not in path for _, path in self.suspects(spark))
@@ -100,17 +117,17 @@ class JoinedHere(Steps):
 
     def confirm(self, spark: SparkSession, suspects: int) -> Findings:
         if not self._looked:
-            self._here(self._detection.look_for_none)
+            asked_here(self._detection.look_for_none)
         elif suspects:
             self._copy(spark, "seen", SEEN, self._detection.seen, SEEN_SCHEMA)
         else:
             scratch_writer(self._detection.seen, SEEN_SCHEMA).close()
-        found = self._here(self._detection.confirm)
+        found = asked_here(self._detection.confirm)
         self._check_all_there("the listing", sum(one.files for one in found.verdicts.values()), self._rows["listing"])
         return found
 
     def write_rows(self, spark: SparkSession, rows_path: str) -> str:  # noqa: ARG002  # the protocol's
-        return self._here(lambda: self._detection.write_rows(rows_path))
+        return asked_here(lambda: self._detection.write_rows(rows_path))
 
     def close(self, spark: SparkSession) -> None:  # noqa: ARG002  # the protocol's
         self._detection.close()
@@ -119,12 +136,6 @@ class JoinedHere(Steps):
         with scratch_writer(target, wanted) as writer:
             for batch in self._stream(spark, name, schema, wanted.names):
                 writer.write_batch(batch.cast(wanted))
-
-    def _here(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except duckdb.Error as exc:
-            raise EngineFailed(f"the join of a small table failed: {str(exc).partition(_LINE)[0]}") from exc
 
 
 def _stand_ins(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakesweep.cleanup import plan_file
+from lakesweep.cleanup.addresses import INVENTORY_SCHEMA
+from lakesweep.cleanup.classify import JUDGED_SCHEMA
 from lakesweep.engines.common import statements
-from lakesweep.engines.duckdb_plan import CONTRADICTIONS, INCOMPLETE, Findings
-from lakesweep.engines.spark import backends, executor
+from lakesweep.engines.duckdb_plan import CONTRADICTIONS, INCOMPLETE, Detection, Findings, tallied
+from lakesweep.engines.spark import backends, executor, sides
 from lakesweep.engines.spark.executor import Work
-from lakesweep.engines.spark.relations import Relations, Step, streamed_back
+from lakesweep.engines.spark.join_here import asked_here, opened_here
+from lakesweep.engines.spark.relations import Relations, Step, Wanted, streamed_back
+from lakesweep.engines.spark.sides import INSIDE, LISTED, NUMBERS, REFERENCED, STOOD_IN
 from lakesweep.engines.spark.steps import INVENTORY, READ, SEEN, Steps
 from lakesweep.engines.spark.worker_rows import SKIPPED, STAND_IN
-from lakesweep.model.files import Reason, Tally, Verdict
+from lakesweep.model.files import Tally, Verdict
 from lakesweep.ports.table import Layout
 
 if TYPE_CHECKING:
@@ -42,45 +49,35 @@ SELECT role, address, CASE WHEN address IS NULL THEN match_key END AS bare, coal
 FROM {read}
 WHERE role <> '{stand_in}'
 """
-_STAND_INS = "SELECT print, inside, source FROM read WHERE role = '{stand_in}'"
-_TAKEN = f"SELECT count(*), count_if(role = '{SKIPPED}'), count_if(role = 'released') FROM read"  # noqa: S608  # a constant of ours
+_STAND_INS = "SELECT print, inside, source FROM stood_in WHERE role = '{stand_in}'"
+_TAKEN = f"""
+SELECT count(*), count_if(role = '{SKIPPED}'), count_if(role = 'released'), count_if(role IN ('named', 'read'))
+FROM read
+"""  # noqa: S608  # a constant of ours
 _NOTHING_RELEASED = "SELECT CAST(NULL AS STRING) AS address, CAST(NULL AS STRING) AS bare WHERE false"
 """What Spark proves to be empty costs no join."""
 
-_SIDES = """
-SELECT print, bit_or(marks) AS marks
-FROM (
-    SELECT /*+ REPARTITION({tasks}, print) */ print, marks
-    FROM (
-        SELECT print, CAST(1 AS TINYINT) AS marks FROM inventory
-        UNION ALL
-        SELECT print, CAST(if(inside, 6, 2) AS TINYINT) AS marks FROM held
-        UNION ALL
-        SELECT print, CAST(if(inside, 6, 2) AS TINYINT) AS marks FROM stand_ins
-    )
-)
-GROUP BY print
-"""
-"""Every fingerprint once, and on which sides it is: 1 is listed, 2 is referenced, 4 should be listed. One pass over
-nine bytes of every listed object and every reference takes the place of the joins behind `prints` and `lost`."""
-_COUNTED = """
-SELECT count(*), count_if(marks & 2 = 2), count_if(marks = 1), count_if(marks & 5 = 4)
+_COUNTED = f"""
+SELECT count(*), count_if(marks = {LISTED}), count_if(marks = {INSIDE}),
+       {", ".join(f"coalesce(sum(print) FILTER (WHERE marks = {mark}), 0)" for mark in NUMBERS)}
 FROM sides
-"""
-_PRINTS = "SELECT print, marks & 4 = 4 AS inside FROM sides WHERE marks & 2 = 2"
-_LOST = "SELECT print FROM sides WHERE marks & 5 = 4"
-_UNKEPT = """
-SELECT {hint} i.*
-FROM inventory i
-SEMI JOIN (SELECT print FROM sides WHERE marks = 1) k ON k.print = i.print
-"""
+"""  # noqa: S608  # constants of ours
+_PRINTS = "SELECT print, inside FROM held UNION ALL SELECT print, inside FROM stand_ins"
+_LOST = f"SELECT print FROM sides WHERE marks = {INSIDE}"  # noqa: S608  # a constant of ours
+_UNKEPT = f"""
+SELECT {{hint}} i.*
+FROM listing i
+SEMI JOIN (SELECT print FROM sides WHERE marks = {LISTED}) k ON k.print = i.print
+"""  # noqa: S608  # a constant of ours
 """Listed objects that no reference has the fingerprint of: all that `unreferenced` has to look at."""
-_NO_PRINTS = "SELECT print, inside FROM prints WHERE false"
+_NO_PRINTS = "SELECT CAST(NULL AS BIGINT) AS print, false AS inside WHERE false"
 """What is left of `prints` for those."""
 _SIDES_ROWS = 1_000_000
-"""Rows of `sides` in one task: some tens of megabytes."""
+"""Fingerprints that one task compares: some tens of megabytes."""
 _BROADCAST_ROWS = 2_000_000
 """Fingerprints that every executor can hold: some sixty megabytes."""
+_WORKER_ROWS = 12_000_000
+"""Fingerprints that every Python worker can hold: up to 260 MB, most of it for a moment."""
 
 _FINGERPRINT = re.compile(r"\bfingerprint\((\w+\.)?match_key\)")
 """Workers have made it, see `worker_rows`."""
@@ -99,43 +96,89 @@ class Pipeline(Steps):
         self._orphans = 0
         self._references = 0
         self._lost = 0
+        self._in_full = 0
+        self._held = 0
+        self._here: Detection | None = None
+        """Has the verdicts, if they are in this process."""
 
     def take_references(self, spark: SparkSession) -> int:
         self._define("listing", self._read(spark, "listing", INVENTORY))
         self._define("inventory", self._sql(spark, _INVENTORY))
-        read = self._read(spark, "read", READ)
-        if known := self._rows.get("known", 0):
-            read = read.unionByName(self._read(spark, "known", READ))
-        self._define("read", read)
+        for name, standing in (("read", False), ("stood_in", True)):
+            both = [self.relations.read(spark, one, READ, standing=standing) for one in self._gathered]
+            self._define(name, _together(both))
         self._define("refs", self._sql(spark, _REFS.format(read="read", stand_in=STAND_IN)))
         self._define("stand_ins", self._sql(spark, _STAND_INS.format(stand_in=STAND_IN)))
-        found, skipped, released = self._sql(spark, _TAKEN).first()
-        self._check_all_there("references", found, self._rows["read"] + known)
+        self._in_full, skipped, released, held = self._sql(spark, _TAKEN).first()
         self._define("released", self._sql(spark, statements()["released"] if released else _NOTHING_RELEASED))
         self._define("held", self._sql(spark, statements()["held"]))
+        self._held = self._number(spark, "SELECT count(*) FROM held") if released else held
         return int(skipped)
 
     def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:
-        tasks = max(backends.parallelism(spark), math.ceil(self.rows_held / _SIDES_ROWS))
-        sides = self._sql(spark, _SIDES.format(tasks=tasks))
-        self._write(spark, sides, "sides")
-        self._define("sides", self._read(spark, "sides", sides.schema))
-        found, self._references, unkept, self._lost = self._sql(spark, _COUNTED).first()
-        self._check_all_there("fingerprints", found, self._rows["sides"])
-        self._define("prints", self._sql(spark, _PRINTS))
-        hint = "/*+ BROADCAST(k) */" if unkept <= _BROADCAST_ROWS else ""
-        self._define("inventory", self._sql(spark, _UNKEPT.format(hint=hint)))
+        self._define("listing", self._unkept(spark, self._compare(spark)))
+        self._define("inventory", self._sql(spark, _INVENTORY))
         self._define("prints", self._sql(spark, _NO_PRINTS))
         judging = Step(executor.judging(layout, cutoff), JUDGED)
         self._write(spark, self._sql(spark, statements()["unreferenced"]), "judged", judging)
         # From the start again: over Connect, a statement that is kept means whatever its names mean when it runs.
+        self._define("listing", self._read(spark, "listing", INVENTORY))
         self._define("inventory", self._sql(spark, _INVENTORY))
-        self._define("prints", self._sql(spark, _PRINTS))
         self._define("judged", self._read(spark, "judged", JUDGED))
+
+    def _compare(self, spark: SparkSession) -> int:
+        """Find out which fingerprints are on one side only: listed, or referenced and not listed. One pass over eight
+        bytes of every listed object and every reference takes the place of the joins behind `prints` and `lost`.
+        Returns how many listed ones nothing references."""
+        tasks = max(backends.parallelism(spark), math.ceil(self.rows_held / _SIDES_ROWS))
+        blocks = self._blocks(spark, min(tasks * sides.BUCKETS_PER_TASK, sides.MOST_BUCKETS))
+        self._write(spark, blocks.repartition(tasks, "bucket"), "sides", Step(sides.comparing(), sides.SIDES))
+        self._define("sides", self._read(spark, "sides", sides.SIDES))
+        found, unkept, self._lost, listed, stood_in, held, self._references = self._sql(spark, _COUNTED).first()
+        self._check_all_there("fingerprints", found, self._rows["sides"])
+        self._check_all_there("the listing", listed, self._rows["listing"])
+        read = sum(self._rows[name] for name in self._gathered)
+        self._check_all_there("references", self._in_full + stood_in, read)
+        self._check_all_there("references in full", held, self._held)
+        return int(unkept)
+
+    def _blocks(self, spark: SparkSession, buckets: int) -> DataFrame:
+        """The fingerprints of both sides, divided into buckets."""
+
+        def step(marks: int) -> Step:
+            return Step(sides.dividing(marks, buckets), sides.BLOCK)
+
+        held = self._sql(spark, "SELECT print, inside FROM held").mapInArrow(*step(REFERENCED))
+        listed = self.relations.through(spark, Wanted("listing", INVENTORY, ("print",)), step(LISTED))
+        stood_in = [
+            self.relations.through(
+                spark, Wanted(name, READ, ("print", "inside"), standing=True), step(REFERENCED | STOOD_IN)
+            )
+            for name in self._gathered
+        ]
+        return _together([listed, *stood_in, held])
+
+    def _unkept(self, spark: SparkSession, count: int) -> DataFrame:
+        """The rows of the listing with fingerprints that nothing references."""
+        if not count:
+            return spark.createDataFrame([], INVENTORY)
+        load = self.relations.loader("sides", ("print", "marks")) if count <= _WORKER_ROWS else None
+        if load is None:
+            hint = "/*+ BROADCAST(k) */" if count <= _BROADCAST_ROWS else ""
+            return self._sql(spark, _UNKEPT.format(hint=hint))
+        columns, choosing = [*INVENTORY_SCHEMA.names, "print"], partial(sides.Unkept, load, count)
+        wanted = Wanted("listing", INVENTORY, columns, choosing=choosing)
+        return self.relations.through(spark, wanted, Step(executor.unchanged, INVENTORY))
+
+    @property
+    def _gathered(self) -> list[str]:
+        """The relations with references."""
+        return ["read", *(["known"] if self._rows.get("known") else [])]
 
     def incomplete(self, spark: SparkSession) -> list[int]:
         if not self._lost:
             return []  # the usual case
+        self._define("prints", self._sql(spark, _PRINTS))
         self._define("lost", self._sql(spark, _LOST))
         return [number for (number,) in self._sql(spark, INCOMPLETE).collect()]
 
@@ -164,15 +207,7 @@ class Pipeline(Steps):
         return self._number(spark, "SELECT count(*) FROM suspects WHERE NOT contains(path, '/')")
 
     def confirm(self, spark: SparkSession, suspects: int) -> Findings:
-        verdicts = dict.fromkeys(Verdict, Tally())
-        by_kind: dict[str, Tally] = {}
-        by_reason: dict[Reason, Tally] = {}
-        for name, kind, reason, files, size in self._sql(spark, statements()["tallies"]).collect():
-            tally = Tally(files=files, bytes=int(size))
-            verdicts[Verdict(name)] += tally
-            if reason is not None:
-                by_kind[kind] = by_kind.get(kind, Tally()) + tally
-                by_reason[Reason(reason)] = by_reason.get(Reason(reason), Tally()) + tally
+        verdicts, by_kind, by_reason = tallied(self._of_verdicts(spark, "tallies"))
         files, size = self._sql(spark, statements()["totals"]).first()
         judged = sum(verdicts.values(), Tally())
         self._check_all_there("the listing", files, self._rows["listing"])
@@ -192,11 +227,13 @@ class Pipeline(Steps):
             unverified=int(unverified),
             unverified_first=first,
             unverified_shown=self._texts(spark, "unverified_shown") if unverified else (),
-            unreferenced_metadata=self._texts(spark, "unreferenced_metadata"),
+            unreferenced_metadata=tuple(text for (text,) in self._of_verdicts(spark, "unreferenced_metadata")),
         )
 
     def write_rows(self, spark: SparkSession, rows_path: str) -> str:
-        """Spark sorts them and streams the sorted parts."""
+        """Spark sorts them and streams the sorted parts, unless they are here."""
+        if (here := self._here) is not None:
+            return asked_here(lambda: here.write_rows(rows_path))
         written = 0
         with plan_file.PlanWriter(rows_path) as plan:
             for batch in streamed_back(self._sql(spark, statements()["rows"])):
@@ -206,9 +243,23 @@ class Pipeline(Steps):
         return plan.digest
 
     def close(self, spark: SparkSession) -> None:
-        """Remove this run's views and cached relations from the session."""
+        """Remove this run's views from the session."""
+        if self._here is not None:
+            self._here.close()
         for view in self._views:
             spark.catalog.dropTempView(view)
+
+    def take_verdicts(self, spark: SparkSession, directory: Path) -> None:
+        """Count and sort them in this process: with few of them Spark takes longer to begin than that takes."""
+        self._here = here = opened_here(directory)
+        verdicts = self._stream(spark, "judged", JUDGED, JUDGED_SCHEMA.names)
+        asked_here(lambda: here.take_judged(batch.cast(JUDGED_SCHEMA) for batch in verdicts))
+
+    def _of_verdicts(self, spark: SparkSession, name: str) -> list[Any]:
+        """The rows of a statement that asks for nothing but verdicts."""
+        if (here := self._here) is not None:
+            return asked_here(lambda: here.ask(name))
+        return list(self._sql(spark, statements()[name]).collect())
 
     def _missing(self, spark: SparkSession) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
         self._define("seen", self._read(spark, "seen", SEEN))
@@ -244,3 +295,7 @@ class Pipeline(Steps):
 
     def _texts(self, spark: SparkSession, name: str) -> tuple[str, ...]:
         return tuple(text for (text,) in self._sql(spark, statements()[name]).collect())
+
+
+def _together(relations: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda some, more: some.unionByName(more), relations)

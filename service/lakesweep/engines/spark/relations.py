@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakesweep.engines.spark import backends, scratch_files, scratch_objects
-from lakesweep.engines.spark.executor import PACKED, Work, packing
-from lakesweep.engines.spark.scratch_files import Filed
+from lakesweep.engines.spark.executor import PACKED, Batches, Choosing, Work, chained, packing, unchanged
+from lakesweep.engines.spark.scratch_files import PRINTS, Filed
 from lakesweep.engines.spark.scratch_objects import OpenScratch, Receipt
-from lakesweep.engines.spark.worker_rows import unpacked
+from lakesweep.engines.spark.worker_rows import STAND_IN, unpacked
 from lakesweep.model.errors import EngineFailed
 from lakesweep.model.location import Location
 
@@ -38,6 +39,17 @@ class Step(NamedTuple):
 
     work: Work
     schema: str
+
+
+class Wanted(NamedTuple):
+    """Some columns of a relation; with `standing` only the fingerprints among references, or only the others."""
+
+    name: str
+    schema: str
+    columns: Sequence[str]
+    standing: bool | None = None
+    choosing: Choosing | None = None
+    """If workers can read it: only rows with such fingerprints."""
 
 
 class Relations(Protocol):
@@ -58,8 +70,17 @@ class Relations(Protocol):
         """Keep rows that this process has. Returns how many there are."""
         ...
 
-    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
-        """Read the relation of this name."""
+    def read(self, spark: SparkSession, name: str, schema: Any, *, standing: bool | None = None) -> DataFrame:
+        """Read the relation of this name, all of it or as in `Wanted`."""
+        ...
+
+    def through(self, spark: SparkSession, wanted: Wanted, step: Step) -> DataFrame:
+        """What Python makes of some columns of a relation. If workers can read it, no row takes a way through the
+        JVM."""
+        ...
+
+    def loader(self, name: str, columns: Sequence[str]) -> Callable[[], Batches] | None:
+        """What loads some columns of a relation in a worker, if workers can read it."""
         ...
 
     def stream(self, spark: SparkSession, name: str, schema: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -110,10 +131,16 @@ class SparkFiles:
     def stream(self, spark: SparkSession, name: str, schema: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return streamed_back(self.read(spark, name, schema).select(*columns))
 
-    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
-        """A place may have any name; no pattern is meant."""
-        reader = spark.read.schema(schema).options(**scratch_files.VERIFIED)
-        return reader.parquet(re.sub(r"([*?\[\]{}\\])", r"\\\1", self._address(name)))
+    def read(self, spark: SparkSession, name: str, schema: Any, *, standing: bool | None = None) -> DataFrame:
+        rows = _verified(spark, schema, [self._address(name)])
+        return rows if standing is None else rows.where(f"(role = '{STAND_IN}') = {standing}")
+
+    def through(self, spark: SparkSession, wanted: Wanted, step: Step) -> DataFrame:
+        rows = self.read(spark, wanted.name, wanted.schema, standing=wanted.standing)
+        return rows.select(*wanted.columns).mapInArrow(*step)
+
+    def loader(self, name: str, columns: Sequence[str]) -> Callable[[], Batches] | None:  # noqa: ARG002  # there is none
+        return None
 
     def _address(self, name: str) -> str:
         return f"{self.where}/{name}"
@@ -164,11 +191,26 @@ class LocalFiles(SparkFiles):
         self._check_found(sum(receipt.rows for receipt in receipts), found)
         return found
 
-    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
+    def read(self, spark: SparkSession, name: str, schema: Any, *, standing: bool | None = None) -> DataFrame:
         """Nothing at all was written where there were no rows."""
-        if not self.part_files(name):
-            return spark.createDataFrame([], schema)
-        return super().read(spark, name, schema)
+        parts = self._parts(name, standing)
+        return _verified(spark, schema, [f"file://{part}" for part in parts]) if parts else _none(spark, schema)
+
+    def through(self, spark: SparkSession, wanted: Wanted, step: Step) -> DataFrame:
+        parts = self._parts(wanted.name, wanted.standing)
+        if not parts:
+            return _none(spark, step.schema)
+        work = chained(scratch_files.fetching(parts, wanted.columns, wanted.choosing), step.work)
+        return spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, step.schema)
+
+    def loader(self, name: str, columns: Sequence[str]) -> Callable[[], Batches] | None:
+        return partial(scratch_files.loaded, self._parts(name), columns)
+
+    def _parts(self, name: str, standing: bool | None = None) -> list[Path]:
+        """Those files that the executors see."""
+        directory = Path(self._address(name).removeprefix("file://"))
+        parts = [directory / part.name for part in self.part_files(name)]
+        return [part for part in parts if standing is None or (PRINTS in part.name) == standing]
 
     def _found(self, spark: SparkSession, relation: DataFrame, name: str) -> int:  # noqa: ARG002  # asked here
         return sum(pq.read_metadata(part).num_rows for part in self.part_files(name))
@@ -209,14 +251,37 @@ class StoredObjects:
         self._receipts[name] = receipts
         return sum(receipt.rows for receipt in receipts)
 
-    def read(self, spark: SparkSession, name: str, schema: Any) -> DataFrame:
+    def read(self, spark: SparkSession, name: str, schema: Any, *, standing: bool | None = None) -> DataFrame:
         """Read every object that has a receipt, and no other."""
+        return self._fetched(spark, name, Step(unchanged, schema), standing)
+
+    def through(self, spark: SparkSession, wanted: Wanted, step: Step) -> DataFrame:
+        work = chained(scratch_objects.selecting(wanted.columns, wanted.choosing), step.work)
+        return self._fetched(spark, wanted.name, Step(work, step.schema), wanted.standing)
+
+    def loader(self, name: str, columns: Sequence[str]) -> Callable[[], Batches] | None:
+        return partial(
+            scratch_objects.columns_of, self._open_store, self._place.join(name), self._receipts[name], columns
+        )
+
+    def _fetched(self, spark: SparkSession, name: str, step: Step, standing: bool | None) -> DataFrame:
         receipts = self._receipts[name]
         if not receipts:
-            return spark.createDataFrame([], schema)
-        work = scratch_objects.fetching(self._open_store, self._place.join(name), receipts)
-        return spark.range(0, len(receipts), 1, self._tasks(spark, receipts)).mapInArrow(work, schema)
+            return _none(spark, step.schema)
+        fetching = scratch_objects.fetching(self._open_store, self._place.join(name), receipts, standing=standing)
+        tasks = self._tasks(spark, receipts)
+        return spark.range(0, len(receipts), 1, tasks).mapInArrow(chained(fetching, step.work), step.schema)
 
     def _tasks(self, spark: SparkSession, receipts: Sequence[Receipt]) -> int:
         packed = sum(receipt.size for receipt in receipts)
         return min(len(receipts), max(backends.parallelism(spark), math.ceil(packed / _PART_BYTES)))
+
+
+def _verified(spark: SparkSession, schema: Any, addresses: Sequence[str]) -> DataFrame:
+    """A place may have any name; no pattern is meant."""
+    reader = spark.read.schema(schema).options(**scratch_files.VERIFIED)
+    return reader.parquet(*(re.sub(r"([*?\[\]{}\\])", r"\\\1", address) for address in addresses))
+
+
+def _none(spark: SparkSession, schema: Any) -> DataFrame:
+    return spark.createDataFrame([], schema)

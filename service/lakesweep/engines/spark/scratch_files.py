@@ -19,14 +19,18 @@ import pyarrow.parquet as pq
 import lakesweep
 from lakesweep.engines.scratch import CHUNK_ROWS, scratch_writer
 from lakesweep.engines.spark.errors import carried
-from lakesweep.engines.spark.executor import Batches, Work, check_version
-from lakesweep.engines.spark.worker_rows import STAND_IN
+from lakesweep.engines.spark.executor import Batches, Choose, Choosing, Work, check_version, numbers_in
+from lakesweep.engines.spark.worker_rows import stands_in
 from lakesweep.model.errors import EngineFailed
 
 FILED = "name STRING, rows BIGINT"
 VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
 """What Spark must be told when it reads these files."""
 _FILED_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64())])
+
+
+PRINTS = "-prints"
+"""The end of the name of a file that has fingerprints alone; see `filing`."""
 
 
 class Filed(NamedTuple):
@@ -80,8 +84,8 @@ def filing(directory: str, made_by: Work) -> Work:
                 if not batch.num_rows:
                     continue
                 with _scratch_errors():
-                    if (kind := _stands_in(batch)) not in files:
-                        files[kind] = _opened(directory, batch.schema)
+                    if (kind := stands_in(batch)) not in files:
+                        files[kind] = _opened(directory, PRINTS if kind else "", batch.schema)
                         opened.callback(files[kind].close)
                     files[kind].add(batch)
             with _scratch_errors():
@@ -98,19 +102,54 @@ def accept(receipts: Sequence[Filed], source: Path, target: Path) -> int:
     for number, receipt in enumerate(receipts):
         file = source / receipt.name
         if file.exists() and pq.read_metadata(file).num_rows == receipt.rows:
-            file.rename(target / f"part-{number:05d}.parquet")
+            file.rename(target / f"part-{number:05d}{PRINTS if PRINTS in receipt.name else ''}.parquet")
             found += receipt.rows
     return found
 
 
-def _opened(directory: str, schema: pa.Schema) -> _File:
+def fetching(parts: Sequence[Path], columns: Sequence[str], choosing: Choosing | None = None) -> Work:
+    """These columns of part number n: all rows, or those that are chosen by their fingerprints."""
+    expected = lakesweep.__version__
+
+    def work(numbers: Batches) -> Batches:
+        check_version(expected)
+        choose = choosing() if choosing else None
+        for number in numbers_in(numbers):
+            yield from loaded(parts[number : number + 1], columns, choose)
+
+    return work
+
+
+def loaded(parts: Sequence[Path], columns: Sequence[str], choose: Choose | None = None) -> Batches:
+    """These columns of all parts, in a worker. A row that is not as it was written is an error."""
+    for part in parts:
+        try:
+            with pq.ParquetFile(part, page_checksum_verification=True) as file:
+                for group in range(file.num_row_groups):
+                    yield from _group(file, group, list(columns), choose)
+        except FileNotFoundError as exc:
+            raise carried(
+                EngineFailed(f"{part} was deleted while the plan needed it: does something clean up the scratch place?")
+            ) from exc
+        except (OSError, pa.ArrowException) as exc:
+            raise carried(EngineFailed(f"scratch cannot be read: {part}: {exc}")) from exc
+
+
+def _group(file: pq.ParquetFile, group: int, columns: list[str], choose: Choose | None) -> Batches:
+    """Where nothing is chosen, nothing but the fingerprints is read."""
+    chosen = None
+    if choose is not None:
+        prints = file.read_row_group(group, columns=["print"], use_threads=False).column("print").combine_chunks()
+        chosen = choose(prints)
+        if not chosen.true_count:
+            return
+    rows = file.read_row_group(group, columns=columns, use_threads=False)
+    yield from (rows if chosen is None else rows.filter(chosen)).to_batches()
+
+
+def _opened(directory: str, ending: str, schema: pa.Schema) -> _File:
     Path(directory).mkdir(parents=True, exist_ok=True)
-    return _File(Path(directory) / f"{uuid.uuid4().hex}.parquet", schema)
-
-
-def _stands_in(batch: pa.RecordBatch) -> bool:
-    """No batch of references has both kinds."""
-    return "role" in batch.schema.names and batch.column("role")[0].as_py() == STAND_IN
+    return _File(Path(directory) / f"{uuid.uuid4().hex}{ending}.parquet", schema)
 
 
 @contextmanager

@@ -22,8 +22,8 @@ import xxhash
 
 import lakesweep
 from lakesweep.engines.spark.errors import carried
-from lakesweep.engines.spark.executor import Batches, Work, check_version, numbers_in, streamed
-from lakesweep.engines.spark.worker_rows import packed, unpacked
+from lakesweep.engines.spark.executor import Batches, Choosing, Work, check_version, numbers_in, streamed
+from lakesweep.engines.spark.worker_rows import packed, stands_in, unpacked
 from lakesweep.model.errors import EngineFailed, LakesweepError, NotFound, StorageError
 from lakesweep.model.location import Location
 from lakesweep.ports.storage import Storage, Writer
@@ -94,15 +94,18 @@ def storing(open_store: OpenScratch, below: Location, made_by: Work | None = Non
     return work
 
 
-def fetching(open_store: OpenScratch, below: Location, receipts: Sequence[Receipt]) -> Work:
-    """The rows of receipt number n."""
+def fetching(
+    open_store: OpenScratch, below: Location, receipts: Sequence[Receipt], *, standing: bool | None = None
+) -> Work:
+    """The rows of receipt number n. With `standing` only fingerprints, or only what is none."""
     expected = lakesweep.__version__
 
     async def fetch(numbers: Sequence[int]) -> AsyncGenerator[pa.RecordBatch, None]:
         async with aclosing(open_store()) as store:
             for number in numbers:
                 for batch in await load(store.storage, below, receipts[number]):
-                    yield batch
+                    if standing is None or stands_in(batch) == standing:
+                        yield batch
 
     def work(numbers: Batches) -> Batches:
         check_version(expected)
@@ -122,6 +125,28 @@ def loaded(open_store: OpenScratch, below: Location, receipts: Sequence[Receipt]
                 yield from runner.run(load(store.storage, below, receipt))
         finally:
             runner.run(store.aclose())
+
+
+def selecting(columns: Sequence[str], choosing: Choosing | None = None) -> Work:
+    """These columns of all rows, or of those that are chosen by their fingerprints."""
+
+    def work(rows: Batches) -> Batches:
+        choose = choosing() if choosing else None
+        for batch in rows:
+            chosen = batch if choose is None else batch.filter(choose(batch.column("print")))
+            yield chosen.select(list(columns))
+
+    return work
+
+
+def columns_of(
+    open_store: OpenScratch, below: Location, receipts: Sequence[Receipt], columns: Sequence[str]
+) -> Batches:
+    """Some columns of the rows of all these receipts, in a worker."""
+    try:
+        yield from selecting(columns)(loaded(open_store, below, receipts))
+    except LakesweepError as exc:
+        raise carried(exc) from exc
 
 
 async def load(storage: Storage, below: Location, receipt: Receipt) -> list[pa.RecordBatch]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -90,6 +91,15 @@ class Steps(ABC):
     @abstractmethod
     def judge(self, spark: SparkSession, layout: Layout, cutoff: datetime) -> None:
         """Join what is stored with what is referenced and judge the rest."""
+
+    @property
+    def verdicts(self) -> int:
+        """How many verdicts executors have made."""
+        return self._rows.get("judged", 0)
+
+    @abstractmethod
+    def take_verdicts(self, spark: SparkSession, directory: Path) -> None:
+        """Take them into this process, to count and sort them here."""
 
     @abstractmethod
     def incomplete(self, spark: SparkSession) -> list[int]:

@@ -68,6 +68,11 @@ def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(at, "modified_at", batch.column(at).cast(_MICROSECONDS))
 
 
+def stands_in(batch: pa.RecordBatch) -> bool:
+    """Are these fingerprints without their references? No batch that a worker makes has both kinds."""
+    return "role" in batch.schema.names and batch.num_rows > 0 and batch.column("role")[0].as_py() == STAND_IN
+
+
 def packed(batches: Sequence[pa.RecordBatch]) -> bytes:
     """Batches of one schema as one piece of bytes."""
     sink = pa.BufferOutputStream()
