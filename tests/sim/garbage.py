@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 
-_MUCH = 100_000
+_MUCH = 1_000_000
 """Objects that are left over."""
 
 
@@ -13,6 +13,7 @@ def collect_much() -> None:
     """If there is enough of it to be worth looking."""
     if gc.get_count()[0] > _MUCH:
         gc.collect()
+        gc.freeze()  # what is left is kept on purpose: do not look at it again
 
 
 def collect_seldom() -> None:
