@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from tests.bench import iceberg_peer
-from tests.bench.comparing import WARM_UP, Bench, Size, below, same, warehouse
+from tests.bench.comparing import WARM_UP, Bench, Size, address, below, same, warehouse
 from tests.bench.iceberg_lake import IcebergLake
 from tests.bench.iceberg_peer import IcebergPeer
 from tests.bench.measuring import Cost
@@ -64,20 +64,22 @@ def _iceberg_ours(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake
 def _iceberg_on_spark(
     bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake, warm: IcebergLake
 ) -> tuple[Cost, Cost]:
-    """Plan and execute on a Spark like the peer's, with as many cores and a third of its heap: started and warmed up
-    before, and with an empty cache each time."""
-    tenants = []
-    for tenant, table, of in (("warm", warm, Size(files=WARM_UP)), ("acme", lake, size)):
-        name, properties = _register(bench, peer, of, table)
-        dataset = {"id": "prod", "format": "iceberg", "namespace": "db", "catalog": {"name": name, **properties}}
-        tenants.append({"id": tenant, "root": warehouse(table.place), "datasets": [dataset]})
-    conf = {"spark.driver.memory": f"{iceberg_peer.heap_gb(size.files) // 3}g", "spark.sql.shuffle.partitions": "2"}
+    """Plan and execute on a Spark like the peer's, with as many cores and a sixth of its heap: started before, warmed up
+    with the same small table, which Spark joins too, and with an empty cache each time."""
+    name, properties = _register(bench, peer, size, lake)
+    dataset = {"id": "prod", "format": "iceberg", "namespace": "db", "catalog": {"name": name, **properties}}
+    tenant = {"id": "acme", "root": warehouse(lake.place), "datasets": [dataset]}
+    conf = {
+        "spark.driver.memory": f"{iceberg_peer.heap_gb(size.files) * 1024 // 6}m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.lakesweep.smallTableRows": "0",
+    }
     engine = {"kind": "spark", "spark": {"master": "local[2]", "conf": conf}}
-    config = bench.config(size, {"engine": engine, "tenants": tenants})
+    config = bench.config(size, {"engine": engine, "tenants": [tenant]})
     costs: list[Cost] = []
     before = lake.place.names()
     with service(config, bench.work / "on-spark.log", seaweedfs.ENVIRONMENT) as product:
-        product.cycle("warm/prod/t")
+        product.cycle(address(warm.place))
         for execute in (False, True):
             shutil.rmtree(bench.state / "cache", ignore_errors=True)
             with bench.measured(size, product.pid, costs):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-_EVERY_SECONDS = 0.05
+_EVERY_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,8 @@ def _worked(pid: int) -> float:
 
 
 def _memory(process: psutil.Process) -> int:
+    """Pages that processes share are shared out among them, so that sums are true."""
     try:
-        return int(process.memory_info().rss)
+        return int(process.memory_full_info().pss)
     except psutil.Error:
         return 0

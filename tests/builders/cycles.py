@@ -274,7 +274,8 @@ class BenchSurroundings(Alone):
     async def neighbours(self) -> Neighbours:
         return Neighbours(places=self._bench.neighbours, problem=self._bench.neighbours_problem)
 
-    async def shared_files(self, state: Any) -> Any:
+    async def shared_files(self, state: Any, *, own_later: bool = False) -> Any:
+        del own_later
         paths = await self._bench.shared_files(state) if self._bench.shared_files else ()
         return {"acme/prod/neighbour": paths} if paths else {}
 

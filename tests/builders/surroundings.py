@@ -19,10 +19,13 @@ class Alone:
         """None."""
         return Neighbours()
 
-    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
+    async def shared_files(self, state: TableState, *, own_later: bool = False) -> Mapping[str, Sequence[str]]:
         """None."""
-        del state
+        del state, own_later
         return {}
+
+    async def read_own(self) -> None:
+        """It uses nothing of others."""
 
     async def check_file_users(self, state: TableState) -> Refusal | None:
         """Nobody uses its files."""

@@ -64,9 +64,9 @@ async def test_a_tenant_that_uses_nothing_elsewhere_is_asked_once(lake, monkeypa
         opened = []
         shared_files = app.neighbours.shared_files
 
-        async def counted(tenant, *arguments):
+        async def counted(tenant, *arguments, **options):
             opened.append(tenant.id)
-            return await shared_files(tenant, *arguments)
+            return await shared_files(tenant, *arguments, **options)
 
         monkeypatch.setattr(app.neighbours, "shared_files", counted)
         (work,) = await app.resolve("acme/d/other")

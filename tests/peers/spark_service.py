@@ -67,6 +67,7 @@ class Service:
 def service(config: Path, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Started now, ended by closing its input."""
     variables = {**os.environ, **(environment or {})}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # as an installed program: compiled once
     command = [sys.executable, "-m", "tests.peers.spark_service", str(config)]
     with log.open("w") as errors:
         process = subprocess.Popen(

@@ -410,7 +410,8 @@ class SimSurroundings(Alone):
             return Neighbours(places=self._places, problem=str(exc))
         return Neighbours(places=self._places)
 
-    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
+    async def shared_files(self, state: TableState, *, own_later: bool = False) -> Mapping[str, Sequence[str]]:
+        del own_later  # it is never read here
         others = [ref for ref in self._places if ref != self._table.ref]
         if not others:
             return {}

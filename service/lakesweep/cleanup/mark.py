@@ -75,7 +75,7 @@ class Marking:
         before = await table.load_at(pending, state) if pending and pending != state.head else None
         references = await state.references(expiry, before)
         # After the references: what another table took over from this one until now is among them.
-        shared = await self.surroundings.shared_files(state)
+        shared = await self.surroundings.shared_files(state, own_later=True)
         self.shared_files = tuple(
             SharedFiles(table=other, files=len(some), first=some[0]) for other, some in shared.items()
         )

@@ -89,7 +89,12 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         history=before_listing.history,
         tell=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
     )
-    orphans = await _find_orphans(engine, job, marking)
+    try:
+        orphans = await _find_orphans(engine, job, marking)
+    except Exception:
+        await ports.surroundings.read_own()
+        raise
+    await ports.surroundings.read_own()
     orphans = await unlisted.outside_files(orphans, ports.storage, job.roots, marking.is_outdated)
     marked, expiry = marking.result()
     orphans = await recorder.ledger.hold_back(orphans, expiry, now, ports.clock.now())

@@ -102,7 +102,7 @@ class Adapters:
                 self.writer(tenant.id, spec.tenant_root),
                 self._tidy(tenant.id, spec.tenant_root),
                 survey=self._survey(tenant.id),
-                contents=ListedContents(lambda: self._cache(tenant.id)),
+                contents=ListedContents(lambda: self.cache(tenant.id)),
             )
         return self._formats[key]
 
@@ -173,13 +173,13 @@ class Adapters:
     def _read_cache(self, tenant: str) -> ReadCache:
         return ReadCache(
             immutable_names=formats.IMMUTABLE_LISTS,
-            open=lambda: self._cache(tenant),
+            open=lambda: self.cache(tenant),
             recent_names=formats.IMMUTABLE_MANIFESTS,
             recent=self._recent,
             reader=tenant,
         )
 
-    def _cache(self, tenant: str) -> DigestCache | None:
+    def cache(self, tenant: str) -> DigestCache | None:
         """The cache that the tenant's engines use, for what formats read themselves."""
         if tenant not in self._caches and self.cache_key is not None:
             data_dir, scope = self._settings.service.data_dir, self._cache_scope(tenant)
@@ -329,5 +329,5 @@ class Adapters:
             root,
             writer=self.writer(tenant, root),
             tidy=self._tidy(tenant, root),
-            contents=ListedContents(lambda: self._cache(tenant)),
+            contents=ListedContents(lambda: self.cache(tenant)),
         )

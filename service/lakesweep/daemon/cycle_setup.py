@@ -140,13 +140,19 @@ class TableSurroundings:
         others = other_roots(app.settings.tenants, tenant.id) if tenant else {}
         return Neighbours(places={**places, **others}, problem=app.neighbours.problem(work.tenant, work.ref.dataset))
 
-    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
+    async def shared_files(self, state: TableState, *, own_later: bool = False) -> Mapping[str, Sequence[str]]:
         tenant = self._tenant
         if tenant is None:
             return {}
-        shared = await self.app.neighbours.shared_files(tenant, state.roots, self.work.ref)
+        # Other tenants do not read this table in each of their plans: for them it is noted before anything can fail.
+        own_later = own_later and len(self.app.settings.tenants) == 1
+        shared = await self.app.neighbours.shared_files(tenant, state.roots, self.work.ref, own_later=own_later)
         shared |= await self.app.other_tenants.shared_files(tenant, state.roots, self.work.ref)
         return {other.label: paths for other, paths in shared.items()}
+
+    async def read_own(self) -> None:
+        if tenant := self._tenant:
+            await self.app.neighbours.read_own(tenant, self.work.ref)
 
     async def check_file_users(self, state: TableState) -> Refusal | None:
         return await file_users.check_known(self.app, self._tenant, state) if self._tenant else None

@@ -3,17 +3,17 @@ we clean they count as live.
 
 One way for all formats: every table of a tenant is loaded, and what its retained metadata names is placed against its
 own roots; what lies outside is shared. A table whose head has not moved is not read again, and neither is a manifest
-or checkpoint that was read before. A table that is never cleaned is read all the same: one with `gc.enabled=false` is
-most likely one that uses the files of others. What can never be read (damage, encryption) is logged and skipped: its
-location still counts as a neighbour's. What may be readable later raises. A place may have other names: by a link or
-mount on a disk, by an access point of a bucket.
+or checkpoint that was read before, or of which an engine's cache says that all of it is inside. A table that is never
+cleaned is read all the same: one with `gc.enabled=false` is most likely one that uses the files of others. What can
+never be read (damage, encryption) is logged and skipped: its location still counts as a neighbour's. What may be
+readable later raises. A place may have other names: by a link or mount on a disk, by an access point of a bucket.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ import structlog
 from lakesweep.aio import gather_bounded
 from lakesweep.cleanup import addresses
 from lakesweep.engines import common
+from lakesweep.engines.manifest_cache import DigestCache
+from lakesweep.engines.manifest_fingerprints import Digests
 from lakesweep.formats import registry as formats
 from lakesweep.model.errors import CatalogUnavailable, CommitConflict, Denied, LakesweepError, NotFound, StorageError
 from lakesweep.model.location import Location
@@ -88,8 +90,9 @@ _NOTHING = Uses(_NONE, _NONE)
 class SharedFileIndex:
     """What the tables of one dataset use outside their roots, remembered by head and by source."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, cache: Callable[[], DigestCache | None] = lambda: None) -> None:
         self._storage = storage
+        self._cache = cache
         self._tables: dict[TableRef, tuple[tuple[str, str], Uses]] = {}
         """With the head that was read and the places that mattered then."""
         self._sources: dict[int, Uses] = {}
@@ -100,23 +103,27 @@ class SharedFileIndex:
         self.empty = False
         """Had the dataset no tables at all when it was last queried?"""
 
-    async def of(self, tables: Sequence[Table], begins: pa.Array) -> dict[TableRef, Uses]:
-        """By table, without those that share nothing. `begins` are the first segments of all places that matter. What
-        is known of other tables is forgotten, unless there are none at all: then a disk or a catalog is away."""
+    async def of(
+        self, tables: Sequence[Table], begins: pa.Array, unread: TableRef | None = None
+    ) -> dict[TableRef, Uses]:
+        """By table, without those that share nothing; of `unread` as last read. `begins` are the first segments of all
+        places that matter. What is known of other tables is forgotten, unless there are none at all: then a disk or a
+        catalog is away."""
         self.empty = not tables
         if not tables and self.last():
             raise CatalogUnavailable("the dataset had tables and now has none at all")
-        found = await gather_bounded(tables, partial(self._of_one, begins), limit=_TABLES_AT_ONCE)
+        wanted = [table for table in tables if table.ref != unread]
+        await gather_bounded(wanted, partial(self.read_one, begins), limit=_TABLES_AT_ONCE)
         present = {table.ref for table in tables}
         self._tables = {ref: known for ref, known in self._tables.items() if ref in present}
         self.unread = {ref: why for ref, why in self.unread.items() if ref in present}
         self.whole &= present
-        return {table.ref: uses for table, uses in zip(tables, found, strict=True) if len(uses)}
+        return self.last()
 
     def last(self) -> dict[TableRef, Uses]:
         return {ref: uses for ref, (_, uses) in self._tables.items() if len(uses)}
 
-    async def _of_one(self, begins: pa.Array, table: Table) -> Uses:
+    async def read_one(self, begins: pa.Array, table: Table) -> None:
         known = self._tables.get(table.ref)
         if isinstance(table, ReadsAnyway):
             table.read_anyway()
@@ -126,7 +133,7 @@ class SharedFileIndex:
                 read, whole = await self._read(table, begins)
                 if known is not None and not whole:
                     read = _together([known[1], read])
-                known = self._tables[table.ref] = (at, read)
+                self._tables[table.ref] = (at, read)
                 if whole:
                     self.unread.pop(table.ref, None)
                     self.whole.add(table.ref)
@@ -135,7 +142,6 @@ class SharedFileIndex:
                 raise
             log.warning("borrowed_files_unknown", table=table.ref.label, reason=str(exc))
             self.unread[table.ref] = str(exc)
-        return known[1] if known else _NOTHING
 
     async def _read(self, table: Table, begins: pa.Array) -> tuple[Uses, bool]:
         """What it uses, as far as its manifests or checkpoints can be read, and whether all of them can."""
@@ -145,9 +151,18 @@ class SharedFileIndex:
         tolerated = pa.array([False] * len(references.retained) + [True] * len(references.tolerated), pa.bool_())
         direct = _together([_outside(named, tolerated, state, begins), _spelled(list(references.elsewhere))])
         roots = "|".join([*sorted(root.match_key for root in state.roots), *begins.to_pylist()])
-        read = await gather_bounded(references.sources, partial(self._source_if_whole, state, begins, roots))
+        inside = await asyncio.to_thread(self._all_inside, state, references.sources)
+        sources = [source for source in references.sources if source.cache_key not in inside]
+        read = await gather_bounded(sources, partial(self._source_if_whole, state, begins, roots))
         found = [one for one in read if one is not None]
         return _together([direct, *found]), len(found) == len(read)
+
+    def _all_inside(self, state: TableState, sources: Sequence[ReferenceSource]) -> frozenset[str]:
+        """Sources that need not be read: an engine has read them. Not where a path below the root may mean another."""
+        if FACTS[state.ref.format].clones_by_name:
+            return frozenset()
+        match_by = state.layout.match_by
+        return Digests(self._cache(), sources, match_by=match_by, roots=state.roots, released=_NONE).all_inside()
 
     async def _source_if_whole(
         self, state: TableState, begins: pa.Array, roots: str, source: ReferenceSource

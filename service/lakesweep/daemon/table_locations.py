@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -50,6 +51,8 @@ class _SharedFiles:
     uses: dict[TableRef, Uses]
     begins: frozenset[str]
     """The first segments of all places that were looked at."""
+    unread: TableRef | None = None
+    """The table that asked, if it is to be read later: its own uses are as they were known before."""
 
     @property
     def lasts(self) -> timedelta:
@@ -72,6 +75,8 @@ class TableLocations:
         self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._indexes: dict[tuple[str, str], SharedFileIndex] = {}
         self._shared: dict[str, _SharedFiles] = {}
+        self._later: dict[TableRef, tuple[_SharedFiles, bool]] = {}
+        """By table that is to be read later: what was read without it, and whether all datasets answered."""
         self._users: dict[tuple[TableRef, str], dict[TableRef, str]] = {}
         """By table and tenant, as last read: which of the tenant's tables use files of it, and the first of them."""
         self._used_outside_root: dict[str, tuple[dict[str, list[str]], bool]] = {}
@@ -95,28 +100,18 @@ class TableLocations:
             return found[1]
 
     async def shared_files(
-        self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
+        self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef, *, own_later: bool = False
     ) -> dict[TableRef, list[str]]:
-        """By table: the files below the roots of `own` that it uses; as last read if a dataset does not answer."""
+        """By table: the files below the roots of `own` that it uses; as last read if a dataset does not answer. With
+        `own_later` the table itself is read by `read_own`, which has to follow."""
         async with self._reading_shared[tenant.id]:
             found, now = self._shared.get(tenant.id), self._clock.now()
             wanted = frozenset(first_segments(roots).to_pylist())
             stands = found is not None and found.read_at <= now < found.read_at + found.lasts
             if found is None or not stands or not wanted <= found.begins:
-                begun, changes = asyncio.get_running_loop().time(), self._changes[tenant.id]
-                places = await self.of(tenant)
-                begins = first_segments([*(place for where in places.values() for place in where), *roots])
-                begins = pa.array(sorted({*begins.to_pylist(), *top_directories(roots)}), pa.string())
-                uses_by_table, complete = await self._uses_by_tenant(tenant, places, begins)
-                took = asyncio.get_running_loop().time() - begun
-                found = _SharedFiles(now, took, uses_by_table, frozenset(begins.to_pylist()))
-                if complete and changes == self._changes[tenant.id]:
-                    self._shared[tenant.id] = found
-                used = {ref.label: self._outside(ref, uses, tenant.root) for ref, uses in uses_by_table.items()}
-                self._used_outside_root[tenant.id] = (
-                    {label: where for label, where in used.items() if where},
-                    complete,
-                )
+                found = await self._read_shared(tenant, roots, own if own_later else None)
+            elif found.unread is not None and not (own_later and found.unread == own):
+                found = await self._with_own(tenant, found.unread, found, complete=True)
         shared_files = inside(found.uses, roots, own)
         others = {ref: uses.local_paths() for ref, uses in found.uses.items() if ref != own}
         for other, paths in (await through_links(others, roots)).items():
@@ -126,6 +121,52 @@ class TableLocations:
             log.info("files_lent", table=own.label, to=other.label, files=len(paths), first=paths[0])
         return shared_files
 
+    async def _read_shared(
+        self, tenant: TenantSettings, roots: Sequence[Location], unread: TableRef | None
+    ) -> _SharedFiles:
+        now, begun, changes = self._clock.now(), asyncio.get_running_loop().time(), self._changes[tenant.id]
+        places = await self.of(tenant)
+        begins = first_segments([*(place for where in places.values() for place in where), *roots])
+        begins = pa.array(sorted({*begins.to_pylist(), *top_directories(roots)}), pa.string())
+        uses_by_table, complete = await self._uses_by_tenant(tenant, places, begins, unread)
+        took = asyncio.get_running_loop().time() - begun
+        found = _SharedFiles(now, took, uses_by_table, frozenset(begins.to_pylist()), unread)
+        if complete and changes == self._changes[tenant.id]:
+            self._shared[tenant.id] = found
+        if unread is None:
+            self._note_directories(tenant, uses_by_table, complete=complete)
+        else:
+            self._later[unread] = (found, complete)
+        return found
+
+    async def read_own(self, tenant: TenantSettings, own: TableRef) -> None:
+        """Read what `shared_files` left for later, if it did."""
+        async with self._reading_shared[tenant.id]:
+            if left := self._later.pop(own, None):
+                found, complete = left
+                await self._with_own(tenant, own, found, complete=complete)
+
+    async def _with_own(
+        self, tenant: TenantSettings, ref: TableRef, found: _SharedFiles, *, complete: bool
+    ) -> _SharedFiles:
+        """The same, and the table that was to be read later. The others are not read again."""
+        begins = pa.array(sorted(found.begins), pa.string())
+        uses = found.uses
+        for dataset in tenant.datasets:
+            if dataset.id == ref.dataset:
+                read = partial(self._read_one, tenant, dataset, ref, begins)
+                known, answered = await self._uses_by_dataset(tenant, dataset, read)
+                uses, complete = uses | known, complete and answered
+        whole = replace(found, uses=uses, unread=None)
+        if complete and self._shared.get(tenant.id) is found:
+            self._shared[tenant.id] = whole
+        self._note_directories(tenant, uses, complete=complete)
+        return whole
+
+    def _note_directories(self, tenant: TenantSettings, uses_by_table: dict[TableRef, Uses], *, complete: bool) -> None:
+        used = {ref.label: self._outside(ref, uses, tenant.root) for ref, uses in uses_by_table.items()}
+        self._used_outside_root[tenant.id] = ({label: where for label, where in used.items() if where}, complete)
+
     def _outside(self, ref: TableRef, uses: Uses, root: str) -> list[str]:
         """Looked up again only where the table was read again."""
         known = self._directories.get(ref)
@@ -134,32 +175,56 @@ class TableLocations:
         return known[1]
 
     async def _uses_by_tenant(
-        self, tenant: TenantSettings, places: PlacesByTable, begins: pa.Array
+        self, tenant: TenantSettings, places: PlacesByTable, begins: pa.Array, unread: TableRef | None
     ) -> tuple[dict[TableRef, Uses], bool]:
         """By all tables, including this one: what it uses counts for others while its catalog does not answer."""
         found: dict[TableRef, Uses] = {}
         complete = True
         for dataset in tenant.datasets:
-            uses, whole = await self._uses_by_dataset(tenant, dataset, places, begins)
+            read = partial(self._read_all, tenant, dataset, places, begins, unread)
+            uses, whole = await self._uses_by_dataset(tenant, dataset, read)
             found |= uses
             complete = complete and whole
         return found, complete
 
     async def _uses_by_dataset(
-        self, tenant: TenantSettings, dataset: DatasetSettings, places: PlacesByTable, begins: pa.Array
+        self, tenant: TenantSettings, dataset: DatasetSettings, read: Callable[[], Awaitable[None]]
     ) -> tuple[dict[TableRef, Uses], bool]:
-        """What the tables of a dataset use, and whether that is known as of now."""
-        known = self._indexes.setdefault((tenant.id, dataset.id), SharedFileIndex(self._adapters.storage(tenant.id)))
+        """What the tables of a dataset use after this read, and whether that is known as of now."""
+        index = self._index(tenant, dataset)
         try:
-            source = self._adapters.format(tenant, dataset)
-            # Read anew, unlike the places: a clone may be younger than these.
-            refs = dict.fromkeys([*(ref for ref in places if ref.dataset == dataset.id), *await source.tables()])
-            return await known.of([await source.open(ref) for ref in refs], begins), True
+            await read()
         except Exception as exc:  # noqa: BLE001 - likewise
             log.warning("borrowed_files_unknown", dataset=dataset.id, reason=str(exc))
             self._problems[tenant.id, dataset.id] = str(exc)
             self._known.pop(tenant.id, None)
-            return known.last(), False
+            return index.last(), False
+        return index.last(), True
+
+    async def _read_all(
+        self,
+        tenant: TenantSettings,
+        dataset: DatasetSettings,
+        places: PlacesByTable,
+        begins: pa.Array,
+        unread: TableRef | None,
+    ) -> None:
+        source = self._adapters.format(tenant, dataset)
+        # Read anew, unlike the places: a clone may be younger than these.
+        refs = dict.fromkeys([*(ref for ref in places if ref.dataset == dataset.id), *await source.tables()])
+        await self._index(tenant, dataset).of([await source.open(ref) for ref in refs], begins, unread)
+
+    async def _read_one(
+        self, tenant: TenantSettings, dataset: DatasetSettings, ref: TableRef, begins: pa.Array
+    ) -> None:
+        table = await self._adapters.format(tenant, dataset).open(ref)
+        await self._index(tenant, dataset).read_one(begins, table)
+
+    def _index(self, tenant: TenantSettings, dataset: DatasetSettings) -> SharedFileIndex:
+        if (tenant.id, dataset.id) not in self._indexes:
+            cache = partial(self._adapters.cache, tenant.id)
+            self._indexes[tenant.id, dataset.id] = SharedFileIndex(self._adapters.storage(tenant.id), cache)
+        return self._indexes[tenant.id, dataset.id]
 
     async def claimed(self, tenant: TenantSettings) -> list[Location]:
         """Places besides those of its tables that are somebody's, as its datasets report, and what links in their

@@ -102,6 +102,19 @@ class Digests:
             yield _stand_ins(pack, pa.array(found, pa.int32()))
         self._known = {source.cache_key for source in self._numbers if _storable(source)} - wanted.keys()
 
+    def all_inside(self) -> frozenset[str]:
+        """Cache keys of those sources all of whose references are inside the roots, as an earlier plan found."""
+        found: set[str] = set()
+        wanted = {source.cache_key: source for source in self._numbers if _storable(source)}
+        for pack in self._cache.load_pack(self._scope) if self._cache is not None else ():
+            inside = pack.column("inside")
+            doubtful = set(pc.list_parent_indices(inside).filter(pc.invert(inside.flatten())).to_pylist())
+            counts = pc.list_value_length(inside).to_pylist()
+            for row, key in enumerate(pack.column("source").to_pylist()):
+                if key in wanted and row not in doubtful and not falls_short(wanted[key], counts[row]):
+                    found.add(key)
+        return frozenset(found)
+
     def rest(self) -> list[ReferenceSource]:
         return [source for source in self._numbers if not source.retained or source.cache_key not in self._known]
 

@@ -56,9 +56,13 @@ class Surroundings(Protocol):
     async def neighbours(self) -> Neighbours:
         """The places of all tables of the tenant, including this one."""
 
-    async def shared_files(self, state: TableState) -> Mapping[str, Sequence[str]]:
+    async def shared_files(self, state: TableState, *, own_later: bool = False) -> Mapping[str, Sequence[str]]:
         """Files in this table's places that other tables use, by the labels of those tables. They are kept, whatever
-        this table's metadata says."""
+        this table's metadata says. What this one uses of others is noted, too. With `own_later` that may be left to
+        `read_own`, so that no manifest is read twice."""
+
+    async def read_own(self) -> None:
+        """Note what this table uses of others, if `shared_files` left that for later: once an engine has read it."""
 
     async def check_file_users(self, state: TableState) -> Refusal | None:
         """Refused while a table that is known to use files of this one cannot be read. Call it after `shared_files`."""

@@ -1,0 +1,112 @@
+"""What a table uses of others is known without reading its manifests twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tests.builders.iceberg import SCHEMA
+from tests.builders.shared_files import borrow, iceberg, run
+from tests.builders.small_lake import LocalLake
+
+from lakesweep.daemon.app import App
+from lakesweep.engines.inprocess import InProcessEngine
+from lakesweep.model.errors import EngineFailed
+from lakesweep.model.run import Outcome
+from lakesweep.settings.schema import Settings
+from lakesweep.storage.local.store import LocalStorage
+
+SHORT = {"grace_period_hours": 0.00001, "allow_short_grace": True}
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """How often each object was read."""
+    counted: Counter[str] = Counter()
+    read = LocalStorage.read
+
+    async def counting(self, location, *arguments, **options):
+        counted[location.raw] += 1
+        return await read(self, location, *arguments, **options)
+
+    monkeypatch.setattr(LocalStorage, "read", counting)
+    return counted
+
+
+def manifests(*tables):
+    snapshots = (snapshot for one in tables for snapshot in one.refresh().metadata.snapshots)
+    return {manifest.manifest_path for snapshot in snapshots for manifest in snapshot.manifests(tables[0].io)}
+
+
+async def planned(settings, target):
+    async with App.open(settings) as app:
+        (work,) = await app.resolve(target)
+        return await app.plan(work)
+
+
+async def test_a_first_plan_reads_no_manifest_twice(lake, reads):
+    staging = lake.create("staging")
+    for number in range(3):
+        staging.append(number)
+    settings = iceberg(lake, state=None, **SHORT)
+    assert (await planned(settings, "acme/prod/staging")).outcome is Outcome.DRY_RUN
+    own = manifests(staging.table)
+    assert len(own) == 3
+    assert {path: reads[path] for path in own} == dict.fromkeys(own, 1)
+
+
+async def test_a_new_process_reads_no_manifest_that_the_cache_knows(lake, reads):
+    staging = lake.create("staging")
+    staging.append(1)
+    other = lake.create("other")
+    other.append(1)
+    settings = iceberg(lake, state=None, **SHORT)
+    for target in ("acme/prod/staging", "acme/prod/other"):
+        await planned(settings, target)
+    reads.clear()
+    await planned(settings, "acme/prod/staging")
+    assert not manifests(staging.table, other.table) & reads.keys()
+
+
+async def test_the_cache_hides_no_file_that_another_table_uses(lake):
+    """The other table was planned before, so the cache knows its manifests. One of them names a file elsewhere."""
+    staging = lake.create("staging")
+    staging.append(1)
+    (path,) = [task.file.file_path for task in staging.table.refresh().scan().plan_files()]
+    target = lake.catalog.create_table("db.target", SCHEMA)
+    target.append(staging.table.scan().to_arrow())
+    target.add_files([path])
+    staging.table.refresh().delete("id > 0")
+    staging.append(2)
+    settings = iceberg(lake, state=None, max_snapshot_age_hours=0.00001, min_snapshots_to_keep=1, **SHORT)
+    await planned(settings, "acme/prod/target")
+    done = await run(settings, "acme/prod/staging")
+    assert done.outcome is Outcome.DONE
+    assert [(one.table, one.files, one.first) for one in done.shared_files] == [("acme/prod/target", 1, path)]
+    assert len(target.refresh().scan().to_arrow()) == 2
+
+
+async def test_what_a_table_uses_is_noted_although_its_own_plan_fails(tmp_path, monkeypatch):
+    """Then its dataset is not there any more, and only this process knows what it used."""
+    deltas = LocalLake(root=tmp_path)
+    deltas.add("acme", ["source", "clone"])
+    borrowed = borrow(deltas, "part-00000-failed.parquet")
+    clones = deltas.root / "lake" / "acme" / "clones"
+    clones.mkdir()
+    deltas.directory("acme/d/clone").rename(clones / "clone")
+    deltas.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
+
+    async def failing(self, job):
+        await job.mark()
+        raise EngineFailed("no memory left")
+
+    async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
+        (clone,) = await app.resolve("acme/c/clone")
+        with monkeypatch.context() as broken:
+            broken.setattr(InProcessEngine, "find_orphans", failing)
+            assert (await app.run(clone, execute=True)).outcome is Outcome.FAILED
+        clones.rename(deltas.root / "not mounted")
+        (source,) = await app.resolve("acme/d/source")
+        done = await app.run(source, execute=True)
+    assert [one.table for one in done.shared_files] == ["acme/c/clone"]
+    assert borrowed.exists()
