@@ -64,8 +64,8 @@ def _iceberg_ours(bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake
 def _iceberg_on_spark(
     bench: Bench, peer: IcebergPeer, size: Size, lake: IcebergLake, warm: IcebergLake
 ) -> tuple[Cost, Cost]:
-    """Plan and execute on a Spark like the peer's, with as many cores and a sixth of its heap: started before, warmed up
-    with the same small table, which Spark joins too, and with an empty cache each time."""
+    """Plan and execute on a Spark like the peer's, with as many cores and a sixth of its heap. It was started and has
+    planned the same small table before, on Spark too, and its cache is empty each time."""
     name, properties = _register(bench, peer, size, lake)
     dataset = {"id": "prod", "format": "iceberg", "namespace": "db", "catalog": {"name": name, **properties}}
     tenant = {"id": "acme", "root": warehouse(lake.place), "datasets": [dataset]}
