@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from lakesweep.formats import columnar, columnar_worker, streams
 from lakesweep.formats.delta import actions, checkpoint, log, other_commits
 from lakesweep.formats.delta import files as delta_files
 from lakesweep.formats.delta import load as delta_load
+from lakesweep.formats.delta import state as delta_state
 from lakesweep.formats.iceberg import decode, metadata, other_histories
 from lakesweep.formats.paimon import files as paimon_files
 from lakesweep.formats.paimon import load as paimon_load
@@ -159,18 +161,14 @@ def _of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_no_rows(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for rows of which there are none: only their type matters."""
-    kept = _kept(function, _type_of)
+    """The same for rows of which there are none: only their type matters. All tables are of one schema."""
+    kept = _kept(function, lambda rows, *_, **__: rows.type if isinstance(rows, pa.Array) else None)
 
     @functools.wraps(function)
-    def asked(rows: pa.Array, *args: Any, **options: Any) -> Any:
+    def asked(rows: pa.Array | pa.Table, *args: Any, **options: Any) -> Any:
         return (function if len(rows) else kept)(rows, *args, **options)
 
     return asked
-
-
-def _type_of(rows: pa.Array, *args: Any, **options: Any) -> Any:
-    return (rows.type, *args, *options.items())
 
 
 def _texts(array: pa.Array) -> Any:
@@ -188,6 +186,54 @@ def _bytes_of(column: pa.Array | bool) -> Any:
 
 def _placed(paths: pa.Array, role: Any, match_by: Any, roots: Any, tolerated: pa.Array | bool = False) -> Any:
     return (_bytes_of(paths), role, match_by, tuple(roots), _bytes_of(tolerated))
+
+
+class _Singly(dict[str, Any]):
+    """What is known of single paths. What holds of one does not depend on those beside it."""
+
+    def of(self, paths: list[str], ask: Callable[[pa.Array], Sequence[Any]]) -> list[Any]:
+        """Of each; only those that are new are asked for."""
+        new = [path for path in paths if path not in self]
+        if new:
+            if len(self) >= _MOST:
+                self.clear()
+                new = paths
+            self.update(zip(new, ask(pa.array(new, pa.string())), strict=True))
+        return [self[path] for path in paths]
+
+
+def _keys(function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+    """The match keys of paths."""
+    known: dict[Any, _Singly] = defaultdict(_Singly)
+
+    @functools.wraps(function)
+    def asked(paths: pa.Array, match_by: Any) -> pa.Array:
+        found = known[match_by].of(paths.to_pylist(), lambda new: function(new, match_by).to_pylist())
+        return pa.array(found, pa.string())
+
+    return asked
+
+
+def _places(function: Callable[..., pa.RecordBatch]) -> Callable[..., pa.RecordBatch]:
+    """Where references are: their address, match key, whether that is inside, and the name that they guard."""
+    known: dict[Any, _Singly] = defaultdict(_Singly)
+
+    @functools.wraps(function)
+    def asked(
+        paths: pa.Array, role: Any, match_by: Any, roots: Any, tolerated: pa.Array | bool = False
+    ) -> pa.RecordBatch:
+        def placed(new: pa.Array) -> Sequence[Any]:
+            found = function(new, role, match_by, roots).drop_columns(["role", "outside"])
+            return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+        rows = known[match_by, tuple(roots)].of(paths.to_pylist(), placed)
+        if not rows:
+            return function(paths, role, match_by, roots, tolerated)
+        types = (pa.string(), pa.string(), pa.bool_(), pa.string())
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True)]
+        return addresses._placed(columns, role, tolerated)
+
+    return asked
 
 
 def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -210,8 +256,6 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (schema, "parse_schema", lambda data: data),
         (paimon_load, "read_options", lambda options: tuple(options.items())),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
-        (addresses, "place", _placed),
-        (addresses, "match_keys", lambda paths, match_by: (_texts(paths), match_by)),
         (arrow_json, "json_strings", _texts),
         (arrow_json, "json_repeated", _texts),
         (records, "_unless_empty", lambda name, values: (name, _texts(values))),
@@ -221,16 +265,22 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
     )
     parquet = columnar_worker._Parquet
     pages = ((paimon_files, "_rows"), (other_histories, "stamps"), (delta_load, "_rows"))
+    often_none = (
+        *((delta_files, name) for name in ("_from_rows", "addresses", "aliases", "elsewhere", "among", "may_name")),
+        *((delta_state, "protects"), (checkpoint, "protects"), (checkpoint, "_from_actions")),
+        (other_commits, "_oddly_named"),
+    )
     return (
         (plan_file, "pq", plan_file.pq, plan_files),
         (ledger, "pq", ledger.pq, plan_files),
         (other_histories, "time", other_histories.time, SimpleNamespace(monotonic=lambda: 0.0)),
         (plan_file, "_canonical", plan_file._canonical, _of_rows(plan_file._canonical)),
-        (other_commits, "_oddly_named", other_commits._oddly_named, _of_one(other_commits._oddly_named)),
-        (delta_files, "dated", delta_files.dated, _of_one(delta_files.dated)),
-        (delta_files, "_from_rows", delta_files._from_rows, _of_no_rows(delta_files._from_rows)),
+        (delta_files, "dated", delta_files.dated, _of_no_rows(_of_one(delta_files.dated))),
+        *((owner, name, getattr(owner, name), _of_no_rows(getattr(owner, name))) for owner, name in often_none),
         (manifests, "by_partition", manifests.by_partition, _of_one(manifests.by_partition)),
         (manifests, "read_list", manifests.read_list, _listed(manifests.read_list)),
+        (addresses, "match_keys", addresses.match_keys, _keys(addresses.match_keys)),
+        (addresses, "place", addresses.place, _kept(_places(addresses.place), _placed)),
         *((owner, name, getattr(owner, name), _of_page(getattr(owner, name))) for owner, name in pages),
         (columnar, "_Worker", columnar._Worker, InlineWorker),
         (columnar_worker, "_Parquet", parquet, _kept(parquet, lambda data: data, _MOST_PAGES)),

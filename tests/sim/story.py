@@ -377,14 +377,14 @@ class Story(Adversary):
         self.world.now += _CALL
         if self._cycle is None:
             return
-        counts = self._counts
+        counts, operation = self._counts, call.operation
         counts[""] += 1
-        counts[call.operation] += 1
-        self._enter_phase(call)
+        counts[operation] += 1
+        self._enter_phase(operation)
         if self._phase == "sweeping":
-            counts[_SWEEPING + call.operation] += 1
+            counts[_SWEEPING + operation] += 1
         if self.process.last_words:
-            counts[_ASKING_LAST + call.operation] += 1
+            counts[_ASKING_LAST + operation] += 1
         if self._plan:
             self._interrupt(call, after=False)
 
@@ -393,21 +393,25 @@ class Story(Adversary):
             self._interrupt(call, after=True)
 
     def _interrupt(self, call: Call, *, after: bool) -> None:
-        due = [one for one in self._plan if one.after == after and self._is_at(one, call)]
+        counted = self._counts.get
+        due = [
+            one
+            for one in self._plan
+            if one.after == after and one.at + 1 == counted(one.on) and self._is_at(one.on, call.operation)
+        ]
         for one in due:
             self._plan.remove(one)
         for one in due:
             self._happen(one, call)
 
-    def _is_at(self, one: Step, call: Call) -> bool:
-        if (
-            one.on
-            and one.on != call.operation
-            and not (self._phase == "sweeping" and one.on == _SWEEPING + call.operation)
-            and not (self.process.last_words and one.on == _ASKING_LAST + call.operation)
-        ):
-            return False
-        return one.at == self._counts[one.on] - 1
+    def _is_at(self, on: str, operation: str) -> bool:
+        """Is it a call that is counted there?"""
+        return (
+            not on
+            or on == operation
+            or (self._phase == "sweeping" and on == _SWEEPING + operation)
+            or (self.process.last_words > 0 and on == _ASKING_LAST + operation)
+        )
 
     def _happen(self, one: Step, call: Call) -> None:
         where = f"{'after' if one.after else 'before'} {call.port}.{call.operation}"
@@ -469,25 +473,31 @@ class Story(Adversary):
         if self._cycle is not None:
             self._cycle.inner.append(one)
 
-    def _enter_phase(self, call: Call) -> None:
+    def _enter_phase(self, operation: str) -> None:
         """Where a cycle is, as seen from outside."""
         phase = self._phase
-        if call.operation == "list" and phase in ("planning", "listed"):
-            phase = "listing"
-        elif call.operation != "list" and phase == "listing":
-            phase = "listed"
-        elif call.operation == "save_plan":
-            phase = "planned"
-        elif call.operation == "commit":
-            phase = "committing"
-        elif phase == "committing":
-            phase = "committed"
-        elif call.operation == "begin_batch":
-            phase = "sweeping"
-        self._phase = phase
-        self.world.planned = phase not in ("planning", "listing", "listed")
+        if operation in _TURNS or phase in _LEFT:
+            if operation == "list" and phase in ("planning", "listed"):
+                phase = "listing"
+            elif operation != "list" and phase == "listing":
+                phase = "listed"
+            elif operation == "save_plan":
+                phase = "planned"
+            elif operation == "commit":
+                phase = "committing"
+            elif phase == "committing":
+                phase = "committed"
+            elif operation == "begin_batch":
+                phase = "sweeping"
+            self._phase = phase
+        self.world.planned = phase not in _PLANNING
 
 
+_TURNS = frozenset({"list", "save_plan", "commit", "begin_batch"})
+"""Calls with which a cycle may enter another phase."""
+_LEFT = frozenset({"listing", "committing"})
+"""Phases that end with the next call, whichever it is."""
+_PLANNING = frozenset({"planning", "listing", "listed"})
 _SWEEP = ("delete", "delete", "delete", "begin_batch", "finish_batch", "update_run")
 _PLAN = ("list", "list", "read", "read", "put", "now", "save_plan", "open_runs", "start_run", "pending_expiry")
 _COMMIT = {
