@@ -6,10 +6,10 @@ It passes the contract suite of engines and gives the same digest, at a thousand
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from lakesweep.ports.references import Decode, References, ReferenceSource
 from lakesweep.ports.storage import Storage, moments
 from lakesweep.ports.table import MatchBy
 
+Key = TypeVar("Key")
 Known = dict[Any, Any]
 """What was worked out before: decoded sources, by their very bytes, and rows of pages of a listing."""
 
@@ -265,18 +266,22 @@ def _write(rows_path: str, judged: Sequence[tuple[Any, ...]]) -> str:
     return plan.digest
 
 
+def _tallies(sizes: Mapping[Key, Sequence[int]]) -> dict[Key, Tally]:
+    return {key: Tally(files=len(those), bytes=sum(those)) for key, those in sizes.items()}
+
+
 def _findings(
     stored: Sequence[tuple[Any, ...]], judged: Sequence[tuple[Any, ...]], missing: list[str], held: _Held
 ) -> Findings:
-    verdicts = dict.fromkeys(Verdict, Tally())
-    by_kind: dict[str, Tally] = {}
-    by_reason: dict[Reason, Tally] = {}
+    sizes: dict[Verdict, list[int]] = {one: [] for one in Verdict}
+    by_kind: dict[str, list[int]] = defaultdict(list)
+    by_reason: dict[Reason, list[int]] = defaultdict(list)
     for _, size, _, _, said, kind, reason, _ in judged:
-        tally = Tally(files=1, bytes=size)
-        verdicts[said] += tally
+        sizes[said].append(size)
         if reason is not None:
-            by_kind[kind] = by_kind.get(kind, Tally()) + tally
-            by_reason[reason] = by_reason.get(reason, Tally()) + tally
+            by_kind[kind].append(size)
+            by_reason[reason].append(size)
+    verdicts = _tallies(sizes)
     gone = sum((size for _, size, *_ in judged), 0)
     total = sum((size for _, size, *_ in stored), 0)
     verdicts[Verdict.LIVE] = Tally(files=len(stored) - len(judged), bytes=total - gone)
@@ -287,8 +292,8 @@ def _findings(
     newest_first = [*sorted(path for when, path in metadata if when is None), *(path for _, path in known)]
     return Findings(
         verdicts=verdicts,
-        by_kind=by_kind,
-        by_reason=by_reason,
+        by_kind=_tallies(by_kind),
+        by_reason=_tallies(by_reason),
         references=len(held.inside),
         missing=tuple(missing[:MISSING_SHOWN]),
         missing_count=len(missing),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,6 +22,11 @@ class ReachesOut(BaseException):
 def _unlisted(task: asyncio.Task[Any]) -> None:
     """In the place of a list of all tasks, which nobody asks for here: keeping it up to date takes longer than running
     most of them."""
+
+
+async def _at_once(function: Callable[..., T], /, *args: Any, **options: Any) -> T:
+    """In the place of `asyncio.to_thread`."""
+    return copy_context().run(function, *args, **options)
 
 
 class _Waiting:
@@ -117,6 +123,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run to its end, then end whatever is left: the tasks of a process that was killed."""
         asyncio.set_event_loop(self)
         asyncio.tasks._all_tasks.add = _unlisted  # type: ignore[attr-defined]
+        to_thread, asyncio.to_thread = asyncio.to_thread, _at_once
         try:
             answer = self.run_until_complete(work)
             if self._reached_out is not None:
@@ -133,4 +140,5 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if self._asyncgens:
                 self.run_until_complete(self.shutdown_asyncgens())
             asyncio.set_event_loop(None)
+            asyncio.to_thread = to_thread
             del asyncio.tasks._all_tasks.add  # type: ignore[attr-defined]

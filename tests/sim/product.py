@@ -375,9 +375,10 @@ class Runner:
 
     def aclose(self) -> None:
         """Remove the plans of the story."""
-        for directory, _, names in os.walk(self.scratch):
-            for name in names:
-                Path(directory, name).unlink()
+        if self.scratch.is_dir():
+            for directory in os.scandir(self.scratch):
+                for file in os.scandir(directory):
+                    Path(file).unlink()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -262,6 +263,8 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (streams, "of_summary", lambda summary: tuple(summary.items())),
         (chain, "directory", lambda *asked: asked),
         (chain, "segment_place", lambda *asked: asked),
+        (paimon_files.TableFiles, "at", lambda files, *parts: (files.location, parts)),
+        (typing, "_get_protocol_attrs", lambda protocol: protocol),
     )
     parquet = columnar_worker._Parquet
     pages = ((paimon_files, "_rows"), (other_histories, "stamps"), (delta_load, "_rows"))

@@ -213,7 +213,7 @@ class Story(Adversary):
         elif step.name == "wait":
             self.script.append(step)
             self._wait(step.seed)
-        elif step.name in self.model.steps() or step.name in self.model.revivals():
+        elif self._replayed is None or step.name in (*self.model.steps(), *self.model.revivals()):
             self.script.append(step)
             world.random = random.Random(step.seed)
             world.advance(timedelta(seconds=world.random.randrange(1, 3600), hours=2 if self._profile.slow else 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,6 +22,12 @@ _SLACK_MS = 16 * 60_000
 """A process's clock may be wrong by a quarter of an hour without any guard."""
 _RARE = ("a second catalog goes on", "drop and create anew", "move", "create a table next door", "set the catalog back")
 """After these a person has to settle something, so that less happens in the rest of the story."""
+
+
+@functools.cache
+def _repeated(name: str, weight: int) -> list[str]:
+    """As often as it is to come up."""
+    return [name] * (weight if name in _RARE or name in RARE else 4 * weight)
 
 
 class CommitRejected(Exception):
@@ -263,7 +270,7 @@ class IcebergModel(Model):
         found: list[str] = []
         for name, (possible, _, weight) in steps.items():
             if possible():
-                found += [name] * (weight if name in _RARE or name in RARE else 4 * weight)
+                found += _repeated(name, weight)
         return found
 
     def _always(self) -> bool:
