@@ -14,7 +14,7 @@ import io
 import json
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -141,6 +141,25 @@ def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
+def _of_commits(replay: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for commits of a Delta log, by the identity of what each says of files."""
+    known: dict[Any, tuple[Any, Any]] = {}
+
+    @functools.wraps(replay)
+    def asked(cls: type, commits: Iterable[actions.Actions]) -> Any:
+        those = list(commits)
+        tables = [one.files for one in those]
+        what = tuple(map(id, tables))
+        found = known.get(what)
+        if found is None:
+            if len(known) >= _MOST_PAGES:
+                known.clear()
+            found = known[what] = (tables, replay(cls, those))
+        return found[1]
+
+    return asked
+
+
 def _of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for rows, by where they are in memory."""
     known: dict[Any, tuple[pa.RecordBatch, Any]] = {}
@@ -243,6 +262,11 @@ def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(function)(lambda data, known=None: list(kept(data)))
 
 
+def _at_once(function: Callable[..., Iterator[Any]]) -> Callable[..., tuple[Any, ...]]:
+    """All that it yields."""
+    return functools.wraps(function)(lambda *args: tuple(function(*args)))
+
+
 @functools.cache
 def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
     """Where each of them goes, what is there otherwise, and what takes its place. Made once: answers are kept."""
@@ -251,7 +275,6 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (manifests, "read_columns", lambda data, columns, *, expected=None: (data, tuple(columns), expected)),
         (actions, "parse", lambda *asked: asked),
         (checkpoint, "read_head", lambda *asked: asked),
-        (log, "parse_name", lambda relative: relative),
         (metadata, "parse", lambda *asked: asked),
         (decode, "decode_counted", lambda address, data, summary: (address, data, tuple(summary.items()))),
         (schema, "parse_schema", lambda data: data),
@@ -271,16 +294,20 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
     often_none = (
         *((delta_files, name) for name in ("_from_rows", "addresses", "aliases", "elsewhere", "among", "may_name")),
         *((delta_state, "protects"), (checkpoint, "protects"), (checkpoint, "_from_actions")),
-        (other_commits, "_oddly_named"),
     )
+    again = ((checkpoint, "structs"), (delta_files, "adds"), (delta_files, "removes"), (manifests, "by_partition"))
+    replay, turns = delta_state.Tail.__dict__["replay"], checkpoint.read_in_turns
     return (
         (plan_file, "pq", plan_file.pq, plan_files),
         (ledger, "pq", ledger.pq, plan_files),
         (other_histories, "time", other_histories.time, SimpleNamespace(monotonic=lambda: 0.0)),
         (plan_file, "_canonical", plan_file._canonical, _of_rows(plan_file._canonical)),
+        (other_commits, "_oddly_named", other_commits._oddly_named, _of_no_rows(_of_one(other_commits._oddly_named))),
         (delta_files, "dated", delta_files.dated, _of_no_rows(_of_one(delta_files.dated))),
+        (delta_state.Tail, "replay", replay, classmethod(_of_commits(replay.__func__))),
+        (checkpoint, "read_in_turns", turns, _kept(_at_once(turns), lambda *asked: asked)),
         *((owner, name, getattr(owner, name), _of_no_rows(getattr(owner, name))) for owner, name in often_none),
-        (manifests, "by_partition", manifests.by_partition, _of_one(manifests.by_partition)),
+        *((owner, name, getattr(owner, name), _of_one(getattr(owner, name))) for owner, name in again),
         (manifests, "read_list", manifests.read_list, _listed(manifests.read_list)),
         (addresses, "match_keys", addresses.match_keys, _keys(addresses.match_keys)),
         (addresses, "place", addresses.place, _kept(_places(addresses.place), _placed)),
@@ -288,7 +315,8 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (columnar, "_Worker", columnar._Worker, InlineWorker),
         (columnar_worker, "_Parquet", parquet, _kept(parquet, lambda data: data, _MOST_PAGES)),
         (parquet, "head", parquet.head, _of_one(parquet.head)),
-        (Location, "parse", parse, classmethod(_kept(parse.__func__, lambda cls, text: (cls, text)))),
+        (log, "parse_name", log.parse_name, functools.lru_cache(_MOST)(log.parse_name)),
+        (Location, "parse", parse, classmethod(functools.lru_cache(_MOST)(parse.__func__))),
         *((owner, name, getattr(owner, name), _kept(getattr(owner, name), key)) for owner, name, key in wrapped),
     )
 
