@@ -80,7 +80,7 @@ class Location:
     @property
     def match_key(self) -> str:
         """The normalised form that addresses are compared by. See `cleanup.addresses` for the same on Arrow columns."""
-        path = _SLASHES.sub("/", self.path)
+        path = _SLASHES.sub("/", self.path) if "//" in self.path else self.path
         if self.is_local:
             return f"file://{path}"
         return f"{self.scheme}://{self.authority}/{path.lstrip('/')}"
