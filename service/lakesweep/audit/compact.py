@@ -2,8 +2,7 @@
 
 A packed segment is the same to the last byte: its lines are rows, and joined they are the segment again. So digests,
 signatures and the chain stay valid. A pack is written, read back and compared before its segments are removed. Packing
-needs permission to delete below `artifacts`; without it nothing is packed.
-"""
+needs permission to delete below `artifacts`; without it nothing is packed."""
 
 from __future__ import annotations
 

@@ -206,8 +206,7 @@ class Table(Protocol):
     ) -> tuple[TableView, ExpiryPlan]:
         """Commit an expiry plan; on a conflict it is retried from fresh metadata.
 
-        Returns the table after the commit, and the plan that was really committed.
-        """
+        Returns the table after the commit, and the plan that was really committed."""
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Work to do after the files were deleted (hints, health checks)."""

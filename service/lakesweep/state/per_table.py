@@ -1,7 +1,6 @@
 """The part of the SQL store with one row for each table or scope: leases, pending expiries, due times, ledgers, holds.
 
-`rules.py` decides; here rows are locked, read and written.
-"""
+`rules.py` decides; here rows are locked, read and written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Open a PostgreSQL database as a state store: a small pool, and the server's own clock.
 
-No message or name here ever contains a password.
-"""
+No message or name here ever contains a password."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A store in memory, for tests and demonstrations. It keeps the same contract as the real ones.
 
 Buckets are shared by name inside one process, so that a reader, a deleter and a writer opened apart see the
-same objects. A test may set times and the clock, and may inject faults: see `Bucket`.
-"""
+same objects. A test may set times and the clock, and may inject faults: see `Bucket`."""
 
 from __future__ import annotations
 

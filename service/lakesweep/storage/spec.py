@@ -1,6 +1,5 @@
 """How the stores are reached, as a value that can be sent to worker processes. It never holds a key or a password:
-credentials come from the machine that opens the store.
-"""
+credentials come from the machine that opens the store."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The walk follows Delta's own: it goes through commits, checksums and checkpoints
 buffer, and releases it only when a usable checkpoint follows and the newest buffered file is expired. So the log that
 stays begins with a checkpoint that every younger version can be rebuilt from. A file that is not newer than the one
 before it takes over its time, as time travel does. We differ where it is safer or against a leak: a checkpoint must
-have been opened to be a boundary, everything at the boundary's own version stays, and leftovers below it go as well.
-"""
+have been opened to be a boundary, everything at the boundary's own version stays, and leftovers below it go as well."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Each attempt is planned from freshly loaded metadata, since the cycle's own plan may be hours old, and demands that
 every ref known to the plan still points where it did. A client-side catalog also validates our own requirement against
 the very metadata that it swaps out, so a ref created or prolonged meanwhile stops the commit. A REST server cannot be
-asked for that; there the commit is looked at afterwards. An expiry without effect is never committed.
-"""
+asked for that; there the commit is looked at afterwards. An expiry without effect is never committed."""
 
 from __future__ import annotations
 

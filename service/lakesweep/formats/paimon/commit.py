@@ -23,13 +23,7 @@ from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
 from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
-from lakesweep.formats.paimon.snapshots import (
-    KNOWN_FIELDS,
-    MADE_FROM,
-    PaimonSnapshot,
-    named_as_base,
-    parse_snapshot,
-)
+from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, MADE_FROM, PaimonSnapshot, named_as_base, parse_snapshot
 from lakesweep.formats.spec import Tidy
 from lakesweep.model.errors import (
     AlreadyThere,

@@ -1,7 +1,6 @@
 """The files of one table, read from storage: names below its metadata directories, and whole small objects.
 
-Reads only.
-"""
+Reads only."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ expires those. A value that is NULL or cannot be read keeps its partition. A par
 so is the creation time that `update-time` goes by; whose wall clock, nothing says. So a partition is due if it has
 expired everywhere on earth. One that has expired only by the wall clock of this service (`TZ`) goes earlier only if two
 witnesses agree: the writers' own offset, known from commits that say both the local time of a file and the time of the
-commit, and storage, where none of its files may be younger than the expiration time.
-"""
+commit, and storage, where none of its files may be younger than the expiration time."""
 
 from __future__ import annotations
 

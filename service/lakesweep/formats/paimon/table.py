@@ -4,8 +4,7 @@ Expiring a snapshot is no commit in Paimon: it is the deletion of its files. So 
 handle's own decision: from then on this handle no longer counts those snapshots as retained, unless a consumer, tag or
 branch takes them back. The sweep closes them first: their own files go before any other, so that nobody can open a
 snapshot that is losing its data. If the cycle dies before that, the next one finds them where they were and decides
-anew; if after it, what they alone named is found as orphans. Dropping partitions is a real commit, and comes first.
-"""
+anew; if after it, what they alone named is found as orphans. Dropping partitions is a real commit, and comes first."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Never a directory with anything in it, never a link, and never through one: every directory on the way is opened
 without following links, so a path that leads elsewhere fails instead of deleting there. `_unlink` does that, once for
-all files of a call that share a directory, and without the interpreter lock.
-"""
+all files of a call that share a directory, and without the interpreter lock."""
 
 from __future__ import annotations
 

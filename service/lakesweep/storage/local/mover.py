@@ -1,8 +1,7 @@
 """Move local files to the trash and back: a rename on the same file system, never a copy.
 
 No link is followed on the way to either name, and no name that exists is replaced: the system itself refuses that
-(RENAME_NOREPLACE), or, where it cannot, the file gets its second name by a hard link before it loses the first.
-"""
+(RENAME_NOREPLACE), or, where it cannot, the file gets its second name by a hard link before it loses the first."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Addresses are `file:///abs/path`, raw. The age of a file counts from its last change (ctime), which only the kernel
 sets: a file that `mv`, `cp -p` or a restore has just created has an old mtime. Ages are judged by this machine's clock,
 which is also what stamps files on a local file system; on a network file system the two may differ, and future times
-always keep a file.
-"""
+always keep a file."""
 
 from __future__ import annotations
 
@@ -176,8 +175,7 @@ async def _read_on(
     """The rest of a walk: one thread continues what was begun, and more join as long as directories are waiting. All
     are added to `started`.
 
-    Threads keep reading while the event loop is busy, until the queue is full.
-    """
+    Threads keep reading while the event loop is busy, until the queue is full."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Queue[pa.RecordBatch | asyncio.Future[None]] = asyncio.Queue()
     room = threading.Semaphore(_MOST_THREADS * _AHEAD_PER_THREAD)

@@ -4,8 +4,7 @@ Never raises for a key: every path gets its own answer, whatever happens to the 
 success, so DELETED means "no longer there"; a store that knows the difference gives ALREADY_GONE.
 
 The client does not retry here: the limiter must see throttling, and single keys of a page can fail. So every request,
-also a repeated one, passes `_Bucket.going` and `_Bucket.last_moment`.
-"""
+also a repeated one, passes `_Bucket.going` and `_Bucket.last_moment`."""
 
 from __future__ import annotations
 

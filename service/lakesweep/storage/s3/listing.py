@@ -70,8 +70,7 @@ async def named_directories(fetch: FetchPage, prefix: str, names: Sequence[str],
     A page with a delimiter shows keys and directories in key order. It answers for every name up to its last entry, and
     the last page for all names behind its start. A table's directory rarely holds anything between two of these names,
     so one or two pages answer for all. A name that no page answers for, or a store that is seen to list in another
-    order, costs one request for each name.
-    """
+    order, costs one request for each name."""
     found: set[str] = set()
     waiting = sorted(set(names))
     while sorts and len(waiting) > 1:

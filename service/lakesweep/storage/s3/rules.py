@@ -2,8 +2,7 @@
 is stored there beside the objects.
 
 Both permissions are optional (s3:GetBucketVersioning, s3:GetLifecycleConfiguration): without them, or with a store that
-does not know these requests, the answer is unknown, which is logged once and changes nothing else.
-"""
+does not know these requests, the answer is unknown, which is logged once and changes nothing else."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class S3Leftovers:
     completed.
 
     Reads only (s3:ListBucketVersions, s3:ListBucketMultipartUploads, s3:ListMultipartUploadParts), page by page, and
-    never more than `MOST_REQUESTS`. A request that fails ends the count with its reason.
-    """
+    never more than `MOST_REQUESTS`. A request that fails ends the count with its reason."""
 
     def __init__(self, connection: S3Connection, place: Location, most_requests: int = MOST_REQUESTS) -> None:
         self._connection = connection

@@ -3,8 +3,7 @@
 It takes a few requests, and the number of keys in a part is unknown. The border between two ranges is a page that both
 know, never a key that is compared: the first range ends where it meets the page, the second begins with it. So no key
 is lost or listed twice in a store whose StartAfter returns the rest of its own order, whatever that order is. Points
-are guessed from key order, so a store that is seen to break it is not divided by range.
-"""
+are guessed from key order, so a store that is seen to break it is not divided by range."""
 
 from __future__ import annotations
 
