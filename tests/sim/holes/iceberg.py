@@ -289,7 +289,7 @@ HOLES = (
         "iceberg-lost-answer-is-a-failure",
         "An expiry whose answer got lost is sent again without a look whether it arrived.",
         _I,
-        edit(_EXPIRE, "ExpiryCommit.run", "if isinstance(trouble, CommitConflict):", "if trouble is not None:"),
+        edit(_EXPIRE, "ExpiryCommit.run", "if isinstance(trouble, errors.CommitConflict):", "if trouble is not None:"),
         edit(_EXPIRE, "ExpiryCommit.run", "if sent is not None and _happened(sent[1], state):", "if False:"),
         profile="refs",
     ),
@@ -301,7 +301,7 @@ HOLES = (
         edit(
             _EXPIRE,
             "requirements",
-            'demands += [AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]',
+            'demands += [update.AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]',
             "pass",
         ),
         profile="swaps",

@@ -420,7 +420,7 @@ HOLES = (
             _COMMIT,
             "Committer._publish",
             "            trouble = exc\n",
-            "            if not isinstance(exc, AlreadyThere):\n                raise CommitUnknown(str(exc)) from exc\n            trouble = exc\n",
+            "            if not isinstance(exc, errors.AlreadyThere):\n                raise errors.CommitUnknown(str(exc)) from exc\n            trouble = exc\n",
         ),
         profile="partitions that expire",
     ),

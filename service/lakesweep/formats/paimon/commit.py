@@ -25,15 +25,7 @@ from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standin
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, MADE_FROM, PaimonSnapshot, named_as_base, parse_snapshot
 from lakesweep.formats.spec import Tidy
-from lakesweep.model.errors import (
-    AlreadyThere,
-    CommitConflict,
-    CommitUnknown,
-    Indeterminate,
-    NotFound,
-    Refused,
-    StorageError,
-)
+from lakesweep.model import errors
 from lakesweep.ports.storage import Writer
 
 _log = structlog.get_logger(__name__)
@@ -89,7 +81,7 @@ class Committer:
         it is unknown. Returns None when there is nothing to publish: no change, and no manifest to merge."""
         if unknown := latest.document.keys() - KNOWN_FIELDS:
             fields = ", ".join(sorted(unknown))
-            raise Refused(
+            raise errors.Refused(
                 "unknown_snapshot_version",
                 f"{latest.label} has fields we do not know ({fields}): a commit on top of it would lose them",
             )
@@ -186,7 +178,7 @@ class Committer:
         """Statistics of another schema are not those of the new snapshot."""
         try:
             document = parse_json(await self._files.read(self._files.at("statistics", name)))
-        except (NotFound, ValueError):
+        except (errors.NotFound, ValueError):
             return False
         return isinstance(document, dict) and document.get("schemaId") == schema.id
 
@@ -194,35 +186,35 @@ class Committer:
         """A rollback may have taken it and a commit its id since: on top of it, ours would undo both. And a branch that
         the table has become may begin with a later id than the next one."""
         if reader.numbers(await self._files.names("snapshot"), "snapshot")[-1:] != [latest.id]:
-            raise CommitConflict(f"{latest.location} is no longer the newest")
+            raise errors.CommitConflict(f"{latest.location} is no longer the newest")
         if not await reader.still_stands(self._files, latest):
-            raise CommitConflict(f"{latest.location} was rolled back")
+            raise errors.CommitConflict(f"{latest.location} was rolled back")
 
     async def _check_still_stands(self, latest: PaimonSnapshot, published: PaimonSnapshot) -> None:
         """No store can make a create conditional on another object, so a rollback may come in between. The hint still
         leads readers to where it went: ours must not lead them away from there."""
         if not await reader.still_stands(self._files, latest):
-            raise Indeterminate(misplaced(published))
+            raise errors.Indeterminate(misplaced(published))
 
     async def _publish(self, snapshot_id: int, document: dict[str, Any]) -> PaimonSnapshot:
         location = self._files.at("snapshot", f"snapshot-{snapshot_id}")
         data = json.dumps(document, indent=2).encode()
-        trouble: StorageError | None = None
+        trouble: errors.StorageError | None = None
         try:
             await self._writer.put(location, data, create_only=True)
-        except StorageError as exc:
+        except errors.StorageError as exc:
             trouble = exc
         try:
             stored = await self._files.read(location)
-        except NotFound as exc:
-            raise CommitUnknown(f"{location} is missing right after it was written: {trouble or exc}") from exc
-        except StorageError as exc:
-            raise CommitUnknown(f"it is unknown whether {location} was committed: {exc}") from exc
+        except errors.NotFound as exc:
+            raise errors.CommitUnknown(f"{location} is missing right after it was written: {trouble or exc}") from exc
+        except errors.StorageError as exc:
+            raise errors.CommitUnknown(f"it is unknown whether {location} was committed: {exc}") from exc
         if stored == data:
             return parse_snapshot(data, location)
-        if trouble is None or isinstance(trouble, AlreadyThere):
-            raise CommitConflict(f"{location} was committed by somebody else")
-        raise CommitUnknown(f"{location} is not ours, and our write failed: {trouble}") from trouble
+        if trouble is None or isinstance(trouble, errors.AlreadyThere):
+            raise errors.CommitConflict(f"{location} was committed by somebody else")
+        raise errors.CommitUnknown(f"{location} is not ours, and our write failed: {trouble}") from trouble
 
     async def _write_hint(self, snapshot_id: int) -> None:
         """For other readers. A hint that cannot be written is no failed commit. A rollback that took the snapshot wrote
@@ -235,7 +227,7 @@ class Committer:
                 if not numbers or snapshot_id in numbers:
                     return
                 snapshot_id = numbers[-1]
-        except StorageError as exc:
+        except errors.StorageError as exc:
             _log.warning("hint_not_written", hint="LATEST", why=str(exc))
 
 
