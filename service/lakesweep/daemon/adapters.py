@@ -17,7 +17,7 @@ from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.engines.inventory import lists as inventories
 from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.formats import bounds
+from lakesweep.formats import bounds, markers
 from lakesweep.formats import registry as formats
 from lakesweep.formats.spec import DatasetSpec
 from lakesweep.model import run_document
@@ -149,7 +149,7 @@ class Adapters:
         """The same as `storage`, and metadata files of a catalog's other tables, wherever the tenant's keys reach."""
         spec = self._reading(tenant)
         if spec.confine is not None:
-            spec = replace(spec, confine=replace(spec.confine, survey=formats.SURVEYED))
+            spec = replace(spec, confine=replace(spec.confine, survey=markers.ICEBERG_SUFFIXES))
         return self._opened_storage(spec, self._read_cache(tenant))
 
     def _reading(self, tenant: str, *more: Location | None) -> StorageSpec:
@@ -172,9 +172,9 @@ class Adapters:
 
     def _read_cache(self, tenant: str) -> ReadCache:
         return ReadCache(
-            immutable_names=formats.IMMUTABLE_LISTS,
+            immutable_names=markers.IMMUTABLE_LISTS,
             open=lambda: self._cache(tenant),
-            recent_names=formats.IMMUTABLE_MANIFESTS,
+            recent_names=markers.IMMUTABLE_MANIFESTS,
             recent=self._recent,
             reader=tenant,
         )

@@ -31,13 +31,6 @@ FORMATS = {
 _PLAIN_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
 """What a directory of plain files holds; `_SUCCESS` and the like may lie beside them."""
 
-SURVEYED = markers.ICEBERG_SUFFIXES
-"""How the names of files end that say where other tables of a catalog are."""
-IMMUTABLE_LISTS = markers.IMMUTABLE_LISTS
-"""Names of manifest lists that are read only once."""
-IMMUTABLE_MANIFESTS = markers.IMMUTABLE_MANIFESTS
-"""Names of manifests that are kept for a while once they were read."""
-
 
 class Opening(Protocol):
     """What a module of `FORMATS` has."""

@@ -84,22 +84,6 @@ class SqlAccess:
         ended = connection.execute(sa.update(tokens).where(tokens.c.id == token_id).values(revoked_at=first))
         return bool(ended.rowcount)
 
-
-_NOTE = "note:"
-"""Prefix of the names of notes, so that no note is taken for a secret."""
-_RECALL = sa.select(installation.c.value).where(installation.c.name == sa.bindparam("of_name"))
-_MOVE_ON = sa.update(audits).where(audits.c.run_id == sa.bindparam("of_run"), audits.c.last < sa.bindparam("before"))
-
-
-def _token(row: sa.RowMapping) -> ApiToken:
-    return ApiToken(**{**row, "role": Role(row["role"]), "tenants": tuple(row["tenants"])})
-
-
-class SqlNotices:
-    """Notices that are still to be sent to the operator's webhook, oldest first."""
-
-    database: Database
-
     @transaction
     def add_notice(self, connection: sa.Connection, notice: Notice) -> None:
         self.database.insert_new(connection, notices, asdict(notice))
@@ -125,3 +109,13 @@ class SqlNotices:
         if dead_at is not None:
             ended = sa.update(notices).where(notices.c.id == notice_id).values(dead_at=dead_at)
         connection.execute(ended)
+
+
+_NOTE = "note:"
+"""Prefix of the names of notes, so that no note is taken for a secret."""
+_RECALL = sa.select(installation.c.value).where(installation.c.name == sa.bindparam("of_name"))
+_MOVE_ON = sa.update(audits).where(audits.c.run_id == sa.bindparam("of_run"), audits.c.last < sa.bindparam("before"))
+
+
+def _token(row: sa.RowMapping) -> ApiToken:
+    return ApiToken(**{**row, "role": Role(row["role"]), "tenants": tuple(row["tenants"])})

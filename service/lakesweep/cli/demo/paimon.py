@@ -30,7 +30,7 @@ from lakesweep.formats.paimon.merge import Entry, MergeRules
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.schema import parse_schema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
-from lakesweep.formats.spec import LeaveAll
+from lakesweep.formats.spec import Tidy
 from lakesweep.model.location import Location
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
@@ -173,7 +173,7 @@ class _TableWriter:
             self._latest = await self._first(changes, moment)
         else:
             self._storage.moment = moment
-            committer = Committer(self._files, ListReader(self._files), self._writer, LeaveAll())
+            committer = Committer(self._files, ListReader(self._files), self._writer, Tidy())
             delta = Changes(kind=kind, delta=tuple(changes), delta_shape=MANIFEST)
             self._latest = await committer.commit(self._latest, delta, self._options, moment) or self._latest
         self._backdate(moment)

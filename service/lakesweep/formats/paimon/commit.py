@@ -16,7 +16,7 @@ import structlog
 
 from lakesweep.formats import streams
 from lakesweep.formats.inflate import parse_json
-from lakesweep.formats.paimon import avro_schemas, manifests, merge, reader
+from lakesweep.formats.paimon import commit_files, manifests, merge, reader
 from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
@@ -45,7 +45,7 @@ class Changes:
     kind: str
     """OVERWRITE or COMPACT."""
     delta: tuple[Entry, ...] = ()
-    delta_shape: avro_schemas.Shape | None = None
+    delta_shape: commit_files.Shape | None = None
     """The shape of the manifests that the delta's entries come from."""
     bytes_per_entry: float = 1.0
     index_entries: tuple[dict[str, Any], ...] | None = None
@@ -137,7 +137,7 @@ class Committer:
         if changes.index_entries is not None:
             del document["indexManifest"]
             if changes.index_entries:
-                shape = avro_schemas.shape_of(await self._files.read(self._files.manifest(str(latest.index_manifest))))
+                shape = commit_files.shape_of(await self._files.read(self._files.manifest(str(latest.index_manifest))))
                 document["indexManifest"] = await draft.write_index(shape, changes.index_entries)
         if latest.statistics and not await self._statistics_stay(latest.statistics, options.schema):
             del document["statistics"]
@@ -149,7 +149,7 @@ class Committer:
         standing, found = Standing(), []
         for meta in group:
             data = await self._lists.read_manifest(meta)
-            found.append(avro_schemas.shape_of(data))
+            found.append(commit_files.shape_of(data))
             columns = ("kind", *manifests.IDENTITY)
             table = await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
             standing.feed(meta.name, ((row["kind"], manifests.identity(row)) for row in table.to_pylist()))
@@ -157,7 +157,7 @@ class Committer:
         rewritten = [meta for meta in group if meta not in whole]
         size = sum(meta.size_bytes for meta in rewritten) / max(1, sum(meta.entries for meta in rewritten))
         merged = await draft.write_manifests(
-            avro_schemas.joined(found), self._left(rewritten, standing), bytes_per_entry=size
+            commit_files.joined(found), self._left(rewritten, standing), bytes_per_entry=size
         )
         _check_all_there(standing, whole, merged)
         return [*(dict(meta.document) for meta in whole), *merged]
@@ -170,9 +170,9 @@ class Committer:
                 if standing.keeps(meta.name, index, entry):
                     yield entry
 
-    async def _list_shape(self, latest: PaimonSnapshot) -> avro_schemas.Shape:
+    async def _list_shape(self, latest: PaimonSnapshot) -> commit_files.Shape:
         locations = [self._files.manifest(name) for name in (latest.delta_list, latest.base_list)]
-        return avro_schemas.joined([avro_schemas.shape_of(await self._files.read(location)) for location in locations])
+        return commit_files.joined([commit_files.shape_of(await self._files.read(location)) for location in locations])
 
     async def _statistics_stay(self, name: str, schema: TableSchema) -> bool:
         """Statistics of another schema are not those of the new snapshot."""

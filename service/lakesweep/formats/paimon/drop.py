@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from lakesweep.formats.paimon import avro_schemas, manifests, merge, retention
+from lakesweep.formats.paimon import commit_files, manifests, merge, retention
 from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.merge import Entry, MergeRules
@@ -92,13 +92,13 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
     if not partitions:
         return Changes(kind="OVERWRITE")
     live: dict[merge.Identity, Entry] = {}
-    found: list[avro_schemas.Shape] = []
+    found: list[commit_files.Shape] = []
     size = entries = 0
     for meta in await lists.manifests_of(latest):
         if partitions.isdisjoint((await lists.by_partition(meta)).column("partition").to_pylist()):
             continue
         data = await lists.read_manifest(meta)
-        found.append(avro_schemas.shape_of(data))
+        found.append(commit_files.shape_of(data))
         size, entries = size + meta.size_bytes, entries + meta.entries
         for entry in await asyncio.to_thread(_entries_of, data, partitions, meta.entries):
             if entry["_KIND"] == manifests.ADD:
@@ -110,7 +110,7 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
     return Changes(
         kind="OVERWRITE",
         delta=tuple({**entry, "_KIND": manifests.DELETE} for entry in live.values()),
-        delta_shape=avro_schemas.joined(found),
+        delta_shape=commit_files.joined(found),
         bytes_per_entry=size / entries,
         index_entries=await _index_left(lists, latest, partitions),
     )

@@ -26,7 +26,7 @@ from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, first_misplaced
 from lakesweep.formats.paimon.state import PaimonState, ReleasedSnapshots
 from lakesweep.formats.paimon.view import LOOKS, PaimonView
-from lakesweep.formats.spec import LeaveAll, Tidy, remove_empty_directories
+from lakesweep.formats.spec import Tidy, remove_empty_directories
 from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
@@ -49,7 +49,7 @@ class PaimonTable:
     storage: Storage
     tenant_root: Location
     writer: Writer | None = None
-    tidy: Tidy = field(default_factory=LeaveAll)
+    tidy: Tidy = field(default_factory=Tidy)
     checked: MutableMapping[str, datetime] = field(default_factory=dict)
     """When partitions were last dropped, by table: shared by all handles of one process."""
     executable: bool = True
