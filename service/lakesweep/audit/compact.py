@@ -32,10 +32,6 @@ _SCHEMA = pa.schema([pa.field("segment", pa.int64(), nullable=False), pa.field("
 _NAME = re.compile(r"packed-(\d{10})-(\d{10})\.parquet")
 
 
-def pack_name(first: int, last: int) -> str:
-    return f"packed-{first:010}-{last:010}.parquet"
-
-
 def pack_range(name: str) -> range | None:
     found = _NAME.fullmatch(name)
     return range(int(found[1]), int(found[2]) + 1) if found else None
@@ -114,7 +110,7 @@ class Packer:
     async def _close(self, table: str, batch: dict[int, bytes], done: Packed) -> Packed:
         if not batch:
             return done
-        place = chain.directory(self.artifacts, table).join(pack_name(min(batch), max(batch)))
+        place = chain.directory(self.artifacts, table).join(f"packed-{min(batch):010}-{max(batch):010}.parquet")
         data = await asyncio.to_thread(pack, batch)
         with suppress(AlreadyThere):  # an earlier attempt was interrupted before it removed the segments
             await self.writer.put(place, data, create_only=True)

@@ -349,7 +349,7 @@ HOLES = (
         "iceberg-other-table-inside",
         "Another table's metadata file in this table's place is taken for an old one of its own.",
         _I,
-        body(_FOREIGN, "_Search._is_ours", "return True"),
+        body(_FOREIGN, "Search._is_ours", "return True"),
         profile="places",
     ),
     hole(
@@ -376,7 +376,7 @@ HOLES = (
         "Where metadata goes to a place outside the roots, nobody looks there for another history, neither to check a plan "
         "nor before a request.",
         _I,
-        body(_FOREIGN, "_Search._places_outside", "return []"),
+        body(_FOREIGN, "Search._places_outside", "return []"),
         body("lakesweep.formats.iceberg.other_histories", "OtherHistories._is_judged", "return True"),
         profile="elsewhere",
     ),

@@ -145,7 +145,7 @@ class OtherHistories:
         new = {stamp.path for stamp in beside if not self._is_judged(stamp)} if self._judged is not None else set()
         young = await self._young(beside)
         self.listed_last = not (is_listed or new or young)
-        others, owner = await foreign_tables.beside(self._storage, own, sorted(new | young), roots, new)
+        others, owner = await foreign_tables.Search(self._storage, roots, own).beside(sorted(new | young), new)
         if owner is not None:
             raise Refused("foreign_table", owner)
         found = [await self._parse(one) for one in others]

@@ -70,7 +70,7 @@ class Division:
             if not level or len(done) + len(wide) + len(level) >= wanted:
                 break
             pages = await aio.gather_bounded(
-                level, lambda prefix: self._get(Prefix=prefix, Delimiter="/"), limit=_AT_ONCE
+                level, lambda prefix: self._fetch(Prefix=prefix, Delimiter="/"), limit=_AT_ONCE
             )
             above, level = level, []
             for prefix, page in zip(above, pages, strict=True):
@@ -91,7 +91,7 @@ class Division:
         return Part(root=self._root, prefix=prefix)
 
     async def _ranges(self, prefix: str, wanted: int) -> list[Part]:
-        first = _range(None, await self._get(Prefix=prefix))
+        first = _range(None, await self._fetch(Prefix=prefix))
         if first is None or not self._may_split:
             return [self._whole(prefix)]
         ranges, looks = [first], _LOOKS_PER_PART * wanted
@@ -102,7 +102,7 @@ class Division:
                 break
             looks = max(looks - len(ahead), 1)
             pages = await aio.gather_bounded(
-                ahead.values(), lambda point: self._get(Prefix=prefix, StartAfter=point), limit=_AT_ONCE
+                ahead.values(), lambda point: self._fetch(Prefix=prefix, StartAfter=point), limit=_AT_ONCE
             )
             found = dict(zip(ahead, pages, strict=True))
             if not all(_in_order(page, ahead[number]) for number, page in found.items()):
@@ -113,9 +113,6 @@ class Division:
             replace(self._whole(prefix), after=one.after, first=begin, until=end)
             for one, (begin, end) in zip(ranges, pairwise(borders), strict=True)
         ]
-
-    async def _get(self, **parameters: str) -> Page:
-        return await self._fetch(parameters)
 
 
 def _points(prefix: str, ranges: Sequence[_Range], most: int, *, within_kind: bool) -> dict[int, str]:

@@ -71,7 +71,7 @@ class S3Storage:
 
     async def directories(self, root: Location) -> Sequence[str]:
         prefix = root.as_directory().path
-        pages = pages_of(await self._fetching(root), root.raw, {"Prefix": prefix, "Delimiter": "/"})
+        pages = pages_of(await self._fetching(root), root.raw, Prefix=prefix, Delimiter="/")
         return sorted({name async for page in pages for one in page.prefixes if (name := one[len(prefix) : -1])})
 
     async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
@@ -81,7 +81,7 @@ class S3Storage:
     async def _fetching(self, root: Location) -> FetchPage:
         client = await self._lists.client()
 
-        async def fetch(parameters: dict[str, str]) -> Page:
+        async def fetch(**parameters: str) -> Page:
             with translating(root.raw, self._lists.endpoint, "s3:ListBucket"):
                 answer = await client.list_objects_v2(
                     Bucket=root.authority, MaxKeys=self._options.page_size, **parameters
