@@ -17,13 +17,12 @@ from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader, RunFigures
 from lakesweep.state import rules
-from lakesweep.state.access import SqlAccess
 from lakesweep.state.database import transaction
-from lakesweep.state.per_table import IN_PARTS, SqlPerTable
+from lakesweep.state.records import IN_PARTS, SqlRecords
 from lakesweep.state.schema import approvals, batches, plans, runs
 
 
-class SqlStateStore(SqlAccess, SqlPerTable):
+class SqlStateStore(SqlRecords):
     """The StateStore port on SQLite or PostgreSQL."""
 
     # Runs

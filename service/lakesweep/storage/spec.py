@@ -57,3 +57,10 @@ class StorageSpec:
     def options(self, kind: type[Options]) -> Options:
         """The options of one store, by their type; the defaults if none are given."""
         return next((one for one in self.stores if isinstance(one, kind)), None) or kind()
+
+
+class NothingToClose:
+    """A port of a store without connections: disks and memory."""
+
+    async def aclose(self) -> None:
+        """What is stored stays."""

@@ -18,7 +18,7 @@ from lakesweep.formats.paimon.binaryrow import OutsideCalendar, decode_row
 from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
-from lakesweep.formats.paimon.options import TableOptions, external_roots, read_options
+from lakesweep.formats.paimon.options import TableOptions, external_roots
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.schema import TableSchema
@@ -35,16 +35,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _COMMITS_READ = 20
 """The newest commits show whose clocks are in use now."""
-
-
-def native_state(log: Log, *, checked_at: datetime | None, released: frozenset[str]) -> PaimonState:
-    return PaimonState(
-        log=log,
-        options=read_options(log.schemas[-1].options),
-        partitions=(),
-        partitions_checked_at=checked_at,
-        released=released,
-    )
 
 
 async def with_partitions(native: PaimonState, lists: ListReader, files: TableFiles) -> PaimonState:

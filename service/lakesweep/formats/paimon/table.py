@@ -21,6 +21,7 @@ from lakesweep.formats.paimon import drop, load, newest, reader, retention
 from lakesweep.formats.paimon.commit import Committer, misplaced
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader, Vanished
+from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, first_misplaced
@@ -193,7 +194,8 @@ class PaimonTable:
             await self._put_back(exc)
             raise
         self.released.keep_if_rolled_back(log)
-        native = load.native_state(log, checked_at=self.checked.get(self.location.raw), released=self.released.keys)
+        options, checked_at = read_options(log.schemas[-1].options), self.checked.get(self.location.raw)
+        native = PaimonState(log=log, options=options, partitions_checked_at=checked_at, released=self.released.keys)
         self.released.check_not_needed(native)
         if (ours := first_misplaced(native.snapshots)) is not None:
             raise Indeterminate(misplaced(ours))

@@ -28,6 +28,7 @@ from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part
 from lakesweep.storage.local.open_below import Reach
 from lakesweep.storage.local.walk import Walk, directories, divided, irregular, modified_at, translated, walk_of
+from lakesweep.storage.spec import NothingToClose
 from lakesweep.telemetry import requests
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
@@ -53,7 +54,7 @@ _read_bytes = aiofiles.os.wrap(Reach.read)
 """Opened, read and closed in one thread call: manifests are small and many, and the call costs the most."""
 
 
-class LocalStorage:
+class LocalStorage(NothingToClose):
     """Reads files. Has no way to delete or overwrite one."""
 
     def __init__(self, age_by: AgeBy = AgeBy.CHANGE, places: Sequence[Location] = (), *, counted: bool = True) -> None:
@@ -129,9 +130,6 @@ class LocalStorage:
 
     async def now(self) -> datetime:
         return datetime.now(UTC)
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
 
 async def _walked(walk: Walk, check: Callable[[], object] = lambda: None) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -223,7 +221,7 @@ def _look_at(reading: asyncio.Future[Any]) -> None:
         reading.exception()
 
 
-class LocalWriter:
+class LocalWriter(NothingToClose):
     """Writes whole files: first to a temporary file beside the target, then renamed."""
 
     def __init__(self, places: Sequence[Location] = (), *, counted: bool = True) -> None:
@@ -238,9 +236,6 @@ class LocalWriter:
             await asyncio.to_thread(self._write, location, data, create_only=create_only)
         except OSError as exc:
             raise translated(exc, location.raw) from exc
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
     def _write(self, location: Location, data: bytes, *, create_only: bool) -> None:
         """All within one open directory: if a link replaces it meanwhile, nothing is written through the link."""
