@@ -412,8 +412,8 @@ HOLES = (
         "iceberg-lost-ref-unnoticed",
         "A ref that vanished together with our expiry is not noticed, nor that what expired was kept by then.",
         _I,
-        edit("lakesweep.formats.iceberg.ref_history", "verify", "if ref.snapshot_id in gone", "if False"),
-        body("lakesweep.formats.iceberg.ref_history", "overtaken", "return None"),
+        edit("lakesweep.formats.iceberg.ref_history", "verify", "if lost is None or ref in knowingly:", "if True:"),
+        body("lakesweep.formats.iceberg.ref_history", "refuse_overtaken", "return None"),
         profile="refs",
     ),
     hole(

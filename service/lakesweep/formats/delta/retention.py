@@ -34,14 +34,6 @@ class Inspected:
         return self.usable and (self.newest_released_ms is None or self.newest_released_ms <= cutoff_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
-    """Where the log begins after cleanup."""
-
-    version: int
-    checkpoint: Checkpoint
-
-
 def cutoff_ms(now: datetime, retention: timedelta) -> int:
     """Log files modified at or before this are expired: `now - retention`, floored to midnight UTC."""
     moment = (now - retention).astimezone(UTC)
@@ -53,10 +45,11 @@ def sidecar_cutoff_ms(now: datetime, retention: timedelta) -> int:
     return min(cutoff_ms(now, retention), cutoff_ms(now, timedelta(days=1)))
 
 
-def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list[Boundary]:
-    """Every boundary that the walk reaches, oldest first. The log may begin with any that turns out to be usable."""
+def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list[Checkpoint]:
+    """Every boundary that the walk reaches, oldest first: a checkpoint that the log may begin with after cleanup, if it
+    turns out to be usable."""
     checkpoints = {file.path: one for one in listing.checkpoints for file in one.files}
-    reached: list[Boundary] = []
+    reached: list[Checkpoint] = []
     parts_seen: Counter[Checkpoint] = Counter()
     previous: tuple[int, int] | None = None  # version and adjusted time of the file before
     buffered: tuple[int, int] | None = None  # of the last file that is undecided
@@ -78,12 +71,12 @@ def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list
         if checkpoint.complete:
             if buffered is not None and (buffered[1] > cutoff_ms or buffered[0] > max_version):
                 break
-            reached.append(Boundary(version=version, checkpoint=checkpoint))
+            reached.append(checkpoint)
         buffered = previous
     return reached
 
 
-def released(listing: LogListing, boundary: Boundary, cutoff_ms: int) -> list[LogFile]:
+def released(listing: LogListing, boundary: Checkpoint, cutoff_ms: int) -> list[LogFile]:
     """Every log file that goes with this boundary, in the order of names; sidecars are decided apart."""
     going = [file for file in listing.files if _goes(file, boundary.version, cutoff_ms)]
     last_commit = max((file.version for file in going if file.name.kind is LogKind.COMMIT), default=-1)

@@ -48,7 +48,7 @@ class DeltaView(TableView):
         native, table = self.native, self.table
         tail, delete_before_ms = native.segment.tail, native.delete_before_ms(table.floor)
         boundary = expire.boundary_of(native, expiring)
-        table.stands_on = boundary.checkpoint if boundary else table.stands_on
+        table.stands_on = boundary or table.stands_on
         released = expire.released(native, boundary)
         going = frozenset(file.path for file in (*released, *await self._free_sidecars(released)))
         newest = frozenset(file.path for file in native.segment.files)

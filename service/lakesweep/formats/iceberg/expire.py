@@ -112,9 +112,7 @@ class ExpiryCommit:
             native = replace(before.native, metadata=metadata)
             return frozenset(int(one.id) for one in self.plan(replace(before, native=native)).expire)
 
-        found = await ref_history.overtaken(after.native.metadata, before.native.metadata, expires, self.read)
-        if found is not None:
-            raise overtaken(found)
+        await ref_history.refuse_overtaken(after.native.metadata, before.native.metadata, expires, self.read)
         return after, plan
 
     async def _attempt(self, state: IcebergView, plan: ExpiryPlan) -> errors.LakesweepError | None:
@@ -146,9 +144,7 @@ class ExpiryCommit:
         """Nothing of what the plan keeps may be gone by this commit, nor a ref that it did not know. What is said after
         our look at the table and before the commit can only be heard afterwards where a server commits."""
         knowingly = {ref for ref in before.refs if ref.name in plan.drop_refs}
-        found = await ref_history.verify(after, before, knowingly, self.read)
-        if found.lost:
-            raise lost_ref(found.lost[0])
+        complete = await ref_history.verify(after, before, knowingly, self.read)
         if await self.source.catalog.commit_style() is not CommitStyle.SERVER:
             return
         if _is_retention_changed(before, after):
@@ -157,7 +153,7 @@ class ExpiryCommit:
                 "the table's retention was changed while snapshots were being expired by the old one; no file was "
                 f"deleted: if a snapshot should have stayed, restore it from {before.address}",
             )
-        if not found.complete:
+        if not complete:
             raise errors.Refused(
                 "ref_unverified",
                 "snapshots were expired, but the metadata log does not reach back to the state before, so nothing "
@@ -194,24 +190,6 @@ def updates(metadata: TableMetadata, plan: ExpiryPlan) -> tuple[update.TableUpda
     if going:
         changes.append(update.RemoveSnapshotsUpdate(**{"snapshot-ids": sorted(going)}))
     return tuple(changes)
-
-
-def lost_ref(lost: ref_history.LostRef) -> errors.Refused:
-    """The most serious refusal: something that a person made is gone from the table."""
-    return errors.Refused(
-        "ref_lost",
-        f"{lost.ref} was created on snapshot {lost.ref.snapshot_id} while that snapshot was being expired, and the "
-        f"catalog dropped both. No file was deleted: restore the snapshot from {lost.last_seen}",
-    )
-
-
-def overtaken(found: ref_history.Overtaken) -> errors.Refused:
-    """Noticed too late, but before any file was deleted."""
-    return errors.Refused(
-        "ref_unverified",
-        f"a branch, tag or retention that keeps snapshot {found.snapshot_id} was created while that snapshot was "
-        f"being expired. No file was deleted: restore the snapshot from {found.last_seen}",
-    )
 
 
 def _ages(ref: Ref | SnapshotRef) -> _Ages:
