@@ -20,7 +20,8 @@ from lakesweep.formats import avro
 from lakesweep.formats.paimon import commit_files, decode, manifests, merge
 from lakesweep.formats.paimon.binaryrow import decode_row, encode_row
 from lakesweep.formats.paimon.manifests import ManifestRecord
-from lakesweep.formats.paimon.merge import MergeRules, Standing
+from lakesweep.formats.paimon.merge import Standing
+from lakesweep.formats.paimon.options import ManifestOptions
 from lakesweep.formats.paimon.schema import parse_type
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
@@ -323,7 +324,7 @@ def meta(
     return ManifestRecord(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=(), document=document)
 
 
-RULES = MergeRules(target_size=100, full_threshold=200, min_count=3)
+RULES = ManifestOptions(target_size=100, full_threshold=200, merge_min_count=3)
 
 
 def grouped(plan: merge.MergePlan | None) -> list[list[str]] | None:
@@ -339,7 +340,7 @@ def test_the_last_bit_merges_when_it_is_many() -> None:
     metas = [meta(name, 10) for name in "abc"]
     assert grouped(merge.plan_minor(metas, RULES)) == [["a", "b", "c"]]
     assert merge.plan_minor(metas[:2], RULES).empty
-    assert merge.plan_minor([], MergeRules(target_size=1, full_threshold=1, min_count=1)).empty
+    assert merge.plan_minor([], ManifestOptions(target_size=1, full_threshold=1, merge_min_count=1)).empty
 
 
 def test_a_full_merge_waits_for_its_threshold() -> None:

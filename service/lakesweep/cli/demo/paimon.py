@@ -26,7 +26,7 @@ from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
 from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
-from lakesweep.formats.paimon.merge import Entry, MergeRules
+from lakesweep.formats.paimon.merge import Entry
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.schema import parse_schema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
@@ -142,10 +142,7 @@ class _TableWriter:
         data = json.dumps(schema, indent=2).encode()
         (place / "schema/schema-0").write_bytes(data)
         options = read_options(parse_schema(data).options).manifest
-        rules = MergeRules(
-            target_size=options.target_size, full_threshold=options.full_threshold, min_count=options.merge_min_count
-        )
-        self._options = CommitOptions(schema=parse_schema(data), rules=rules, compression=options.compression)
+        self._options = CommitOptions(schema=parse_schema(data), manifest=options)
         self._storage = _Then()
         self._files = TableFiles(storage=self._storage, location=Location.parse(str(place)))
         self._writer = LocalWriter()
@@ -182,12 +179,7 @@ class _TableWriter:
     async def _first(self, changes: Sequence[Entry], moment: datetime) -> PaimonSnapshot:
         """Later commits take their shape from the ones before; the first one brings its own."""
         draft = Draft(
-            self._files,
-            self._writer,
-            types=self._options.types,
-            list_shape=LIST,
-            target_size=self._options.rules.target_size,
-            compression=self._options.compression,
+            self._files, self._writer, types=self._options.types, list_shape=LIST, options=self._options.manifest
         )
         rows = sum(change["_FILE"]["_ROW_COUNT"] for change in changes)
         records = await draft.write_manifests(MANIFEST, _stream(changes), bytes_per_entry=1)

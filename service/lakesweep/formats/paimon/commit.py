@@ -21,7 +21,8 @@ from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
-from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
+from lakesweep.formats.paimon.merge import Entry, MergePlan, Standing
+from lakesweep.formats.paimon.options import ManifestOptions
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
 from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, MADE_FROM, PaimonSnapshot, named_as_base, parse_snapshot
 from lakesweep.formats.spec import Tidy
@@ -57,8 +58,7 @@ class CommitOptions:
     """How a commit is written."""
 
     schema: TableSchema
-    rules: MergeRules
-    compression: str
+    manifest: ManifestOptions
 
     @property
     def types(self) -> list[FieldType]:
@@ -94,8 +94,7 @@ class Committer:
             self._writer,
             types=options.types,
             list_shape=await self._list_shape(latest),
-            target_size=options.rules.target_size,
-            compression=options.compression,
+            options=options.manifest,
         )
         try:
             document = await self._prepare(draft, latest, plan=plan, changes=changes, options=options)
@@ -111,7 +110,7 @@ class Committer:
         return published
 
     async def _plan_merge(self, before: Sequence[ManifestRecord], options: CommitOptions) -> MergePlan:
-        rules = options.rules
+        rules = options.manifest
         if merge.wants_full(before, rules):
             deleted: set[bytes] = set()
             for meta in before:
@@ -126,7 +125,7 @@ class Committer:
     async def _prepare(
         self, draft: Draft, latest: PaimonSnapshot, *, plan: MergePlan, changes: Changes, options: CommitOptions
     ) -> dict[str, Any]:
-        base = [record for group in plan.groups for record in await self._merge(draft, group, options.rules)]
+        base = [record for group in plan.groups for record in await self._merge(draft, group, options.manifest)]
         delta: list[dict[str, Any]] = []
         if changes.delta_shape is not None:
             entries = _stream(changes.delta)
@@ -143,7 +142,9 @@ class Committer:
             del document["statistics"]
         return document
 
-    async def _merge(self, draft: Draft, group: Sequence[ManifestRecord], rules: MergeRules) -> list[dict[str, Any]]:
+    async def _merge(
+        self, draft: Draft, group: Sequence[ManifestRecord], rules: ManifestOptions
+    ) -> list[dict[str, Any]]:
         if len(group) == 1:
             return [dict(group[0].document)]
         standing, found = Standing(), []

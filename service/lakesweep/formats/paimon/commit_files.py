@@ -22,6 +22,7 @@ from lakesweep.formats.paimon import manifests
 from lakesweep.formats.paimon.binaryrow import Value, decode_row, encode_row, sort_key
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.merge import Entry
+from lakesweep.formats.paimon.options import ManifestOptions
 from lakesweep.formats.paimon.schema import FieldType, Kind
 from lakesweep.ports.storage import Writer
 
@@ -201,8 +202,7 @@ class Draft:
         *,
         types: Sequence[FieldType],
         list_shape: Shape,
-        target_size: int,
-        compression: str,
+        options: ManifestOptions,
     ) -> None:
         self.token = str(uuid.uuid4())
         self.written: list[str] = []
@@ -211,8 +211,7 @@ class Draft:
         self._types = types
         self._list_shape = list_shape
         self._list_fields = field_names(list_shape)
-        self._target_size = target_size
-        self._compression = compression
+        self._options = options
 
     async def write_list(self, records: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
         return await self._write("manifest-list", self._list_shape, records)
@@ -225,7 +224,7 @@ class Draft:
         self, shape: Shape, entries: AsyncIterator[Entry], *, bytes_per_entry: float
     ) -> list[dict[str, Any]]:
         """As many manifests of about the target size as needed; their records for a list."""
-        per_file = max(1, int(self._target_size / max(1.0, bytes_per_entry)))
+        per_file = max(1, int(self._options.target_size / max(1.0, bytes_per_entry)))
         records: list[dict[str, Any]] = []
         waiting: list[Entry] = []
         async for entry in entries:
@@ -243,7 +242,7 @@ class Draft:
 
     async def _write(self, prefix: str, shape: Shape, records: Iterable[Mapping[str, Any]]) -> tuple[str, int]:
         name = f"{prefix}-{self.token}-{len(self.written)}"
-        data = await asyncio.to_thread(write, shape, records, compression=self._compression)
+        data = await asyncio.to_thread(write, shape, records, compression=self._options.compression)
         location = self._files.manifest(name)
         self.written.append(location.raw)  # before the write: a write that failed may have left something
         await self._writer.put(location, data, create_only=False)  # the name is new, and a retry may repeat it
