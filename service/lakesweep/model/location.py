@@ -22,9 +22,8 @@ _SLASHES = re.compile(r"/{2,}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """A normalised address: scheme, authority (bucket or host, may be empty) and the raw path.
-
-    For object stores `path` is the key, byte for byte. For `file` it is the absolute path."""
+    """A normalised address: scheme, authority (bucket or host, may be empty) and the raw path. For object stores `path`
+    is the key, byte for byte. For `file` it is the absolute path."""
 
     scheme: str
     authority: str

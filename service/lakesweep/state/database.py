@@ -71,9 +71,8 @@ class Database:
         return database
 
     async def run(self, work: Work[T]) -> T:
-        """One transaction: commit at the end, roll back on any error, translate a driver's error.
-
-        A cancelled caller waits for its end: a connection dropped in the middle may keep its locks."""
+        """One transaction: commit at the end, roll back on any error, translate a driver's error. A cancelled caller
+        waits for its end: a connection dropped in the middle may keep its locks."""
         return await aio.finish_shielded(self._run(work))
 
     def now(self, connection: sa.Connection) -> datetime:

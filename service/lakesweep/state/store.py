@@ -1,6 +1,5 @@
-"""The state store on SQL. Every method is one short transaction that contains its own query.
-
-Decisions about leases and the journal are in `rules.py`; here rows are locked, read and written."""
+"""The state store on SQL. Every method is one short transaction that contains its own query. Decisions about leases and
+the journal are in `rules.py`; here rows are locked, read and written."""
 
 from __future__ import annotations
 

@@ -121,10 +121,8 @@ class LimitedStorage(SteppedStorage):
 
 
 class DeadlineStorage(SteppedStorage):
-    """A Storage with a time limit for every step: a call that hangs would block its table for ever.
-
-    A timeout raises a StorageError that is never retried: the call may still hang in a thread, and a second one would
-    hang too."""
+    """A Storage with a time limit for every step: a call that hangs would block its table for ever. A timeout raises a
+    StorageError that is never retried: the call may still hang in a thread, and a second one would hang too."""
 
     def __init__(self, inner: Storage, seconds: float) -> None:
         super().__init__(inner)

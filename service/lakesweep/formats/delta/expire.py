@@ -1,6 +1,5 @@
-"""The expiry plan of a Delta table: which versions leave its log, or what stands in the way. Pure.
-
-The table's own properties decide about age. There is nothing to commit: a version is gone when its files are."""
+"""The expiry plan of a Delta table: which versions leave its log, or what stands in the way. Pure. The table's own
+properties decide about age. There is nothing to commit: a version is gone when its files are."""
 
 from __future__ import annotations
 

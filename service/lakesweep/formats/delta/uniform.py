@@ -38,7 +38,6 @@ _NEWEST = 2
 _ATTEMPTS = 3
 _STATISTICS = ("statistics", "partition-statistics")
 _FORMAT_VERSIONS = (1, 2, 3)
-_GZIP = b"\x1f\x8b"
 
 
 class IcebergNeighbour:

@@ -1,6 +1,5 @@
-"""Table options that decide about cleaning, with Paimon's names, units and defaults. Pure.
-
-An option that is set but cannot be understood refuses the table: guessing a retention loses data."""
+"""Table options that decide about cleaning, with Paimon's names, units and defaults. Pure. An option that is set but
+cannot be understood refuses the table: guessing a retention loses data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What names files at one state: direct names, manifests to be decoded, and names proven dead. Reads only.
-
-Failing to read a part of something that stays raises; failing to read what only expires shrinks the work."""
+"""What names files at one state: direct names, manifests to be decoded, and names proven dead. Reads only. Failing to
+read a part of something that stays raises; failing to read what only expires shrinks the work."""
 
 from __future__ import annotations
 

@@ -171,9 +171,7 @@ async def _read_on(
     walk: Walk, begun: Batches, started: list[asyncio.Future[Any]]
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """The rest of a walk: one thread continues what was begun, and more join as long as directories are waiting. All
-    are added to `started`.
-
-    Threads keep reading while the event loop is busy, until the queue is full."""
+    are added to `started`. Threads keep reading while the event loop is busy, until the queue is full."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Queue[pa.RecordBatch | asyncio.Future[None]] = asyncio.Queue()
     room = threading.Semaphore(_MOST_THREADS * _AHEAD_PER_THREAD)
