@@ -28,8 +28,8 @@ from lakesweep.formats.delta import files as delta_files
 from lakesweep.formats.delta import load as delta_load
 from lakesweep.formats.iceberg import decode, metadata, other_histories
 from lakesweep.formats.paimon import files as paimon_files
-from lakesweep.formats.paimon import load as paimon_load
 from lakesweep.formats.paimon import manifests, schema
+from lakesweep.formats.paimon import table as paimon_table
 from lakesweep.model.location import Location
 
 _MOST = 20_000
@@ -208,7 +208,7 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (metadata, "parse", lambda *asked: asked),
         (decode, "decode_counted", lambda address, data, summary: (address, data, tuple(summary.items()))),
         (schema, "parse_schema", lambda data: data),
-        (paimon_load, "read_options", lambda options: tuple(options.items())),
+        (paimon_table, "read_options", lambda options: tuple(options.items())),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
         (addresses, "place", _placed),
         (addresses, "match_keys", lambda paths, match_by: (_texts(paths), match_by)),

@@ -19,7 +19,7 @@ from lakesweep.engines.inventory import lists as inventories
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats import bounds, markers
 from lakesweep.formats import registry as formats
-from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model import run_document
 from lakesweep.model.location import Location
 from lakesweep.model.run import EngineChoice
@@ -95,16 +95,19 @@ class Adapters:
                 vacuum_mode=dataset.vacuum_mode or "full",
                 has_shallow_clones=bool(dataset.has_shallow_clones),
             )
-            self._formats[key] = formats.open_format(
-                spec,
-                self.storage(tenant.id),
-                self._clock,
-                self.writer(tenant.id, spec.tenant_root),
-                self._tidy(tenant.id, spec.tenant_root),
-                survey=self._survey(tenant.id),
-                contents=ListedContents(lambda: self._cache(tenant.id)),
-            )
+            tools = self._tools(tenant.id, spec.tenant_root, self.storage(tenant.id), self._survey(tenant.id))
+            self._formats[key] = formats.open_format(spec, tools)
         return self._formats[key]
+
+    def _tools(self, tenant: str, root: Location, storage: Storage, survey: Storage | None = None) -> Tools:
+        return Tools(
+            storage=storage,
+            clock=self._clock,
+            writer=self.writer(tenant, root),
+            tidy=self._tidy(tenant, root),
+            survey=survey,
+            contents=ListedContents(lambda: self._cache(tenant)),
+        )
 
     def _storage_spec(self, tenant: str) -> StorageSpec:
         """Put together once: every cycle asks several times, and settings never change."""
@@ -321,13 +324,5 @@ class Adapters:
         await self.remove_own(paths, Location.parse(self._spark_config.scratch or ""))
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
-        return await formats.open_location(
-            location,
-            format,
-            self.storage(tenant, root),
-            self._clock,
-            root,
-            writer=self.writer(tenant, root),
-            tidy=self._tidy(tenant, root),
-            contents=ListedContents(lambda: self._cache(tenant)),
-        )
+        tools = self._tools(tenant, root, self.storage(tenant, root))
+        return await formats.open_location(location, format, tools, root)

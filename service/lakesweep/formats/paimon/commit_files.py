@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -168,10 +169,7 @@ def list_record(
 
 
 def partition_stats(partitions: Iterable[bytes], types: Sequence[FieldType]) -> dict[str, Any]:
-    counts: dict[bytes, int] = {}
-    for raw in partitions:
-        counts[raw] = counts.get(raw, 0) + 1
-    rows = [(decode_row(raw, types), count) for raw, count in counts.items()]
+    rows = [(decode_row(raw, types), count) for raw, count in Counter(partitions).items()]
     low: list[Value] = []
     high: list[Value] = []
     nulls: list[int] = []
