@@ -24,6 +24,7 @@ from tests.servers import seaweedfs
 
 from lakesweep.engines.registry import open_inprocess
 from lakesweep.formats import registry as formats
+from lakesweep.formats.spec import Tools
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
@@ -46,7 +47,7 @@ async def plan(lake: IcebergLake, metadata: str, folder: Path, spec: StorageSpec
     """One plan by a fresh engine, at one metadata file."""
     home, head = (Location.parse(text) for text in (f"{lake.place.address}/", f"{lake.place.address}/{metadata}"))
     async with aclosing(open_storage(spec)) as storage:
-        table = await formats.open_location(head, FormatName.ICEBERG, storage, _Clock(), home)
+        table = await formats.open_location(head, FormatName.ICEBERG, Tools(storage=storage, clock=_Clock()), home)
         state = await table.load()
 
         async def mark() -> Marked:

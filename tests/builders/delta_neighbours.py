@@ -10,6 +10,7 @@ from tests.builders.cycles import Bench, SetClock
 from tests.builders.iceberg import SCHEMA, Lake, later
 
 from lakesweep.formats import registry as formats
+from lakesweep.formats.spec import Tools
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun
@@ -42,10 +43,8 @@ class Shared:
         return await formats.open_location(
             Location.parse(str(self.root)),
             FormatName.DELTA,
-            bench.storage,
-            bench.clock,
+            Tools(storage=bench.storage, clock=bench.clock, writer=bench.writer),
             Location.parse(str(self.home / "lake")),
-            writer=bench.writer,
         )
 
     def move(self, name: str) -> None:

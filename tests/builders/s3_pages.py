@@ -27,7 +27,7 @@ class Store:
         self.requests = []
         self.fault = None
 
-    async def fetch(self, parameters):
+    async def fetch(self, **parameters):
         self.requests.append(parameters)
         number = len(self.requests)
         self.in_flight += 1

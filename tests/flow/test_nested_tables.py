@@ -17,6 +17,7 @@ from tests.builders.iceberg import SCHEMA, Lake, later
 from tests.builders.paimon_model import ModelTable
 
 from lakesweep.formats import registry as formats
+from lakesweep.formats.spec import Tools
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.run import CleanupRun, Outcome
@@ -57,7 +58,9 @@ class Ground:
             return await source.open(next(ref for ref in await source.tables() if ref.name == name))
         at, storage, clock = Location.parse(str(place)), self.bench.storage, self.bench.clock
         tenant = Location.parse(str(self.root))
-        return await formats.open_location(at, format, storage, clock, tenant, writer=self.bench.writer)
+        return await formats.open_location(
+            at, format, Tools(storage=storage, clock=clock, writer=self.bench.writer), tenant
+        )
 
     async def clean(self, format: FormatName, place: Path) -> CleanupRun:
         policy = CleanupPolicy(dry_run=False, max_snapshot_age=timedelta(days=90))

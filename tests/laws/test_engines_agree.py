@@ -33,7 +33,7 @@ from lakesweep.engines import registry as engines
 from lakesweep.engines.spark.session import shared_runtime
 from lakesweep.formats import registry as formats
 from lakesweep.formats.delta.table import VacuumMode
-from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.location import Location
@@ -209,7 +209,7 @@ async def planned(subject: Subject, kind: str, small_rows: int | None = None) ->
     """What one engine makes of the table, or why it makes nothing of it."""
     async with contextlib.AsyncExitStack() as closing:
         storage = await closing.enter_async_context(contextlib.aclosing(open_storage(SPEC)))
-        dataset = formats.open_format(subject.spec, storage, SetClock(subject.now))
+        dataset = formats.open_format(subject.spec, Tools(storage=storage, clock=SetClock(subject.now)))
         common = {
             "storage": storage,
             "decoder": formats.decoder,

@@ -47,7 +47,7 @@ from lakesweep.formats.iceberg.catalog import CommitStyle, Pointer
 from lakesweep.formats.iceberg.commit_metadata import Stager
 from lakesweep.formats.iceberg.expire import PlanHolds
 from lakesweep.formats.iceberg.format import IcebergFormat
-from lakesweep.formats.spec import DatasetSpec, LeaveAll, Tidy
+from lakesweep.formats.spec import DatasetSpec, Tidy, Tools
 from lakesweep.model.access import Trigger, TriggeredBy
 from lakesweep.model.errors import CatalogUnavailable, LakesweepError, UnknownTable
 from lakesweep.model.location import Location
@@ -224,12 +224,14 @@ def open_format(model: Model, process: Process) -> TableFormat:
         return SimIcebergFormat(DatasetSpec(format=FormatName.ICEBERG, **common), model, process)
     places = {name: Location.parse(place) for name, place in model.places().items()}
     spec = DatasetSpec(format=FormatName(model.format), **common, **places, **model.settings())
-    tidy = SimTidy(process) if "partitions" in model.extras else LeaveAll()
-    return formats.open_format(spec, SimStorage(process), process, SimWriter(process), tidy)
+    tidy = SimTidy(process) if "partitions" in model.extras else Tidy()
+    return formats.open_format(
+        spec, Tools(storage=SimStorage(process), clock=process, writer=SimWriter(process), tidy=tidy)
+    )
 
 
 @dataclass(frozen=True)
-class SimTidy(LeaveAll):
+class SimTidy(Tidy):
     """What a commit that failed takes away again. Only files of its own."""
 
     process: Process

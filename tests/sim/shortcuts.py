@@ -31,8 +31,8 @@ from lakesweep.formats.delta import load as delta_load
 from lakesweep.formats.delta import state as delta_state
 from lakesweep.formats.iceberg import decode, metadata, other_histories
 from lakesweep.formats.paimon import files as paimon_files
-from lakesweep.formats.paimon import load as paimon_load
 from lakesweep.formats.paimon import manifests, schema
+from lakesweep.formats.paimon import table as paimon_table
 from lakesweep.model.location import Location
 
 _MOST = 20_000
@@ -278,7 +278,7 @@ def _shortcuts() -> tuple[tuple[Any, str, Any, Any], ...]:
         (metadata, "parse", lambda *asked: asked),
         (decode, "decode_counted", lambda address, data, summary: (address, data, tuple(summary.items()))),
         (schema, "parse_schema", lambda data: data),
-        (paimon_load, "read_options", lambda options: tuple(options.items())),
+        (paimon_table, "read_options", lambda options: tuple(options.items())),
         (decode, "_read", lambda address, data, wanted: (address, data, tuple(wanted))),
         (arrow_json, "json_strings", _texts),
         (arrow_json, "json_repeated", _texts),

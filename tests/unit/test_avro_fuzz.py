@@ -18,7 +18,7 @@ from zlib_ng import zlib_ng
 
 from lakesweep.formats import avro
 from lakesweep.formats.avro_columns import Program
-from lakesweep.formats.inflate import Damaged, inflate
+from lakesweep.formats.inflate import CODECS, Damaged
 
 
 def untexted(schema: Any, wanted: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Any:
@@ -100,7 +100,7 @@ def by_zlib(stream: bytes) -> bytes | None:
 
 def inflated(stream: bytes) -> bytes | None:
     try:
-        return inflate(stream, "deflate", 1_000_000)
+        return CODECS["deflate"](stream, 1_000_000)
     except (zlib_ng.error, Damaged):
         return None
 

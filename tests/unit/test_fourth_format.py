@@ -14,7 +14,7 @@ from lakesweep.formats import markers, registry
 from lakesweep.formats.delta.layout import DeltaLayout
 from lakesweep.formats.iceberg.layout import IcebergLayout
 from lakesweep.formats.paimon.layout import make_layout
-from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model import table as model
 from lakesweep.model.location import Location
 from lakesweep.model.policy import CleanupPolicy
@@ -69,7 +69,7 @@ async def test_a_made_up_format_cleans_a_table_end_to_end(registered, place, tmp
     bench = Bench(root=f"memory://{place.bucket}", clock=SetClock(NOW), scratch=tmp_path)
     home = Location.parse(place.location.raw.rpartition("/")[0])
     spec = DatasetSpec(tenant=TenantId("acme"), tenant_root=home, dataset="d", format=LEDGER, location=home)
-    dataset = registry.open_format(spec, bench.storage, bench.clock, bench.writer)
+    dataset = registry.open_format(spec, Tools(storage=bench.storage, clock=bench.clock, writer=bench.writer))
     (ref,) = await dataset.tables()
     planned = await bench.run(await dataset.open(ref), POLICY, execute=False)
     assert planned.outcome is Outcome.DRY_RUN, planned.reason
@@ -82,7 +82,7 @@ async def test_a_made_up_format_cleans_a_table_end_to_end(registered, place, tmp
 
 async def test_a_bare_location_is_recognised_by_its_marker(registered, place, tmp_path):
     bench = Bench(root=f"memory://{place.bucket}", clock=SetClock(NOW), scratch=tmp_path)
-    table = await registry.open_location(place.location, None, bench.storage, bench.clock)
+    table = await registry.open_location(place.location, None, Tools(storage=bench.storage, clock=bench.clock))
     assert table.ref.format is LEDGER
     assert len((await table.load()).snapshots) == 3
 

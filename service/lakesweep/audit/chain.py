@@ -4,8 +4,7 @@ A table has one chain of segments, numbered from 1 without a gap, because a tabl
 a small object of JSON lines: a head, records, a seal. The head contains the digest of the previous segment; the seal
 contains the digest of the lines above it and a signature with the installation's key. So a changed, missing, exchanged
 or planted segment is detected. The state store has the newest digest of each table, so a truncated chain is detected
-too.
-"""
+too."""
 
 from __future__ import annotations
 

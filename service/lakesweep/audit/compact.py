@@ -2,8 +2,7 @@
 
 A packed segment is the same to the last byte: its lines are rows, and joined they are the segment again. So digests,
 signatures and the chain stay valid. A pack is written, read back and compared before its segments are removed. Packing
-needs permission to delete below `artifacts`; without it nothing is packed.
-"""
+needs permission to delete below `artifacts`; without it nothing is packed."""
 
 from __future__ import annotations
 
@@ -31,10 +30,6 @@ PACK_SEGMENTS = 2000
 
 _SCHEMA = pa.schema([pa.field("segment", pa.int64(), nullable=False), pa.field("line", pa.binary(), nullable=False)])
 _NAME = re.compile(r"packed-(\d{10})-(\d{10})\.parquet")
-
-
-def pack_name(first: int, last: int) -> str:
-    return f"packed-{first:010}-{last:010}.parquet"
 
 
 def pack_range(name: str) -> range | None:
@@ -115,7 +110,7 @@ class Packer:
     async def _close(self, table: str, batch: dict[int, bytes], done: Packed) -> Packed:
         if not batch:
             return done
-        place = chain.directory(self.artifacts, table).join(pack_name(min(batch), max(batch)))
+        place = chain.directory(self.artifacts, table).join(f"packed-{min(batch):010}-{max(batch):010}.parquet")
         data = await asyncio.to_thread(pack, batch)
         with suppress(AlreadyThere):  # an earlier attempt was interrupted before it removed the segments
             await self.writer.put(place, data, create_only=True)

@@ -1,7 +1,5 @@
 """Read and verify the audit trail: every segment exists, is unchanged and in its place, up to the newest one known.
-
-Damage is a fault; what an interrupted run left open is a remark. Reads only.
-"""
+Damage is a fault; what an interrupted run left open is a remark. Reads only."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A batch is recorded before it is deleted (`delete`, `spare`) and after it (`deleted`, `already_gone`, `failed`; `spared`
 what was referenced again before its request, `not_sent` what the run ended before). `went` states of a deleted file
 whose bytes stay in the trash or as a version. A file without a second record was interrupted: it may or may not be
-deleted, but it was never deleted without the first record. `chain.py` chains the records.
-"""
+deleted, but it was never deleted without the first record. `chain.py` chains the records."""
 
 from __future__ import annotations
 

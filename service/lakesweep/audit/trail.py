@@ -6,8 +6,7 @@ The state store knows where the chain ends. Later segments are accepted if they 
 continue the chain: a crash came between a segment and its header, or another process wrote it. Any other segment was
 planted: it is skipped, logged, and shown by `lakesweep audit verify`. Segments are created with create-only writes, so
 of two writers one continues after the other and the chain never forks. A lost response does no harm: a segment with our
-own bytes is ours.
-"""
+own bytes is ours."""
 
 from __future__ import annotations
 

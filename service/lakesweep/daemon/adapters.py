@@ -17,9 +17,9 @@ from lakesweep.daemon.unpublished_files import GatedTidy
 from lakesweep.engines import registry as engines
 from lakesweep.engines.inventory import lists as inventories
 from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.formats import bounds
+from lakesweep.formats import bounds, markers
 from lakesweep.formats import registry as formats
-from lakesweep.formats.spec import DatasetSpec
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model import run_document
 from lakesweep.model.location import Location
 from lakesweep.model.run import EngineChoice
@@ -95,16 +95,19 @@ class Adapters:
                 vacuum_mode=dataset.vacuum_mode or "full",
                 has_shallow_clones=bool(dataset.has_shallow_clones),
             )
-            self._formats[key] = formats.open_format(
-                spec,
-                self.storage(tenant.id),
-                self._clock,
-                self.writer(tenant.id, spec.tenant_root),
-                self._tidy(tenant.id, spec.tenant_root),
-                survey=self._survey(tenant.id),
-                contents=ListedContents(lambda: self.cache(tenant.id)),
-            )
+            tools = self._tools(tenant.id, spec.tenant_root, self.storage(tenant.id), self._survey(tenant.id))
+            self._formats[key] = formats.open_format(spec, tools)
         return self._formats[key]
+
+    def _tools(self, tenant: str, root: Location, storage: Storage, survey: Storage | None = None) -> Tools:
+        return Tools(
+            storage=storage,
+            clock=self._clock,
+            writer=self.writer(tenant, root),
+            tidy=self._tidy(tenant, root),
+            survey=survey,
+            contents=ListedContents(lambda: self.cache(tenant)),
+        )
 
     def _storage_spec(self, tenant: str) -> StorageSpec:
         """Put together once: every cycle asks several times, and settings never change."""
@@ -149,7 +152,7 @@ class Adapters:
         """The same as `storage`, and metadata files of a catalog's other tables, wherever the tenant's keys reach."""
         spec = self._reading(tenant)
         if spec.confine is not None:
-            spec = replace(spec, confine=replace(spec.confine, survey=formats.SURVEYED))
+            spec = replace(spec, confine=replace(spec.confine, survey=markers.ICEBERG_SUFFIXES))
         return self._opened_storage(spec, self._read_cache(tenant))
 
     def _reading(self, tenant: str, *more: Location | None) -> StorageSpec:
@@ -172,9 +175,9 @@ class Adapters:
 
     def _read_cache(self, tenant: str) -> ReadCache:
         return ReadCache(
-            immutable_names=formats.IMMUTABLE_LISTS,
+            immutable_names=markers.IMMUTABLE_LISTS,
             open=lambda: self.cache(tenant),
-            recent_names=formats.IMMUTABLE_MANIFESTS,
+            recent_names=markers.IMMUTABLE_MANIFESTS,
             recent=self._recent,
             reader=tenant,
         )
@@ -321,13 +324,5 @@ class Adapters:
         await self.remove_own(paths, Location.parse(self._spark_config.scratch or ""))
 
     async def bare_table(self, location: Location, format: FormatName | None, root: Location, tenant: str) -> Table:
-        return await formats.open_location(
-            location,
-            format,
-            self.storage(tenant, root),
-            self._clock,
-            root,
-            writer=self.writer(tenant, root),
-            tidy=self._tidy(tenant, root),
-            contents=ListedContents(lambda: self.cache(tenant)),
-        )
+        tools = self._tools(tenant, root, self.storage(tenant, root))
+        return await formats.open_location(location, format, tools, root)

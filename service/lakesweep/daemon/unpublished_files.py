@@ -11,6 +11,7 @@ from datetime import datetime
 import structlog
 
 from lakesweep.cleanup.delete_gate import GatedDeleter
+from lakesweep.formats.spec import Tidy
 from lakesweep.model.errors import LakesweepError
 from lakesweep.model.files import AgeBy
 from lakesweep.model.location import Location
@@ -20,7 +21,7 @@ from lakesweep.storage.local.walk import empty_directories
 log = structlog.get_logger()
 
 
-class GatedTidy:
+class GatedTidy(Tidy):
     """Opens a deleter for each call and never raises: what is left behind is found again as an orphan.
 
     Without a table's roots the gate lets nothing through.

@@ -22,8 +22,7 @@ from lakesweep.formats import avro_bytes, bounds
 from lakesweep.formats.avro_bytes import Block, read_long, step
 from lakesweep.formats.avro_columns import Path, Program, check_no_empty_items, compiled
 from lakesweep.formats.avro_schema import check_schema
-from lakesweep.formats.inflate import inflate as inflate_block
-from lakesweep.formats.inflate import parse_json
+from lakesweep.formats.inflate import CODECS, parse_json
 
 ContainerError = avro_bytes.ContainerError
 MAGIC = b"Obj\x01"
@@ -167,7 +166,7 @@ def inflated(data: bytes, container: Container, allowed: int | None = None) -> I
     left = bounds.allowance(len(data)) if allowed is None else allowed
     for block in container.blocks:
         try:
-            plain = inflate_block(data[block.start : block.end], container.codec, left)
+            plain = CODECS[container.codec](data[block.start : block.end], left)
         except KeyError as exc:
             raise ContainerError(f"unknown codec {container.codec!r}") from exc
         except Exception as exc:  # each codec has errors of its own

@@ -4,8 +4,7 @@ A few kilobytes of these may stand for any amount, and Arrow has no limit for th
 (`columnar_worker`) decodes, with little more memory than a real file of that size needs; a fault in a decoder ends that
 process, not the service. It is kept for the next file. We send a line of JSON and the file, the child answers with what
 the file has; we send a line with the wanted columns, or null for none, and it answers with rows, as Arrow streams, and
-an end.
-"""
+an end."""
 
 from __future__ import annotations
 

@@ -34,11 +34,6 @@ class Damaged(ValueError):
     """Compressed data that is cut off or not what it says."""
 
 
-def inflate(data: bytes, codec: str, at_most: int) -> bytes:
-    """One compressed block of an Avro container. KeyError on an unknown codec."""
-    return _CODECS[codec](data, at_most)
-
-
 def gunzip(data: bytes, at_most: int) -> bytes:
     """A whole gzip file, of one or several members. Damaged if it is not."""
     parts: list[bytes] = []
@@ -106,7 +101,7 @@ def _checked(plain: bytes, at_most: int) -> bytes:
     return plain
 
 
-_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "null": _checked,
     "deflate": lambda data, at_most: _finished(zlib_ng.decompressobj(wbits=_RAW_DEFLATE), data, at_most),
     "zstandard": _zstandard,
@@ -114,3 +109,4 @@ _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "bzip2": lambda data, at_most: _finished(bz2.BZ2Decompressor(), data, at_most),
     "xz": lambda data, at_most: _finished(lzma.LZMADecompressor(memlimit=max(at_most, _ROOM_BYTES)), data, at_most),
 }
+"""How one compressed block of an Avro container is uncompressed to at most so many bytes."""

@@ -1,7 +1,5 @@
 """The names by which a directory is recognised as a table, of every format once. Hudi is here to be recognised only.
-
-Each format looks for the others' signs in its own place: files that look like orphans of one may be another's.
-"""
+Each format looks for the others' signs in its own place: files that look like orphans of one may be another's."""
 
 from __future__ import annotations
 

@@ -13,13 +13,12 @@ from typing import Protocol, cast
 import pyarrow as pa
 
 from lakesweep.formats import bounds, markers, reads
-from lakesweep.formats.spec import DatasetSpec, Tidy, Tools
+from lakesweep.formats.spec import DatasetSpec, Tools
 from lakesweep.model.errors import SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef
-from lakesweep.ports.clock import Clock
 from lakesweep.ports.references import Decode
-from lakesweep.ports.storage import KnownContents, Storage, Writer
+from lakesweep.ports.storage import Storage
 from lakesweep.ports.table import Table, TableFormat
 
 FORMATS = {
@@ -30,13 +29,6 @@ FORMATS = {
 
 _PLAIN_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")
 """What a directory of plain files holds; `_SUCCESS` and the like may lie beside them."""
-
-SURVEYED = markers.ICEBERG_SUFFIXES
-"""How the names of files end that say where other tables of a catalog are."""
-IMMUTABLE_LISTS = markers.IMMUTABLE_LISTS
-"""Names of manifest lists that are read only once."""
-IMMUTABLE_MANIFESTS = markers.IMMUTABLE_MANIFESTS
-"""Names of manifests that are kept for a while once they were read."""
 
 
 class Opening(Protocol):
@@ -50,19 +42,8 @@ class Opening(Protocol):
     def decoder(self) -> Decode: ...
 
 
-def open_format(
-    spec: DatasetSpec,
-    storage: Storage,
-    clock: Clock,
-    writer: Writer | None = None,
-    tidy: Tidy | None = None,
-    *,
-    survey: Storage | None = None,
-    contents: KnownContents | None = None,
-) -> TableFormat:
-    """The way to one dataset's tables. Without a writer nothing can be committed by this process itself. `survey` reads
-    where a catalog's other tables are, which may be outside of what `storage` reads. `contents` were read before."""
-    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy, survey=survey, contents=contents)
+def open_format(spec: DatasetSpec, tools: Tools) -> TableFormat:
+    """The way to one dataset's tables."""
     return _opening(spec.format).open_dataset(spec, tools)
 
 
@@ -74,20 +55,11 @@ def decoder(format: FormatName, *, max_bytes: int | None = None) -> Decode:
 
 
 async def open_location(
-    location: Location,
-    format: FormatName | None,
-    storage: Storage,
-    clock: Clock,
-    root: Location | None = None,
-    *,
-    writer: Writer | None = None,
-    tidy: Tidy | None = None,
-    contents: KnownContents | None = None,
+    location: Location, format: FormatName | None, tools: Tools, root: Location | None = None
 ) -> Table:
     """A table given as a place, its format detected unless it is named. Nothing outside `root` is touched."""
-    found = format or await _detect(location, storage)
+    found = format or await _detect(location, tools.storage)
     ref = TableRef(tenant=BARE_TENANT, dataset=str(found), name=location.raw, format=found)
-    tools = Tools(storage=storage, clock=clock, writer=writer, tidy=tidy, contents=contents)
     return _opening(found).open_table(ref, location, root or location, tools)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from lakesweep.model.errors import UnknownTable
 from lakesweep.model.location import Location
@@ -14,38 +14,26 @@ from lakesweep.ports.clock import Clock
 from lakesweep.ports.storage import KnownContents, Storage, Writer
 
 
-class Tidy(Protocol):
-    """The little deleting that a commit and a finished sweep need. Formats have no other way to delete. What they may
-    ask for is narrow: files of their own making that were never published, and directories that are empty. The
-    composition root gives them this and keeps the gate. It never raises for what a store says: leaving something behind
-    is harmless."""
+class Tidy:
+    """The little deleting that a commit and a finished sweep need. Formats have no other way to delete. What they
+    may ask for is narrow: files of their own making that were never published, and directories that are empty. The
+    composition root gives them a child of this and keeps the gate. It never raises for what a store says: leaving
+    something behind is harmless. This one leaves all: unpublished files stay until they are old enough to be
+    orphans."""
 
-    def within(self, roots: Sequence[Location]) -> Tidy:
+    def within(self, roots: Sequence[Location]) -> Tidy:  # noqa: ARG002
         """The same for one table: nothing outside its roots is touched. Before this is called, nothing at all is."""
+        return self
 
     async def discard(self, paths: Sequence[str]) -> None:
         """Remove files that this process wrote just now and that nothing can refer to."""
 
-    async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:
-        """Directories below `root` that hold no file and were not touched since; object stores have none."""
-
-    async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:
-        """Remove those directories below `root` that are empty."""
-
-
-class LeaveAll:
-    """Where no deleting was given: unpublished files stay until they are old enough to be orphans."""
-
-    def within(self, roots: Sequence[Location]) -> Tidy:  # noqa: ARG002
-        return self
-
-    async def discard(self, paths: Sequence[str]) -> None:
-        """Leave them."""
-
     async def empty_directories(self, root: Location, older_than: datetime) -> Sequence[str]:  # noqa: ARG002
+        """Directories below `root` that hold no file and were not touched since; object stores have none."""
         return ()
 
     async def remove_empty_directories(self, root: Location, directories: Sequence[str]) -> int:  # noqa: ARG002
+        """Remove those directories below `root` that are empty."""
         return 0
 
 

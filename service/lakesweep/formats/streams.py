@@ -4,8 +4,7 @@ A stream that stopped goes on from its own state (a savepoint, offsets in a topi
 made itself. It cannot do without the table's history, in which it looks for that commit: where it finds none it commits
 again what is committed already, or fails. Nor without its files: what was written before it stopped is named by its
 state alone, and is committed when it goes on. So both stay for `stream_state_hours`. A stream is identified by a label
-such as `Flink job 4f, operator 9a`: equal labels are one stream.
-"""
+such as `Flink job 4f, operator 9a`: equal labels are one stream."""
 
 from __future__ import annotations
 

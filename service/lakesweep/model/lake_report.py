@@ -1,8 +1,7 @@
 """The JSON document of `lakesweep report` and `GET /api/v1/report`: what all tables hold, and what could go.
 
 A field may be added, never renamed or removed. Bytes and files are those of each table's newest plan, less what has
-been deleted since; `last_planned_at` says how old that is.
-"""
+been deleted since; `last_planned_at` says how old that is."""
 
 from __future__ import annotations
 
@@ -144,8 +143,7 @@ class Totals(TypedDict):
     ]
     problems: Annotated[dict[str, Count], Described(description="Tables by the code of what stands in the way.")]
     leftovers: Annotated[
-        Leftovers | None,
-        Described(description="What is stored beside the tables' files; not part of `waste_bytes`."),
+        Leftovers | None, Described(description="What is stored beside the tables' files; not part of `waste_bytes`.")
     ]
 
 
@@ -160,8 +158,7 @@ class Report(TypedDict):
     tables: list[ReportTable]
     trend: list[Day]
     ghosts: Annotated[
-        list[GhostDocument],
-        Described(description="Directories of former tables, as of the last search."),
+        list[GhostDocument], Described(description="Directories of former tables, as of the last search.")
     ]
     ghosts_looked_at: Moment | None
     leftover_counts: Annotated[

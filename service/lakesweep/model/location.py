@@ -2,8 +2,7 @@
 
 `raw` is what was listed or written and the only thing that is ever deleted. `match_key` is what two
 addresses are compared by: one scheme per store, one form for local paths, runs of slashes collapsed.
-Collapsing can only make two objects look like one, which keeps a file too many and never loses one.
-"""
+Collapsing can only make two objects look like one, which keeps a file too many and never loses one."""
 
 from __future__ import annotations
 
@@ -23,10 +22,8 @@ _SLASHES = re.compile(r"/{2,}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """A normalised address: scheme, authority (bucket or host, may be empty) and the raw path.
-
-    For object stores `path` is the key, byte for byte. For `file` it is the absolute path.
-    """
+    """A normalised address: scheme, authority (bucket or host, may be empty) and the raw path. For object stores `path`
+    is the key, byte for byte. For `file` it is the absolute path."""
 
     scheme: str
     authority: str

@@ -6,20 +6,9 @@ from typing import Annotated
 
 from typing_extensions import TypedDict  # Pydantic accepts the one of `typing` only from Python 3.12 on
 
+from lakesweep.model import run_document
 from lakesweep.model.files import Reason
-from lakesweep.model.run_document import (
-    Count,
-    Described,
-    EngineChoice,
-    Lent,
-    Missing,
-    Moment,
-    Refusal,
-    Requests,
-    Retained,
-    Store,
-    Tally,
-)
+from lakesweep.model.run_document import Count, Described, Moment, Tally
 from lakesweep.model.table import FormatName
 
 
@@ -77,17 +66,19 @@ class Plan(TypedDict):
     verdict_bytes: dict[str, Count]
     orphans: OrphansByReason
     freed_bytes: Annotated[Count, Described(description="Bytes that executing this plan frees at once.")]
-    retained_bytes: Annotated[Retained, Described(description="Bytes of it that stay, in the trash or as versions.")]
-    store: Store | None
+    retained_bytes: Annotated[
+        run_document.Retained, Described(description="Bytes of it that stay, in the trash or as versions.")
+    ]
+    store: run_document.Store | None
     warnings: list[str]
     unconfirmed: Tally
-    missing: Missing
+    missing: run_document.Missing
     stream: str | None
-    lent: list[Lent]
-    requests: Requests
+    lent: list[run_document.Lent]
+    requests: run_document.Requests
     listed: bool
     last_listed_at: Moment | None
     listed_because: str | None
-    engine: EngineChoice | None
-    refused: Refusal | None
+    engine: run_document.EngineChoice | None
+    refused: run_document.Refusal | None
     digest: str | None

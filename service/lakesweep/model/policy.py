@@ -75,10 +75,7 @@ class CleanupPolicy:
         faults = [
             fault
             for bad, fault in (
-                (
-                    self.grace_period < GRACE_FLOOR and not self.allow_short_grace,
-                    _SHORT_GRACE,
-                ),
+                (self.grace_period < GRACE_FLOOR and not self.allow_short_grace, _SHORT_GRACE),
                 (self.grace_period < timedelta(0), "grace_period_hours must not be negative"),
                 (self.max_snapshot_age < timedelta(0), "max_snapshot_age_hours must not be negative"),
                 (self.min_snapshots_to_keep < 1, "min_snapshots_to_keep must be at least 1"),

@@ -1,8 +1,7 @@
 """Every refusal code, and the consequences of each. Pure.
 
 A code is a promise to machines: it is added, never renamed or removed. Every refusal has one of these codes, and the
-runbook has a row for each. The scheduler, approvals, holds and the command line look up the consequences here.
-"""
+runbook has a row for each. The scheduler, approvals, holds and the command line look up the consequences here."""
 
 from __future__ import annotations
 

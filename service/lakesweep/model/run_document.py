@@ -4,8 +4,7 @@ Those of plans are in `plan_document`, those of trash and restores in `trash_doc
 
 `cleanup.report` builds them, the state store returns them, and the OpenAPI document is generated from these types.
 Times are ISO 8601 in UTC, snapshot ids are text, paths are raw. A field may be added, never renamed or removed; a new
-field of `Run` also needs a value in `from_storage`, because databases hold documents that lack it.
-"""
+field of `Run` also needs a value in `from_storage`, because databases hold documents that lack it."""
 
 from __future__ import annotations
 

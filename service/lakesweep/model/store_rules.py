@@ -1,8 +1,7 @@
 """What a store itself does with deleted objects: versions, lifecycle rules that remove them, and what it keeps and
 charges for besides the files that a listing shows. Pure.
 
-None of these leftovers is waste that a cycle deletes: the trash empties itself, and lifecycle rules end the rest.
-"""
+None of these leftovers is waste that a cycle deletes: the trash empties itself, and lifecycle rules end the rest."""
 
 from __future__ import annotations
 

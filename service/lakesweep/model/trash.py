@@ -1,8 +1,7 @@
 """Where files are that were moved instead of deleted. Pure.
 
 A file's address in the trash keeps its name: `<trash>/<run id>/<path relative to the root>`. So the address alone shows
-where a file came from and which run moved it.
-"""
+where a file came from and which run moved it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The JSON documents of trash and restores: `trash --json`, `restore --json` and the API. The rules are those of
-`run_document`.
-"""
+`run_document`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 through a gate, and only the sweep and a restore move.
 
 If the process is killed at any point of a move, an object is in one place or in both, never in none: it is complete at
-its target before it is removed from its source. An existing target is never overwritten.
-"""
+its target before it is removed from its source. An existing target is never overwritten."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ class ReferenceSource:
     """One immutable object that names live files, such as a manifest, a checkpoint part or a log file. Picklable.
 
     `retained=False` marks a source that only expiring snapshots use: what it names is deletable unless a
-    retained source names it too, and failing to read it only shrinks the work.
-    """
+    retained source names it too, and failing to read it only shrinks the work."""
 
     location: Location
     format: FormatName

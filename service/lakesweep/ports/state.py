@@ -1,8 +1,7 @@
 """What survives a restart: the records, and the StateStore port that keeps them.
 
 Every method of the store is one short transaction. What grows with a table (plans, ledgers, audit records) is stored
-elsewhere: here are only headers that say where.
-"""
+elsewhere: here are only headers that say where."""
 
 from __future__ import annotations
 

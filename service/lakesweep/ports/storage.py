@@ -1,7 +1,5 @@
 """What storage must be able to do, for all formats and engines: list, read, write. Deleting is not here, on purpose.
-
-Implementations are in `storage`.
-"""
+Implementations are in `storage`."""
 
 from __future__ import annotations
 
@@ -52,34 +50,23 @@ class Part:
 
 
 class Storage(Protocol):
-    """Reading. Deliberately without any way to delete or overwrite.
-
-    Errors: NotFound, Denied, Unavailable, TooLarge. Paths are raw; keys are never URL-parsed.
-    """
+    """Reading. Deliberately without any way to delete or overwrite. Errors: NotFound, Denied, Unavailable, TooLarge.
+    Paths are raw; keys are never URL-parsed."""
 
     def list(self, root: Location) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All objects below `root` (as a directory: `t1` never lists `t10/`), in batches of LISTING_SCHEMA.
-
-        No order is promised. A root that does not exist lists nothing. Any error raises: a partial
-        listing never looks complete.
-        """
+        """All objects below `root` (as a directory: `t1` never lists `t10/`), in batches of LISTING_SCHEMA. No order is
+        promised. A root that does not exist lists nothing. Any error raises: a partial listing never looks complete."""
 
     async def parts(self, root: Location, wanted: int) -> Sequence[Part]:
-        """Divide `root` into about this many parts of unknown sizes, at a small cost.
-
-        Together they contain what `list` lists, each object in exactly one part. A small or indivisible root is one
-        part.
-        """
+        """Divide `root` into about this many parts of unknown sizes, at a small cost. Together they contain what `list`
+        lists, each object in exactly one part. A small or indivisible root is one part."""
 
     def list_part(self, part: Part) -> AsyncGenerator[pa.RecordBatch, None]:
         """The same as `list`, for one part. Raises OutOfOrder if the store's order does not allow such parts."""
 
     async def directories(self, root: Location) -> Sequence[str]:
-        """The names of the directories directly below `root`, in order; nothing deeper is read.
-
-        On an object store a directory is a name that objects share up to a slash. A root that does not exist has
-        none. Any error raises.
-        """
+        """The names of the directories directly below `root`, in order; nothing deeper is read. On an object store a
+        directory is a name that objects share up to a slash. A root that does not exist has none. Any error raises."""
 
     async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
         """Those of the names that may be directories directly below `root`, with as few requests as the store needs for
@@ -99,8 +86,7 @@ class Storage(Protocol):
         """Two objects of one directory in one step; None for a missing one.
 
         Two calls of `stat` may see the first before a change and the second after it. An object store answers by one
-        listing, a disk by two system calls in a row.
-        """
+        listing, a disk by two system calls in a row."""
 
     async def now(self) -> datetime:
         """The store's own clock, by which object ages are judged; of several, the slowest. Only stores that were used

@@ -204,10 +204,8 @@ class Table(Protocol):
     async def commit_expiry(
         self, view: TableView, policy: CleanupPolicy, now: datetime, fence: Fence
     ) -> tuple[TableView, ExpiryPlan]:
-        """Commit an expiry plan; on a conflict it is retried from fresh metadata.
-
-        Returns the table after the commit, and the plan that was really committed.
-        """
+        """Commit an expiry plan; on a conflict it is retried from fresh metadata. Returns the table after the commit,
+        and the plan that was really committed."""
 
     async def after_sweep(self, view: TableView, expiring: ExpiryPlan) -> None:
         """Work to do after the files were deleted (hints, health checks)."""

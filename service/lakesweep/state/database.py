@@ -1,8 +1,7 @@
 """One database behind the SQL store: its transactions and its errors.
 
 `sqlite.py`, `postgres.py` and `memory.py` open one each. Only StateError leaves this module when a driver fails, and no
-message or name here ever contains a password.
-"""
+message or name here ever contains a password."""
 
 from __future__ import annotations
 
@@ -72,10 +71,8 @@ class Database:
         return database
 
     async def run(self, work: Work[T]) -> T:
-        """One transaction: commit at the end, roll back on any error, translate a driver's error.
-
-        A cancelled caller waits for its end: a connection dropped in the middle may keep its locks.
-        """
+        """One transaction: commit at the end, roll back on any error, translate a driver's error. A cancelled caller
+        waits for its end: a connection dropped in the middle may keep its locks."""
         return await aio.finish_shielded(self._run(work))
 
     def now(self, connection: sa.Connection) -> datetime:

@@ -3,8 +3,7 @@
 An operator may set it (`service.installation_key`, from the environment). Otherwise the first program that opens the
 state store creates it there. Replicas share the state store, so they share the key; with SQLite it is in the database
 inside data_dir. It signs nothing itself: each purpose has its own key, derived by name, so that a signature for one
-purpose proves nothing for another.
-"""
+purpose proves nothing for another."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The state store of demos, tests and calls that leave nothing behind: a SQLite database in memory.
-
-A transaction runs at once where it is called, without a thread: it takes a fraction of a millisecond.
-"""
+"""The state store of demos, tests and calls that leave nothing behind: a SQLite database in memory. A transaction runs
+at once where it is called, without a thread: it takes a fraction of a millisecond."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Open a PostgreSQL database as a state store: a small pool, and the server's own clock.
-
-No message or name here ever contains a password.
-"""
+"""Open a PostgreSQL database as a state store: a small pool, and the server's own clock. No message or name here ever
+contains a password."""
 
 from __future__ import annotations
 

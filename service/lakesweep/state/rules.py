@@ -6,8 +6,7 @@ that expired long ago: the row stays for ever, so that tokens only grow. A lease
 granted before the clock was set back; its owner renews it soon, or is gone.
 
 A pause never ends earlier because somebody else pauses the same tables: of two holds of one scope the later end counts,
-and no end is the latest. To shorten a hold, lift it first.
-"""
+and no end is the latest. To shorten a hold, lift it first."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 may be shared.
 
 Nothing here grows with a table's files: the rows of plans and ledgers are Parquet files and the audit is JSON lines
-(old segments packed in Parquet), all in the artifacts; these are their headers.
-"""
+(old segments packed in Parquet), all in the artifacts; these are their headers."""
 
 from __future__ import annotations
 

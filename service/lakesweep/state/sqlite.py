@@ -1,8 +1,7 @@
 """Open a SQLite file as a state store: one connection, which takes the write lock at BEGIN, so there is one writer.
 
 A transaction runs as a whole in the single thread that owns the connection: sending each statement to it and waiting
-for the result would cost several times as much as SQLite itself.
-"""
+for the result would cost several times as much as SQLite itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The state store on SQL. Every method is one short transaction that contains its own query.
-
-Decisions about leases and the journal are in `rules.py`; here rows are locked, read and written.
-"""
+"""The state store on SQL. Every method is one short transaction that contains its own query. Decisions about leases and
+the journal are in `rules.py`; here rows are locked, read and written."""
 
 from __future__ import annotations
 
@@ -18,13 +16,12 @@ from lakesweep.model.errors import StateError
 from lakesweep.model.run import CleanupRun
 from lakesweep.ports.state import Approval, BatchRecord, BatchState, PlanHeader, RunFigures
 from lakesweep.state import rules
-from lakesweep.state.access import SqlAccess, SqlNotices
 from lakesweep.state.database import transaction
-from lakesweep.state.per_table import IN_PARTS, SqlPerTable
+from lakesweep.state.records import IN_PARTS, SqlRecords
 from lakesweep.state.schema import approvals, batches, plans, runs
 
 
-class SqlStateStore(SqlAccess, SqlPerTable, SqlNotices):
+class SqlStateStore(SqlRecords):
     """The StateStore port on SQLite or PostgreSQL."""
 
     # Runs

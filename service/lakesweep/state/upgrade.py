@@ -1,8 +1,7 @@
 """Migrate a database to the newest schema, one program at a time, completely or not at all.
 
 A store that is up to date, as nearly every one is, costs one query. A new one is created from `schema.py`. Only an
-older one goes through the steps in `migrations`, because Alembic is slow to import.
-"""
+older one goes through the steps in `migrations`, because Alembic is slow to import."""
 
 from __future__ import annotations
 

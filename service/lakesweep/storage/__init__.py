@@ -2,5 +2,4 @@
 
 Each store has five sides: a Storage that can only read, a Deleter, a Mover (to the trash and back), a Writer, and the
 rules of its bucket (versioning, lifecycle). They are separate so that code that only reads cannot delete by mistake.
-Vendor errors are translated here and nowhere else.
-"""
+Vendor errors are translated here and nowhere else."""

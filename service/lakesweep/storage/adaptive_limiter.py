@@ -2,8 +2,7 @@
 
 A store that throttles rejects everything in flight at that moment. That is one signal, not one for each request: only a
 request that began after the last step down can cause the next. Then all workers wait, not just the one that was
-throttled, so that they do not hit the store one after the other.
-"""
+throttled, so that they do not hit the store one after the other."""
 
 from __future__ import annotations
 

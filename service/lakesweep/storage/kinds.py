@@ -1,7 +1,5 @@
-"""The one list of stores. A new store is its package and a line here.
-
-It imports little, because `settings` reads it at every start. The code of a store is imported when one is opened.
-"""
+"""The one list of stores. A new store is its package and a line here. It imports little, because `settings` reads it at
+every start. The code of a store is imported when one is opened."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A store in memory, for tests and demonstrations. It keeps the same contract as the real ones.
 
 Buckets are shared by name inside one process, so that a reader, a deleter and a writer opened apart see the
-same objects. A test may set times and the clock, and may inject faults: see `Bucket`.
-"""
+same objects. A test may set times and the clock, and may inject faults: see `Bucket`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from lakesweep.model.store_rules import BucketRules, LeftoverKind, LeftoverPage,
 from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, DeleteStatus, Marker, Move, not_sent
 from lakesweep.ports.storage import LISTING_SCHEMA, Part
 from lakesweep.storage.adaptive_limiter import Gate
-from lakesweep.storage.spec import StorageSpec
+from lakesweep.storage.spec import NothingToClose, StorageSpec
 from lakesweep.telemetry import requests
 
 PAGE_ROWS = 1000
@@ -81,12 +80,7 @@ def forget(name: str) -> None:
     _buckets.pop(name, None)
 
 
-class _NothingToClose:
-    async def aclose(self) -> None:
-        """Nothing to close; the buckets stay."""
-
-
-class MemoryStorage(_NothingToClose):
+class MemoryStorage(NothingToClose):
     """Reads objects. Has no way to delete or overwrite one."""
 
     def __init__(self) -> None:
@@ -190,7 +184,7 @@ class MemoryStorage(_NothingToClose):
             raise NotFound(location.raw, "no such object") from exc
 
 
-class MemoryRules(_NothingToClose):
+class MemoryRules(NothingToClose):
     """What the test set for the bucket."""
 
     async def rules(self, place: Location) -> StoreRules:
@@ -213,7 +207,7 @@ def _seen(store: Bucket, location: Location) -> StoredObject | None:
     return None if held is None else _stored(location, held)
 
 
-class MemoryDeleter(_NothingToClose):
+class MemoryDeleter(NothingToClose):
     """Deletes objects."""
 
     async def delete(self, paths: Sequence[str], conditions: Conditions | None = None) -> list[Deleted]:
@@ -258,7 +252,7 @@ def _kept_version(store: Bucket, key: str, gone: Held | None) -> str | None:
     return f"marker-{len(store.versions[key])}"
 
 
-class MemoryMover(_NothingToClose):
+class MemoryMover(NothingToClose):
     """Moves objects as an object store does: a copy, then a delete."""
 
     async def to_trash(self, moves: Sequence[Move], conditions: Conditions | None = None) -> list[Deleted]:
@@ -300,7 +294,7 @@ class MemoryMover(_NothingToClose):
         return Deleted(path=path, fate=DeleteStatus.DELETED, went=Went.TRASH)
 
 
-class MemoryWriter(_NothingToClose):
+class MemoryWriter(NothingToClose):
     """Writes whole objects."""
 
     async def put(self, location: Location, data: bytes, *, create_only: bool) -> None:

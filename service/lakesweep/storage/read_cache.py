@@ -5,8 +5,7 @@ reads for every retained snapshot, are small and are cached on disk. Manifests m
 only the last ones are kept, in memory. A cached object that somebody has deleted since counts as missing at the next
 listing, as every other live file does.
 
-`ListedContents` is for names that may be given again: the files of a Delta log, the snapshots of a Paimon table.
-"""
+`ListedContents` is for names that may be given again: the files of a Delta log, the snapshots of a Paimon table."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class ListedContents:
     A name proves nothing here: a table may be dropped and created anew in its place, a log may be set back to a backup.
     So a remembered object counts only if a listing that was just made shows the same address, size and time, and an
     etag that is the MD5 of the remembered bytes. What is remembered is therefore what is stored, or it is not used.
-    Stores without such etags (local disks, S3 with KMS keys, objects uploaded in parts) are read every time.
-    """
+    Stores without such etags (local disks, S3 with KMS keys, objects uploaded in parts) are read every time."""
 
     def __init__(self, open_cache: Callable[[], ObjectCache | None]) -> None:
         """`open_cache` returns None while there is no cache."""

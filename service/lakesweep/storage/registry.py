@@ -1,8 +1,7 @@
 """Open stores for every supported address: by scheme, on first use, wrapped in a fixed order.
 
 Storage: confine( retry( limit( deadline( store )))). Writer: confine( retry( store )). A deleter repeats and limits
-itself, key by key, and has its own gate. Stores count their own requests, see `telemetry.requests`.
-"""
+itself, key by key, and has its own gate. Stores count their own requests, see `telemetry.requests`."""
 
 from __future__ import annotations
 

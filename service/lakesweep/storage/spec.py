@@ -1,6 +1,5 @@
 """How the stores are reached, as a value that can be sent to worker processes. It never holds a key or a password:
-credentials come from the machine that opens the store.
-"""
+credentials come from the machine that opens the store."""
 
 from __future__ import annotations
 
@@ -58,3 +57,10 @@ class StorageSpec:
     def options(self, kind: type[Options]) -> Options:
         """The options of one store, by their type; the defaults if none are given."""
         return next((one for one in self.stores if isinstance(one, kind)), None) or kind()
+
+
+class NothingToClose:
+    """A port of a store without connections: disks and memory."""
+
+    async def aclose(self) -> None:
+        """What is stored stays."""

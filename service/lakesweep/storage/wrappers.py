@@ -1,8 +1,7 @@
 """What stands around a store: limits of time and concurrency, retries, and the places that a tenant may reach.
 
 Each call goes through `_call` and each listing through `_pages`. A wrapper must implement these two, and so cannot
-forget a method of the port.
-"""
+forget a method of the port."""
 
 from __future__ import annotations
 
@@ -122,11 +121,8 @@ class LimitedStorage(SteppedStorage):
 
 
 class DeadlineStorage(SteppedStorage):
-    """A Storage with a time limit for every step: a call that hangs would block its table for ever.
-
-    A timeout raises a StorageError that is never retried: the call may still hang in a thread, and a second one would
-    hang too.
-    """
+    """A Storage with a time limit for every step: a call that hangs would block its table for ever. A timeout raises a
+    StorageError that is never retried: the call may still hang in a thread, and a second one would hang too."""
 
     def __init__(self, inner: Storage, seconds: float) -> None:
         super().__init__(inner)
@@ -199,8 +195,7 @@ class ConfinedStorage(WrappedStorage):
 
     Addresses in a table's metadata, a catalog or a hint are chosen by a tenant. Every such address passes through here.
     An address outside is refused with the same message whether or not something is there. The local store itself
-    follows no link below the same places; see `local.open_below`.
-    """
+    follows no link below the same places; see `local.open_below`."""
 
     def __init__(self, inner: Storage, confine: Confine | None, max_bytes: int) -> None:
         super().__init__(inner)

@@ -1,8 +1,7 @@
 """One log for the whole process, on standard error: JSON for machines, readable lines on a terminal.
 
 Standard output belongs to what a command prints. Secrets are masked here, in every line of every library, so no caller
-has to remember it.
-"""
+has to remember it."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ def configure(settings: LoggingSettings, *, at_least: int = logging.DEBUG, for_p
     """Send our log and that of every library to standard error. Calling it again replaces the configuration.
 
     `at_least` raises the level for a command whose own output already says what happens. `for_person` makes `auto`
-    readable even without a terminal: a person ran the command and may read the log later.
-    """
+    readable even without a terminal: a person ran the command and may read the log later."""
     level = max(logging.getLevelNamesMapping()[settings.level.upper()], at_least)
     readable = settings.format == "console" or (settings.format == "auto" and (for_person or sys.stderr.isatty()))
     shared: list[Processor] = [

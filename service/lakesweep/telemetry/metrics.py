@@ -1,8 +1,7 @@
 """Every Prometheus series, declared in one place. Names and labels are a promise to dashboards and alerts.
 
 A dry run never counts as deleted: what it would have deleted has series of its own. Series carry the tenant; dataset
-and table only where `metrics.table_labels` asks for them, since each table is a new set of series.
-"""
+and table only where `metrics.table_labels` asks for them, since each table is a new set of series."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Count the requests of one run to its stores. Every store calls `sent` for each request, including retries.
 
 Everything that a task starts counts for the same run: tasks inherit the context, and so do `asyncio.to_thread` and the
-like. A request that belongs to no run is not counted.
-"""
+like. A request that belongs to no run is not counted."""
 
 from __future__ import annotations
 

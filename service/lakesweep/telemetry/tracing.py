@@ -2,8 +2,7 @@
 
 Tracing decides nothing and delays nothing: spans go into a bounded queue that a separate thread sends, and what a
 receiver does not accept is dropped. Spans contain only names, numbers and outcomes: no messages, no files, no secrets.
-The libraries of the extra `otel` are imported only if an endpoint is configured.
-"""
+The libraries of the extra `otel` are imported only if an endpoint is configured."""
 
 from __future__ import annotations
 

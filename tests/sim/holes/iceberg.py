@@ -289,7 +289,7 @@ HOLES = (
         "iceberg-lost-answer-is-a-failure",
         "An expiry whose answer got lost is sent again without a look whether it arrived.",
         _I,
-        edit(_EXPIRE, "ExpiryCommit.run", "if isinstance(trouble, CommitConflict):", "if trouble is not None:"),
+        edit(_EXPIRE, "ExpiryCommit.run", "if isinstance(trouble, errors.CommitConflict):", "if trouble is not None:"),
         edit(_EXPIRE, "ExpiryCommit.run", "if sent is not None and _happened(sent[1], state):", "if False:"),
         profile="refs",
     ),
@@ -301,7 +301,7 @@ HOLES = (
         edit(
             _EXPIRE,
             "requirements",
-            'demands += [AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]',
+            'demands += [update.AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]',
             "pass",
         ),
         profile="swaps",
@@ -349,7 +349,7 @@ HOLES = (
         "iceberg-other-table-inside",
         "Another table's metadata file in this table's place is taken for an old one of its own.",
         _I,
-        body(_FOREIGN, "_Search._is_ours", "return True"),
+        body(_FOREIGN, "Search._is_ours", "return True"),
         profile="places",
     ),
     hole(
@@ -376,7 +376,7 @@ HOLES = (
         "Where metadata goes to a place outside the roots, nobody looks there for another history, neither to check a plan "
         "nor before a request.",
         _I,
-        body(_FOREIGN, "_Search._places_outside", "return []"),
+        body(_FOREIGN, "Search._places_outside", "return []"),
         body("lakesweep.formats.iceberg.other_histories", "OtherHistories._is_judged", "return True"),
         profile="elsewhere",
     ),
@@ -412,8 +412,8 @@ HOLES = (
         "iceberg-lost-ref-unnoticed",
         "A ref that vanished together with our expiry is not noticed, nor that what expired was kept by then.",
         _I,
-        edit("lakesweep.formats.iceberg.ref_history", "verify", "if ref.snapshot_id in gone", "if False"),
-        body("lakesweep.formats.iceberg.ref_history", "overtaken", "return None"),
+        edit("lakesweep.formats.iceberg.ref_history", "verify", "if lost is None or ref in knowingly:", "if True:"),
+        body("lakesweep.formats.iceberg.ref_history", "refuse_overtaken", "return None"),
         profile="refs",
     ),
     hole(

@@ -17,7 +17,6 @@ _DROP = "lakesweep.formats.paimon.drop"
 _PARTITIONS = "lakesweep.formats.paimon.partitions"
 _STATE = "lakesweep.formats.paimon.state"
 _LAYOUT = "lakesweep.formats.paimon.layout"
-_LIVENESS = "lakesweep.formats.paimon.liveness"
 _DECODE = "lakesweep.formats.paimon.decode"
 _RELEASED = "lakesweep.formats.paimon.state"
 
@@ -189,7 +188,7 @@ HOLES = (
         "A file that one snapshot has deleted goes although another one has it live.",
         _P,
         edit(
-            _LIVENESS,
+            _DECODE,
             "live_names",
             "found.update(name for spelled in standing.values() for name in spelled)",
             "found = {name for spelled in standing.values() for name in spelled}",
@@ -206,7 +205,7 @@ HOLES = (
             'IDENTITY = ("partition", "bucket", "name", "extra", "embedded", "external")',
         ),
         edit(
-            "lakesweep.formats.paimon.liveness",
+            _DECODE,
             "live_names",
             "            for change in changes.get(manifest, ()):",
             "            for change in sorted(changes.get(manifest, ()), key=lambda one: not one.added):",
@@ -420,7 +419,7 @@ HOLES = (
             _COMMIT,
             "Committer._publish",
             "            trouble = exc\n",
-            "            if not isinstance(exc, AlreadyThere):\n                raise CommitUnknown(str(exc)) from exc\n            trouble = exc\n",
+            "            if not isinstance(exc, errors.AlreadyThere):\n                raise errors.CommitUnknown(str(exc)) from exc\n            trouble = exc\n",
         ),
         profile="partitions that expire",
     ),

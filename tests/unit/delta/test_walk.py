@@ -144,8 +144,7 @@ def test_gaps_in_the_middle_do_not_stop_the_walk():
 
 
 def _released(listing: LogListing, version: int, cutoff: int = EVERYTHING) -> set[str]:
-    checkpoint = next(one for one in listing.checkpoints if one.version == version)
-    boundary = retention.Boundary(version=version, checkpoint=checkpoint)
+    boundary = next(one for one in listing.checkpoints if one.version == version)
     return {file.relative for file in retention.released(listing, boundary, cutoff)}
 
 

@@ -12,6 +12,7 @@ from tests.builders.paimon_model import ModelTable
 from lakesweep.engines.inprocess import InProcessEngine
 from lakesweep.engines.manifest_cache import DigestCache
 from lakesweep.formats import registry as formats
+from lakesweep.formats.spec import Tools
 from lakesweep.model.location import Location
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.engine import Marked, OrphanJob
@@ -53,7 +54,7 @@ def paimon() -> str:
 
 async def plan(address, tmp_path, cache):
     storage = MemoryStorage()
-    table = await formats.open_location(Location.parse(address), None, storage, SetClock(NOW))
+    table = await formats.open_location(Location.parse(address), None, Tools(storage=storage, clock=SetClock(NOW)))
     state = await table.load()
 
     async def mark():

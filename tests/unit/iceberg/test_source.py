@@ -9,6 +9,7 @@ from tests.builders.iceberg_metadata import MetadataTable
 
 from lakesweep.formats import registry
 from lakesweep.formats.iceberg.metadata_source import BareSource
+from lakesweep.formats.spec import Tools
 from lakesweep.model.errors import Refused, SettingsError
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName
@@ -82,7 +83,7 @@ async def test_the_registry_detects_formats_and_opens_iceberg_for_planning_only(
     table.store()
     for place in (HOME, address):
         opened = await registry.open_location(
-            Location.parse(place), None, memory.MemoryStorage(), Clock(), Location.parse(HOME)
+            Location.parse(place), None, Tools(storage=memory.MemoryStorage(), clock=Clock()), Location.parse(HOME)
         )
         assert not opened.executable
         assert opened.ref.format is FormatName.ICEBERG
@@ -92,4 +93,4 @@ async def test_the_registry_detects_formats_and_opens_iceberg_for_planning_only(
 async def test_a_place_of_no_known_format_says_what_was_looked_for():
     put("notes/x.txt")
     with pytest.raises(SettingsError, match="_delta_log"):
-        await registry.open_location(Location.parse(HOME), None, memory.MemoryStorage(), Clock())
+        await registry.open_location(Location.parse(HOME), None, Tools(storage=memory.MemoryStorage(), clock=Clock()))

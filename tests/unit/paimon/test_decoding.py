@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesweep.formats.paimon import names, partition_time
+from lakesweep.formats.paimon import names, partitions
 from lakesweep.formats.paimon.binaryrow import Timestamp, decode_row, encode_row, sort_key
 from lakesweep.formats.paimon.options import parse_duration, parse_size, read_options
 from lakesweep.formats.paimon.schema import Field, FieldType, Kind, check_ours, parse_schema, parse_type
@@ -375,7 +375,7 @@ def test_a_damaged_snapshot_is_an_error(data: bytes) -> None:
     ],
 )
 def test_without_a_formatter_dates_read_as_in_java(text: str, found: datetime | None) -> None:
-    assert partition_time.default_time(text) == found
+    assert partitions.default_time(text) == found
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_without_a_formatter_dates_read_as_in_java(text: str, found: datetime | 
     ],
 )
 def test_javas_patterns_are_understood(pattern: str, text: str, found: datetime | None) -> None:
-    assert partition_time.time_parser(pattern)(text) == found
+    assert partitions.time_parser(pattern)(text) == found
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ def test_javas_patterns_are_understood(pattern: str, text: str, found: datetime 
 )
 def test_a_pattern_that_is_not_understood_is_an_error_and_not_a_silent_never(pattern: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
-        partition_time.time_parser(pattern)
+        partitions.time_parser(pattern)
 
 
 def test_time_of_day_is_a_key_like_any_other() -> None:

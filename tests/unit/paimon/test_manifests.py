@@ -17,10 +17,11 @@ from pyarrow import orc, parquet
 from tests.builders.paimon_model import INDEX_SCHEMA, LIST_SCHEMA, MANIFEST_SCHEMA, STRING, DataFile
 
 from lakesweep.formats import avro
-from lakesweep.formats.paimon import avro_schemas, commit_files, decode, liveness, manifests, merge
+from lakesweep.formats.paimon import commit_files, decode, manifests, merge
 from lakesweep.formats.paimon.binaryrow import decode_row, encode_row
 from lakesweep.formats.paimon.manifests import ManifestRecord
-from lakesweep.formats.paimon.merge import MergeRules, Standing
+from lakesweep.formats.paimon.merge import Standing
+from lakesweep.formats.paimon.options import ManifestOptions
 from lakesweep.formats.paimon.schema import parse_type
 from lakesweep.model.errors import Refused, Unreadable
 from lakesweep.model.location import Location
@@ -249,10 +250,10 @@ def test_an_entry_of_unknown_kind_is_damage() -> None:
 # Liveness
 
 
-def changes(*steps: tuple[int, DataFile]) -> tuple[liveness.Change, ...]:
-    table = manifests.read_columns(as_avro([file.entry(kind) for kind, file in steps]), liveness.COLUMNS)
+def changes(*steps: tuple[int, DataFile]) -> tuple[decode.Change, ...]:
+    table = manifests.read_columns(as_avro([file.entry(kind) for kind, file in steps]), decode.COLUMNS)
     suspects = pa.array(sorted({name for _, file in steps for name in (file.name, *file.extras)}), pa.string())
-    return liveness.concerning(table, suspects)
+    return decode.concerning(table, suspects)
 
 
 F = DataFile(name="f", partition="a", extras=("f.index",))
@@ -271,7 +272,7 @@ F5 = DataFile(name="f", partition="a", level=5, extras=("f.index",))
     ],
 )
 def test_the_last_entry_of_an_identity_counts(steps: list[tuple[int, DataFile]], live: bool) -> None:
-    found = liveness.live_names([["m"]], [], {"m": changes(*steps)})
+    found = decode.live_names([["m"]], [], {"m": changes(*steps)})
     assert found == ({"f", "f.index"} if live else set())
 
 
@@ -283,32 +284,32 @@ def test_no_field_for_extra_files_and_none_of_them_are_the_same() -> None:
 
 def test_live_anywhere_is_live() -> None:
     known = {"m1": changes((0, F)), "m2": changes((1, F))}
-    assert liveness.live_names([["m1"], ["m1", "m2"]], [], known) == {"f", "f.index"}
-    assert liveness.live_names([["m1", "m2"]], [], known) == set()
-    assert liveness.live_names([["m2"], ["m2", "m1"]], [], known) == {"f", "f.index"}
+    assert decode.live_names([["m1"], ["m1", "m2"]], [], known) == {"f", "f.index"}
+    assert decode.live_names([["m1", "m2"]], [], known) == set()
+    assert decode.live_names([["m2"], ["m2", "m1"]], [], known) == {"f", "f.index"}
 
 
 def test_a_snapshot_that_does_not_extend_the_one_before_is_walked_anew() -> None:
     known = {"m1": changes((0, F)), "m2": changes((1, F)), "other": ()}
-    assert liveness.live_names([["m1", "m2"], ["other", "m1"]], [], known) == {"f", "f.index"}
+    assert decode.live_names([["m1", "m2"], ["other", "m1"]], [], known) == {"f", "f.index"}
 
 
 def test_changelogs_keep_what_they_add_whatever_happened_later() -> None:
     known = {"m1": changes((0, F)), "m2": changes((1, F))}
-    assert liveness.live_names([["m1", "m2"]], ["m1"], known) == {"f", "f.index"}
-    assert liveness.live_names([["m1", "m2"]], ["m2"], known) == set()
+    assert decode.live_names([["m1", "m2"]], ["m1"], known) == {"f", "f.index"}
+    assert decode.live_names([["m1", "m2"]], ["m2"], known) == set()
 
 
 def test_streams_read_what_a_delta_adds_and_what_it_deletes() -> None:
     known = {"m1": changes((0, F)), "m2": changes((1, F))}
-    assert liveness.mentioned_names(["m2"], known) == {"f", "f.index"}
+    assert decode.mentioned_names(["m2"], known) == {"f", "f.index"}
 
 
 def test_an_entry_concerns_a_suspect_by_its_extra_files_too() -> None:
-    table = manifests.read_columns(as_avro([F.entry(0), *entries(50)]), liveness.COLUMNS)
-    assert len(liveness.concerning(table, pa.array(["f.index"]))) == 1
-    assert liveness.concerning(table, pa.array(["nothing"])) == ()
-    assert liveness.mentioned_in_deletes(table) == set()
+    table = manifests.read_columns(as_avro([F.entry(0), *entries(50)]), decode.COLUMNS)
+    assert len(decode.concerning(table, pa.array(["f.index"]))) == 1
+    assert decode.concerning(table, pa.array(["nothing"])) == ()
+    assert decode.mentioned_in_deletes(table) == set()
 
 
 # Merging
@@ -323,7 +324,7 @@ def meta(
     return ManifestRecord(name=name, size_bytes=size, added=added, deleted=deleted, sidecars=(), document=document)
 
 
-RULES = MergeRules(target_size=100, full_threshold=200, min_count=3)
+RULES = ManifestOptions(target_size=100, full_threshold=200, merge_min_count=3)
 
 
 def grouped(plan: merge.MergePlan | None) -> list[list[str]] | None:
@@ -339,7 +340,7 @@ def test_the_last_bit_merges_when_it_is_many() -> None:
     metas = [meta(name, 10) for name in "abc"]
     assert grouped(merge.plan_minor(metas, RULES)) == [["a", "b", "c"]]
     assert merge.plan_minor(metas[:2], RULES).empty
-    assert merge.plan_minor([], MergeRules(target_size=1, full_threshold=1, min_count=1)).empty
+    assert merge.plan_minor([], ManifestOptions(target_size=1, full_threshold=1, merge_min_count=1)).empty
 
 
 def test_a_full_merge_waits_for_its_threshold() -> None:
@@ -471,28 +472,28 @@ def test_a_new_file_mirrors_the_fields_of_the_old_ones_known_or_not() -> None:
     wide = copy.deepcopy(MANIFEST_SCHEMA)
     wide["fields"][5]["type"]["fields"].append({"name": "_UNHEARD_OF", "type": ["null", "string"], "default": None})
     rows = [row | {"_FILE": row["_FILE"] | {"_UNHEARD_OF": "kept"}} for row in entries(2)]
-    shape = avro_schemas.joined(
-        [avro_schemas.shape_of(as_avro(entries(1))), avro_schemas.shape_of(avro.write(wide, rows))]
+    shape = commit_files.joined(
+        [commit_files.shape_of(as_avro(entries(1))), commit_files.shape_of(avro.write(wide, rows))]
     )
-    written = manifests.read_entries(avro_schemas.write(shape, [*entries(1), *rows]))
+    written = manifests.read_entries(commit_files.write(shape, [*entries(1), *rows]))
     assert [row["_FILE"]["_UNHEARD_OF"] for row in written] == [None, "kept", "kept"]
     assert [merge.identity(row) for row in written[:1]] == [merge.identity(row) for row in entries(1)]
 
 
 def test_a_field_without_a_place_is_an_error_and_never_dropped() -> None:
-    shape = avro_schemas.shape_of(as_avro(entries(1)))
+    shape = commit_files.shape_of(as_avro(entries(1)))
     with pytest.raises(ValueError, match="_NEW"):
-        avro_schemas.write(shape, [entries(1)[0] | {"_NEW": 1}])
+        commit_files.write(shape, [entries(1)[0] | {"_NEW": 1}])
 
 
 def test_orc_manifests_are_written_as_orc_with_the_same_fields() -> None:
     data = CONTAINERS["orc"](entries(3))
-    shape = avro_schemas.shape_of(data)
-    written = avro_schemas.write(shape, manifests.read_entries(data))
+    shape = commit_files.shape_of(data)
+    written = commit_files.write(shape, manifests.read_entries(data))
     assert written[:3] == b"ORC"
     assert manifests.read_entries(written) == manifests.read_entries(data)
     with pytest.raises(ValueError, match="side by side"):
-        avro_schemas.joined([shape, avro_schemas.shape_of(as_avro(entries(1)))])
+        commit_files.joined([shape, commit_files.shape_of(as_avro(entries(1)))])
 
 
 def test_creation_times_are_wall_clocks_and_survive_any_zone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,7 +501,7 @@ def test_creation_times_are_wall_clocks_and_survive_any_zone(monkeypatch: pytest
     time.tzset()
     try:
         data = as_avro(entries(1))
-        again = avro_schemas.write(avro_schemas.shape_of(data), manifests.read_entries(data))
+        again = commit_files.write(commit_files.shape_of(data), manifests.read_entries(data))
     finally:
         monkeypatch.setenv("TZ", "UTC")
         time.tzset()

@@ -128,8 +128,8 @@ async def test_an_error_in_any_request_ends_the_listing_with_it(number):
 async def test_a_store_that_goes_round_in_circles_is_an_error():
     store = Store([f"t/{at:04d}" for at in range(100)], page_size=10)
 
-    async def stuck(parameters):
-        return dataclasses.replace(await store.fetch({"Prefix": parameters["Prefix"]}), next_token="again")
+    async def stuck(**parameters):
+        return dataclasses.replace(await store.fetch(Prefix=parameters["Prefix"]), next_token="again")
 
     listing = Listing(stuck, "s3://b/", whole("t/"), concurrency=1, may_split=True)
     with pytest.raises(StorageError, match="repeats its continuation token"):

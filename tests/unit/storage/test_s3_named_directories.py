@@ -21,8 +21,8 @@ KEYS = st.lists(st.lists(SEGMENT, min_size=1, max_size=3).map("/".join), max_siz
 class Deaf(Store):
     """Ignores StartAfter, as some gateways do."""
 
-    async def fetch(self, parameters):
-        return await super().fetch({name: value for name, value in parameters.items() if name != "StartAfter"})
+    async def fetch(self, **parameters):
+        return await super().fetch(**{name: value for name, value in parameters.items() if name != "StartAfter"})
 
 
 @settings(deadline=None)
@@ -55,8 +55,8 @@ async def test_a_usual_directory_takes_one_or_two_requests(keys, requests):
 async def test_a_page_that_is_empty_and_not_the_last_answers_for_nothing():
     store = Store(["t/schema/x"], page_size=10)
 
-    async def empty_first(parameters):
-        page = await store.fetch(parameters)
+    async def empty_first(**parameters):
+        page = await store.fetch(**parameters)
         return dataclasses.replace(page, prefixes=(), next_token="more") if "Delimiter" in parameters else page
 
     assert await named_directories(empty_first, "t/", NAMES, sorts=True) == {"schema"}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakesweep.engines.manifest_cache import DigestCache
-from lakesweep.formats.registry import IMMUTABLE_LISTS
+from lakesweep.formats.markers import IMMUTABLE_LISTS
 from lakesweep.model.errors import NotFound, OutsideRoot, StorageError, TooLarge, Unavailable
 from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Deleter, Marker, Move

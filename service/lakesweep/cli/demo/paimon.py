@@ -26,11 +26,11 @@ from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
 from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
-from lakesweep.formats.paimon.merge import Entry, MergeRules
+from lakesweep.formats.paimon.merge import Entry
 from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.schema import parse_schema
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, parse_snapshot
-from lakesweep.formats.spec import LeaveAll
+from lakesweep.formats.spec import Tidy
 from lakesweep.model.location import Location
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
 
@@ -142,10 +142,7 @@ class _TableWriter:
         data = json.dumps(schema, indent=2).encode()
         (place / "schema/schema-0").write_bytes(data)
         options = read_options(parse_schema(data).options).manifest
-        rules = MergeRules(
-            target_size=options.target_size, full_threshold=options.full_threshold, min_count=options.merge_min_count
-        )
-        self._options = CommitOptions(schema=parse_schema(data), rules=rules, compression=options.compression)
+        self._options = CommitOptions(schema=parse_schema(data), manifest=options)
         self._storage = _Then()
         self._files = TableFiles(storage=self._storage, location=Location.parse(str(place)))
         self._writer = LocalWriter()
@@ -173,7 +170,7 @@ class _TableWriter:
             self._latest = await self._first(changes, moment)
         else:
             self._storage.moment = moment
-            committer = Committer(self._files, ListReader(self._files), self._writer, LeaveAll())
+            committer = Committer(self._files, ListReader(self._files), self._writer, Tidy())
             delta = Changes(kind=kind, delta=tuple(changes), delta_shape=MANIFEST)
             self._latest = await committer.commit(self._latest, delta, self._options, moment) or self._latest
         self._backdate(moment)
@@ -182,12 +179,7 @@ class _TableWriter:
     async def _first(self, changes: Sequence[Entry], moment: datetime) -> PaimonSnapshot:
         """Later commits take their shape from the ones before; the first one brings its own."""
         draft = Draft(
-            self._files,
-            self._writer,
-            types=self._options.types,
-            list_shape=LIST,
-            target_size=self._options.rules.target_size,
-            compression=self._options.compression,
+            self._files, self._writer, types=self._options.types, list_shape=LIST, options=self._options.manifest
         )
         rows = sum(change["_FILE"]["_ROW_COUNT"] for change in changes)
         records = await draft.write_manifests(MANIFEST, _stream(changes), bytes_per_entry=1)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lakesweep.formats.paimon import manifests
-from lakesweep.formats.paimon.avro_schemas import Shape
 from lakesweep.formats.paimon.binaryrow import encode_row
+from lakesweep.formats.paimon.commit_files import Shape
 from lakesweep.formats.paimon.merge import Entry
 from lakesweep.formats.paimon.schema import FieldType, Kind
 

@@ -1,7 +1,5 @@
-"""The expiry plan of a Delta table: which versions leave its log, or what stands in the way. Pure.
-
-The table's own properties decide about age. There is nothing to commit: a version is gone when its files are.
-"""
+"""The expiry plan of a Delta table: which versions leave its log, or what stands in the way. Pure. The table's own
+properties decide about age. There is nothing to commit: a version is gone when its files are."""
 
 from __future__ import annotations
 
@@ -10,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.compute as pc
 
 from lakesweep.formats.delta import retention
-from lakesweep.formats.delta.log import LogFile, LogKind
-from lakesweep.formats.delta.retention import Boundary, millis
+from lakesweep.formats.delta.log import Checkpoint, LogFile, LogKind
+from lakesweep.formats.delta.retention import millis
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.model.policy import CleanupPolicy
 from lakesweep.model.snapshot import ExpiryPlan, KeptSnapshot, Snapshot
@@ -33,7 +31,7 @@ def plan(state: DeltaState, head: str, policy: CleanupPolicy, now: datetime) -> 
     return ExpiryPlan(head=head, expire=_snapshots(going), keep=_keep(state, boundary))
 
 
-def find_boundary(state: DeltaState, policy: CleanupPolicy, now: datetime) -> Boundary | None:
+def find_boundary(state: DeltaState, policy: CleanupPolicy, now: datetime) -> Checkpoint | None:
     """Where the log will begin; None when it stays as it is. Only a checkpoint that was opened counts."""
     if state.last_checkpoint is None or not state.properties.log_cleanup_enabled:
         return None
@@ -41,10 +39,10 @@ def find_boundary(state: DeltaState, policy: CleanupPolicy, now: datetime) -> Bo
     opened = {one for one, found in state.inspected.items() if found.allows(cutoff_ms)}
     newest = state.version + 1 - policy.min_snapshots_to_keep
     reached = retention.boundaries(state.listing, cutoff_ms=cutoff_ms, max_version=state.last_checkpoint - 1)
-    return next((one for one in reversed(reached) if one.version <= newest and one.checkpoint in opened), None)
+    return next((one for one in reversed(reached) if one.version <= newest and one in opened), None)
 
 
-def boundary_of(state: DeltaState, expiring: ExpiryPlan) -> Boundary | None:
+def boundary_of(state: DeltaState, expiring: ExpiryPlan) -> Checkpoint | None:
     """The checkpoint that the log stands on once the versions of `expiring` are gone: one that was opened, since a
     version may have several; and none behind where a walk of now would end, since the table's properties may have
     changed since the plan."""
@@ -54,11 +52,11 @@ def boundary_of(state: DeltaState, expiring: ExpiryPlan) -> Boundary | None:
         return None
     opened = {one for one, found in state.inspected.items() if found.usable}
     above = (one for one in state.listing.checkpoints if one in opened and one.version > newest)
-    planned = next((Boundary(version=one.version, checkpoint=one) for one in above), reached)
+    planned = next(above, reached)
     return min(planned, reached, key=lambda one: one.version)
 
 
-def released(state: DeltaState, boundary: Boundary | None) -> list[LogFile]:
+def released(state: DeltaState, boundary: Checkpoint | None) -> list[LogFile]:
     return retention.released(state.listing, boundary, _cutoff_ms(state, state.as_of)) if boundary else []
 
 
@@ -79,7 +77,7 @@ def _snapshot(version: int, file: LogFile) -> Snapshot:
     return Snapshot(id=str(version), committed_at=datetime.fromtimestamp((file.modified_ms or 0) / 1000, UTC))
 
 
-def _keep(state: DeltaState, boundary: Boundary | None) -> tuple[KeptSnapshot, ...]:
+def _keep(state: DeltaState, boundary: Checkpoint | None) -> tuple[KeptSnapshot, ...]:
     first = boundary.version if boundary else 0
     why = (
         "the oldest checkpoint that younger versions are rebuilt from"

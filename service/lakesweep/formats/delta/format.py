@@ -77,8 +77,7 @@ class DeltaFormat:
         return self._location if ref.name == _HERE else self._location.join(ref.name)
 
 
-def open_dataset(spec: DatasetSpec, tools: Tools) -> DeltaFormat:
-    return DeltaFormat(spec, tools)
+open_dataset = DeltaFormat
 
 
 def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> DeltaTable:  # noqa: ARG001

@@ -4,8 +4,7 @@ What may go are the files that commits still in the log have removed, once their
 deletion vectors, and the change data that old commits wrote. Each is checked individually. Files that no commit ever
 named stay until a full vacuum, and so does what commits have removed that are gone from the log: Delta's own LITE
 refuses such a log, ours logs a warning. A commit that cannot be read frees nothing. Beside the candidates the logs of
-other tables are looked for: a file that this table has removed may have become one of theirs.
-"""
+other tables are looked for: a file that this table has removed may have become one of theirs."""
 
 from __future__ import annotations
 

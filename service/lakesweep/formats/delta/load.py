@@ -252,8 +252,8 @@ class LogReader:
         """Open the checkpoint that the walk would end at; if it cannot be used, the one before it, and so on. Then, for
         policies that keep more versions than it leaves, one that leaves twice as many, and so on: few are opened."""
         wanted = 1
-        for boundary in reversed(retention.boundaries(listing, cutoff_ms=cutoff_ms, max_version=max_version)):
-            one, left = boundary.checkpoint, listing.latest_version - boundary.version + 1
+        for one in reversed(retention.boundaries(listing, cutoff_ms=cutoff_ms, max_version=max_version)):
+            left = listing.latest_version - one.version + 1
             if left < wanted:
                 continue
             if one not in self._inspected:

@@ -5,8 +5,7 @@ retention differently (deltalake reads `30 days` and `INTERVAL 4 WEEKS` as a wee
 that are not published yet: where a store could not create a file only if it is absent, a commit is written under a
 temporary name, announced in a database, and only then copied into the log, perhaps much later. We do not ask the
 database: every temporary file that the log has not left behind may be such a commit. It was complete before it was
-announced, so one that cannot be read does not count; one that is gone is in the log by now.
-"""
+announced, so one that cannot be read does not count; one that is gone is in the log by now."""
 
 from __future__ import annotations
 

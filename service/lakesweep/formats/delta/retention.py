@@ -4,8 +4,7 @@ The walk follows Delta's own: it goes through commits, checksums and checkpoints
 buffer, and releases it only when a usable checkpoint follows and the newest buffered file is expired. So the log that
 stays begins with a checkpoint that every younger version can be rebuilt from. A file that is not newer than the one
 before it takes over its time, as time travel does. We differ where it is safer or against a leak: a checkpoint must
-have been opened to be a boundary, everything at the boundary's own version stays, and leftovers below it go as well.
-"""
+have been opened to be a boundary, everything at the boundary's own version stays, and leftovers below it go as well."""
 
 from __future__ import annotations
 
@@ -35,14 +34,6 @@ class Inspected:
         return self.usable and (self.newest_released_ms is None or self.newest_released_ms <= cutoff_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
-    """Where the log begins after cleanup."""
-
-    version: int
-    checkpoint: Checkpoint
-
-
 def cutoff_ms(now: datetime, retention: timedelta) -> int:
     """Log files modified at or before this are expired: `now - retention`, floored to midnight UTC."""
     moment = (now - retention).astimezone(UTC)
@@ -54,10 +45,11 @@ def sidecar_cutoff_ms(now: datetime, retention: timedelta) -> int:
     return min(cutoff_ms(now, retention), cutoff_ms(now, timedelta(days=1)))
 
 
-def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list[Boundary]:
-    """Every boundary that the walk reaches, oldest first. The log may begin with any that turns out to be usable."""
+def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list[Checkpoint]:
+    """Every boundary that the walk reaches, oldest first: a checkpoint that the log may begin with after cleanup, if it
+    turns out to be usable."""
     checkpoints = {file.path: one for one in listing.checkpoints for file in one.files}
-    reached: list[Boundary] = []
+    reached: list[Checkpoint] = []
     parts_seen: Counter[Checkpoint] = Counter()
     previous: tuple[int, int] | None = None  # version and adjusted time of the file before
     buffered: tuple[int, int] | None = None  # of the last file that is undecided
@@ -79,12 +71,12 @@ def boundaries(listing: LogListing, *, cutoff_ms: int, max_version: int) -> list
         if checkpoint.complete:
             if buffered is not None and (buffered[1] > cutoff_ms or buffered[0] > max_version):
                 break
-            reached.append(Boundary(version=version, checkpoint=checkpoint))
+            reached.append(checkpoint)
         buffered = previous
     return reached
 
 
-def released(listing: LogListing, boundary: Boundary, cutoff_ms: int) -> list[LogFile]:
+def released(listing: LogListing, boundary: Checkpoint, cutoff_ms: int) -> list[LogFile]:
     """Every log file that goes with this boundary, in the order of names; sidecars are decided apart."""
     going = [file for file in listing.files if _goes(file, boundary.version, cutoff_ms)]
     last_commit = max((file.version for file in going if file.name.kind is LogKind.COMMIT), default=-1)

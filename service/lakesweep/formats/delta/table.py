@@ -15,7 +15,7 @@ from lakesweep.formats.delta.load import LogReader
 from lakesweep.formats.delta.state import DeltaState
 from lakesweep.formats.delta.uniform import IcebergNeighbour
 from lakesweep.formats.delta.view import DeltaView
-from lakesweep.formats.spec import LeaveAll, Tidy, remove_empty_directories
+from lakesweep.formats.spec import Tidy, remove_empty_directories
 from lakesweep.model.errors import Indeterminate, NotFound
 from lakesweep.model.location import Location
 from lakesweep.model.policy import GRACE_FLOOR, CleanupPolicy
@@ -71,7 +71,7 @@ class DeltaTable:
         self._clock = clock
         self._options = options or DeltaOptions()
         self.lite = self._options.vacuum_mode is VacuumMode.LITE
-        self._tidy = tidy or LeaveAll()
+        self._tidy = tidy or Tidy()
         self.reader = LogReader(storage, root, contents)
         self.iceberg = IcebergNeighbour(storage, root)
         self._as_of: datetime | None = None

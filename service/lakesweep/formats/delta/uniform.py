@@ -4,8 +4,7 @@ UniForm leaves such metadata behind when it is switched off, and an Iceberg tabl
 nothing distinguishes the two reliably. So what the newest Iceberg metadata names, in any of its snapshots, is kept as
 if the Delta log named it. Metadata that cannot be read may name anything, so it stops the table. A named file that does
 not exist, under any name that the root may have, protects nothing. But a commit may have deleted it while we were
-reading, and then the metadata of that commit counts.
-"""
+reading, and then the metadata of that commit counts."""
 
 from __future__ import annotations
 
@@ -39,7 +38,6 @@ _NEWEST = 2
 _ATTEMPTS = 3
 _STATISTICS = ("statistics", "partition-statistics")
 _FORMAT_VERSIONS = (1, 2, 3)
-_GZIP = b"\x1f\x8b"
 
 
 class IcebergNeighbour:

@@ -43,16 +43,12 @@ class DeltaView(TableView):
         self.table.floor = min(GRACE_FLOOR, policy.grace_period)
         return expire.next_expiry(self.native, self.table.floor, guards.grace(policy, self))
 
-    async def references(
-        self,
-        expiring: ExpiryPlan,
-        before: Self | None = None,  # noqa: ARG002  # expired versions are still in the log
-    ) -> References:
+    async def references(self, expiring: ExpiryPlan, before: Self | None = None) -> References:  # noqa: ARG002  # all are in the log
         """The checkpoint is decoded by engines; the commits behind it are replayed here."""
         native, table = self.native, self.table
         tail, delete_before_ms = native.segment.tail, native.delete_before_ms(table.floor)
         boundary = expire.boundary_of(native, expiring)
-        table.stands_on = boundary.checkpoint if boundary else table.stands_on
+        table.stands_on = boundary or table.stands_on
         released = expire.released(native, boundary)
         going = frozenset(file.path for file in (*released, *await self._free_sidecars(released)))
         newest = frozenset(file.path for file in native.segment.files)
@@ -76,13 +72,8 @@ class DeltaView(TableView):
             elsewhere=elsewhere,
         )
 
-    async def expiring_files(
-        self,
-        expiring: ExpiryPlan,  # noqa: ARG002  # a vacuum goes by what commits have removed
-        found: References,  # noqa: ARG002
-        read: ReadSources,  # noqa: ARG002
-    ) -> ExpiringFiles:
-        """From here on this cycle is a lite vacuum, unless they are too many."""
+    async def expiring_files(self, expiring: ExpiryPlan, found: References, read: ReadSources) -> ExpiringFiles:  # noqa: ARG002  # the port's
+        """From here on this cycle is a lite vacuum, by what commits have removed, unless they are too many."""
         return ExpiringFiles(shortlist=await self.table.become_lite(self.native))
 
     async def other_tables_beside(self, paths: Sequence[str]) -> Sequence[Location]:  # noqa: ARG002  # the port's

@@ -3,8 +3,7 @@
 A row that is not seen is a live file that gets deleted, so nothing is assumed. Every block must be consumed to its last
 byte by the rows that it claims. That does not show a cut right behind a block. So a manifest must have the length or
 the number of entries that its list records (some writers record one of the two wrongly, but a cut changes both), and a
-list must not fall short of what the snapshot's summary counts. Anything else is Unreadable.
-"""
+list must not fall short of what the snapshot's summary counts. Anything else is Unreadable."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Each attempt is planned from freshly loaded metadata, since the cycle's own plan may be hours old, and demands that
 every ref known to the plan still points where it did. A client-side catalog also validates our own requirement against
 the very metadata that it swaps out, so a ref created or prolonged meanwhile stops the commit. A REST server cannot be
-asked for that; there the commit is looked at afterwards. An expiry without effect is never committed.
-"""
+asked for that; there the commit is looked at afterwards. An expiry without effect is never committed."""
 
 from __future__ import annotations
 
@@ -12,41 +11,17 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NoSuchTableError,
-    TooManyRequestsError,
-    UnauthorizedError,
-)
+from pyiceberg import exceptions
+from pyiceberg.table import update
 from pyiceberg.table.metadata import TableMetadata as PyIcebergMetadata
 from pyiceberg.table.refs import SnapshotRef
-from pyiceberg.table.update import (
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemovePartitionStatisticsUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    RemoveStatisticsUpdate,
-    TableRequirement,
-    TableUpdate,
-    ValidatableTableRequirement,
-)
 
 from lakesweep.formats.iceberg import ref_history
 from lakesweep.formats.iceberg.catalog import CommitStyle
 from lakesweep.formats.iceberg.metadata import RETENTION_PROPERTIES, Ref, StatisticsEntry, TableMetadata
 from lakesweep.formats.iceberg.metadata_source import CatalogSource
 from lakesweep.formats.iceberg.view import IcebergView
-from lakesweep.model.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    CommitUnknown,
-    LakesweepError,
-    Refused,
-    UnknownTable,
-)
+from lakesweep.model import errors
 from lakesweep.model.snapshot import ExpiryPlan
 from lakesweep.ports.run import Fence
 from lakesweep.retry import Backoff
@@ -54,14 +29,19 @@ from lakesweep.retry import Backoff
 RETRIES = 4
 """As Iceberg's own `commit.retry.num-retries`."""
 
-_FINAL = (BadRequestError, ForbiddenError, UnauthorizedError, TooManyRequestsError)
+_FINAL = (
+    exceptions.BadRequestError,
+    exceptions.ForbiddenError,
+    exceptions.UnauthorizedError,
+    exceptions.TooManyRequestsError,
+)
 """The catalog refused: nothing was committed."""
 
 
 _Ages = tuple[int | None, int | None, int | None]
 
 
-class PlanHolds(ValidatableTableRequirement):
+class PlanHolds(update.ValidatableTableRequirement):
     """Ours, for client-side catalogs only: refs and what is said of retention are exactly those planned with, and what
     goes is still there."""
 
@@ -73,15 +53,15 @@ class PlanHolds(ValidatableTableRequirement):
     def validate(self, base_metadata: PyIcebergMetadata | None) -> None:  # type: ignore[override]  # pyiceberg's name
         """Raise CommitFailedException unless the metadata that will be swapped out still fits the plan."""
         if base_metadata is None:
-            raise CommitFailedException("Requirement failed: current table metadata is missing")
+            raise exceptions.CommitFailedException("Requirement failed: current table metadata is missing")
         found = {name: (ref.snapshot_id, _ages(ref)) for name, ref in base_metadata.refs.items()}
         if found != self.refs:
             changed = sorted(name for name in found.keys() | self.refs.keys() if found.get(name) != self.refs.get(name))
-            raise CommitFailedException(f"Requirement failed: refs have changed: {', '.join(changed)}")
+            raise exceptions.CommitFailedException(f"Requirement failed: refs have changed: {', '.join(changed)}")
         if _retention(base_metadata.properties) != self.retention:
-            raise CommitFailedException("Requirement failed: the table's retention has changed")
+            raise exceptions.CommitFailedException("Requirement failed: the table's retention has changed")
         if not self.removed <= {snapshot.snapshot_id for snapshot in base_metadata.snapshots}:
-            raise CommitFailedException("Requirement failed: a snapshot to be removed is gone already")
+            raise exceptions.CommitFailedException("Requirement failed: a snapshot to be removed is gone already")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +79,7 @@ class ExpiryCommit:
     async def run(self, state: IcebergView) -> tuple[IcebergView, ExpiryPlan]:
         """The state after the commit and what was committed; an empty plan commits nothing."""
         planned = state.table_uuid
-        trouble: LakesweepError | None = None
+        trouble: errors.LakesweepError | None = None
         sent: tuple[IcebergView, ExpiryPlan] | None = None
         tries = Backoff(RETRIES + 1)
         for attempt in range(tries.attempts):
@@ -107,7 +87,7 @@ class ExpiryCommit:
                 await tries.pause(attempt)
             state = await self.load()
             if planned is not None and state.table_uuid != planned:
-                raise Refused("table_changed", "the table was replaced by another one since the plan was made")
+                raise errors.Refused("table_changed", "the table was replaced by another one since the plan was made")
             if sent is not None and _happened(sent[1], state):
                 # An answer was lost, and only now can it be seen that the commit arrived.
                 return await self._confirmed(*sent, state)
@@ -116,12 +96,12 @@ class ExpiryCommit:
                 return state, plan
             await self.fence.check()
             trouble = await self._attempt(state, plan)
-            if isinstance(trouble, CommitConflict):
+            if isinstance(trouble, errors.CommitConflict):
                 continue
             sent, after = (state, plan), await self.load()
             if _happened(plan, after):
                 return await self._confirmed(state, plan, after)
-        raise trouble or CommitConflict("the expiry was committed, but its snapshots are still in the table")
+        raise trouble or errors.CommitConflict("the expiry was committed, but its snapshots are still in the table")
 
     async def _confirmed(
         self, before: IcebergView, plan: ExpiryPlan, after: IcebergView
@@ -132,12 +112,10 @@ class ExpiryCommit:
             native = replace(before.native, metadata=metadata)
             return frozenset(int(one.id) for one in self.plan(replace(before, native=native)).expire)
 
-        found = await ref_history.overtaken(after.native.metadata, before.native.metadata, expires, self.read)
-        if found is not None:
-            raise overtaken(found)
+        await ref_history.refuse_overtaken(after.native.metadata, before.native.metadata, expires, self.read)
         return after, plan
 
-    async def _attempt(self, state: IcebergView, plan: ExpiryPlan) -> LakesweepError | None:
+    async def _attempt(self, state: IcebergView, plan: ExpiryPlan) -> errors.LakesweepError | None:
         """None when the catalog says that it is done, else what to make of its answer."""
         native, catalog = state.native, self.source.catalog
         style = await catalog.commit_style()
@@ -150,46 +128,44 @@ class ExpiryCommit:
                 state.roots,
                 known=self.known(),
             )
-        except Refused:  # it wanted to write outside of the table: nothing was committed
+        except errors.Refused:  # it wanted to write outside of the table: nothing was committed
             raise
-        except CommitFailedException as exc:
-            return CommitConflict(f"another commit came first: {catalog.explain(exc)}")
-        except NoSuchTableError as exc:
-            raise UnknownTable(f"{catalog} has no table {'.'.join(self.source.identifier)} any more") from exc
+        except exceptions.CommitFailedException as exc:
+            return errors.CommitConflict(f"another commit came first: {catalog.explain(exc)}")
+        except exceptions.NoSuchTableError as exc:
+            raise errors.UnknownTable(f"{catalog} has no table {'.'.join(self.source.identifier)} any more") from exc
         except _FINAL as exc:
-            raise CatalogUnavailable(f"{catalog} refused the expiry: {catalog.explain(exc)}") from exc
+            raise errors.CatalogUnavailable(f"{catalog} refused the expiry: {catalog.explain(exc)}") from exc
         except Exception as exc:  # noqa: BLE001 - time-outs, 5xx, broken answers: only reading the table can decide
-            return CommitUnknown(f"{catalog} gave no clear answer to the expiry commit: {catalog.explain(exc)}")
+            return errors.CommitUnknown(f"{catalog} gave no clear answer to the expiry commit: {catalog.explain(exc)}")
         return None
 
     async def _verify(self, before: TableMetadata, plan: ExpiryPlan, after: TableMetadata) -> None:
         """Nothing of what the plan keeps may be gone by this commit, nor a ref that it did not know. What is said after
         our look at the table and before the commit can only be heard afterwards where a server commits."""
         knowingly = {ref for ref in before.refs if ref.name in plan.drop_refs}
-        found = await ref_history.verify(after, before, knowingly, self.read)
-        if found.lost:
-            raise lost_ref(found.lost[0])
+        complete = await ref_history.verify(after, before, knowingly, self.read)
         if await self.source.catalog.commit_style() is not CommitStyle.SERVER:
             return
         if _is_retention_changed(before, after):
-            raise Refused(
+            raise errors.Refused(
                 "ref_unverified",
                 "the table's retention was changed while snapshots were being expired by the old one; no file was "
                 f"deleted: if a snapshot should have stayed, restore it from {before.address}",
             )
-        if not found.complete:
-            raise Refused(
+        if not complete:
+            raise errors.Refused(
                 "ref_unverified",
                 "snapshots were expired, but the metadata log does not reach back to the state before, so nothing "
                 "shows whether a branch or tag was created on one of them meanwhile; no file was deleted",
             )
 
 
-def requirements(metadata: TableMetadata, plan: ExpiryPlan, style: CommitStyle) -> tuple[TableRequirement, ...]:
-    demands: list[TableRequirement] = []
+def requirements(metadata: TableMetadata, plan: ExpiryPlan, style: CommitStyle) -> tuple[update.TableRequirement, ...]:
+    demands: list[update.TableRequirement] = []
     if metadata.uuid is not None:
-        demands.append(AssertTableUUID(uuid=uuid.UUID(metadata.uuid)))
-    demands += [AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]
+        demands.append(update.AssertTableUUID(uuid=uuid.UUID(metadata.uuid)))
+    demands += [update.AssertRefSnapshotId(ref=ref.name, **{"snapshot-id": ref.snapshot_id}) for ref in metadata.refs]
     if style is CommitStyle.CLIENT:
         holds = PlanHolds(
             refs={ref.name: (ref.snapshot_id, _ages(ref)) for ref in metadata.refs},
@@ -200,36 +176,20 @@ def requirements(metadata: TableMetadata, plan: ExpiryPlan, style: CommitStyle) 
     return tuple(demands)
 
 
-def updates(metadata: TableMetadata, plan: ExpiryPlan) -> tuple[TableUpdate, ...]:
+def updates(metadata: TableMetadata, plan: ExpiryPlan) -> tuple[update.TableUpdate, ...]:
     """Refs first, since a ref without its snapshot cannot be named any more; snapshots last."""
     going = {int(snapshot.id) for snapshot in plan.expire}
-    changes: list[TableUpdate] = [RemoveSnapshotRefUpdate(**{"ref-name": name}) for name in plan.drop_refs]
-    changes += [RemoveStatisticsUpdate(**{"snapshot-id": one}) for one in _described(metadata.statistics, going)]
+    changes: list[update.TableUpdate] = [
+        update.RemoveSnapshotRefUpdate(**{"ref-name": name}) for name in plan.drop_refs
+    ]
+    changes += [update.RemoveStatisticsUpdate(**{"snapshot-id": one}) for one in _described(metadata.statistics, going)]
     changes += [
-        RemovePartitionStatisticsUpdate(**{"snapshot-id": one})
+        update.RemovePartitionStatisticsUpdate(**{"snapshot-id": one})
         for one in _described(metadata.partition_statistics, going)
     ]
     if going:
-        changes.append(RemoveSnapshotsUpdate(**{"snapshot-ids": sorted(going)}))
+        changes.append(update.RemoveSnapshotsUpdate(**{"snapshot-ids": sorted(going)}))
     return tuple(changes)
-
-
-def lost_ref(lost: ref_history.LostRef) -> Refused:
-    """The most serious refusal: something that a person made is gone from the table."""
-    return Refused(
-        "ref_lost",
-        f"{lost.ref} was created on snapshot {lost.ref.snapshot_id} while that snapshot was being expired, and the "
-        f"catalog dropped both. No file was deleted: restore the snapshot from {lost.last_seen}",
-    )
-
-
-def overtaken(found: ref_history.Overtaken) -> Refused:
-    """Noticed too late, but before any file was deleted."""
-    return Refused(
-        "ref_unverified",
-        f"a branch, tag or retention that keeps snapshot {found.snapshot_id} was created while that snapshot was "
-        f"being expired. No file was deleted: restore the snapshot from {found.last_seen}",
-    )
 
 
 def _ages(ref: Ref | SnapshotRef) -> _Ages:

@@ -31,19 +31,10 @@ async def find(
     if len(unreferenced) >= METADATA_SHOWN:
         # A plan shows no more than that: the rest is listed anew, and most of it is known by our own logs.
         unreferenced = await _listed(storage, roots)
-    return await _Search(storage, roots, own).run(unreferenced)
+    return await Search(storage, roots, own).run(unreferenced)
 
 
-async def beside(
-    storage: Storage, own: TableMetadata, paths: Sequence[str], roots: Sequence[Location], new: Container[str]
-) -> tuple[list[Location], str | None]:
-    """What some metadata files around the table are that its own log does not name. Those of this table and not of its
-    past; of those in `new` nothing but our own litter is left out. And the sentence that names another table's, if one
-    is new."""
-    return await _Search(storage, roots, own).beside(paths, new)
-
-
-class _Search:
+class Search:
     """One search through the metadata files around a table."""
 
     def __init__(self, storage: Storage, roots: Iterable[Location], own: TableMetadata) -> None:
@@ -69,6 +60,9 @@ class _Search:
         return evidence or await self._another_history(present)
 
     async def beside(self, paths: Iterable[str], new: Container[str]) -> tuple[list[Location], str | None]:
+        """What some metadata files around the table are that its own log does not name. Those of this table and not of
+        its past; of those in `new` nothing but our own litter is left out. And the sentence that names another table's,
+        if one is new."""
         if not (candidates := [one for one in _parsed(paths) if one.name.endswith(METADATA_SUFFIXES)]):
             return [], None
         present = {one.match_key: one for one in (*candidates, *_parsed(self._own.metadata_log))}

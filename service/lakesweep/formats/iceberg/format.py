@@ -11,16 +11,7 @@ from lakesweep.formats.iceberg.catalog import IcebergCatalog, Identifier
 from lakesweep.formats.iceberg.metadata_source import BareSource, CatalogSource
 from lakesweep.formats.iceberg.table import IcebergTable
 from lakesweep.formats.spec import DatasetSpec, Tools
-from lakesweep.model.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    Denied,
-    LakesweepError,
-    SettingsError,
-    StorageError,
-    UnknownTable,
-    Unreadable,
-)
+from lakesweep.model import errors
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
 from lakesweep.ports.references import Decode
@@ -44,7 +35,7 @@ class IcebergFormat:
     ) -> None:
         """`survey` reads the metadata files of the catalog's other tables; by default `storage` does."""
         if not spec.catalog:
-            raise SettingsError(f"dataset {spec.tenant}/{spec.dataset}: an Iceberg dataset needs a catalog")
+            raise errors.SettingsError(f"dataset {spec.tenant}/{spec.dataset}: an Iceberg dataset needs a catalog")
         self._spec = spec
         self._storage = storage
         self._survey = survey or storage
@@ -73,7 +64,7 @@ class IcebergFormat:
             ref = self._ref(identifier)
             try:
                 return ref, await self._places_of(self._table(ref, identifier, self._survey))
-            except UnknownTable:
+            except errors.UnknownTable:
                 not_found.append(identifier)
                 return None
 
@@ -86,7 +77,7 @@ class IcebergFormat:
         if self._not_found:
             listed = set(await self._catalog.tables(None))
             for identifier in filter(listed.__contains__, self._not_found):
-                raise CatalogUnavailable(
+                raise errors.CatalogUnavailable(
                     f"{self._catalog} lists {join_name(identifier)} and then says that there is no such "
                     "table: repair or drop it there"
                 )
@@ -106,17 +97,17 @@ class IcebergFormat:
         try:
             if known is None or known[0] != await table.head():
                 known = self._places[table.ref] = await table.places()
-        except (UnknownTable, CatalogUnavailable, CommitConflict):
+        except (errors.UnknownTable, errors.CatalogUnavailable, errors.CommitConflict):
             raise
-        except (LakesweepError, ValueError) as exc:
-            if isinstance(exc, StorageError) and not self._is_not_for_us(exc):
+        except (errors.LakesweepError, ValueError) as exc:
+            if isinstance(exc, errors.StorageError) and not self._is_not_for_us(exc):
                 raise
             known = known or (None, await _around_metadata(table))
         return known[1]
 
-    def _is_not_for_us(self, exc: StorageError) -> bool:
+    def _is_not_for_us(self, exc: errors.StorageError) -> bool:
         """Catalogs are shared by tenants that cannot read each other's files."""
-        return isinstance(exc, Denied) and not self._spec.tenant_root.overlaps(Location.parse(exc.address))
+        return isinstance(exc, errors.Denied) and not self._spec.tenant_root.overlaps(Location.parse(exc.address))
 
     def _table(self, ref: TableRef, identifier: Identifier, storage: Storage | None = None) -> IcebergTable:
         source = CatalogSource(catalog=self._catalog, identifier=identifier, tenant_root=self._spec.tenant_root)
@@ -133,7 +124,7 @@ async def _around_metadata(table: IcebergTable) -> tuple[Location, ...]:
     """The directory that holds the metadata directory, as the catalog's pointer names it; none if it names nothing."""
     try:
         head = Location.parse(await table.head())
-    except Unreadable:
+    except errors.Unreadable:
         return ()
     return (Location(head.scheme, head.authority, head.path.rpartition("/")[0].rpartition("/")[0]),)
 

@@ -74,7 +74,7 @@ class HttpGuard:
             return response
 
         # Otherwise the session reads the whole body of a redirect before it can be refused.
-        session.get_redirect_target = _no_target  # type: ignore[method-assign,assignment]
+        session.get_redirect_target = lambda _: None  # type: ignore[method-assign,assignment]
         session.send = guarded  # type: ignore[method-assign]  # the one way out of a session, redirects included
 
     def _refuse_elsewhere(self, url: str) -> None:
@@ -119,10 +119,6 @@ class HttpGuard:
         if hasattr(self._call, "bytes_left"):
             self._call.bytes_left -= size
         return b"".join(parts)
-
-
-def _no_target(_: Response) -> None:
-    """No redirect leads anywhere."""
 
 
 def _without_answer(exc: BaseException) -> Exception:

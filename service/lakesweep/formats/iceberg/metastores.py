@@ -171,8 +171,7 @@ class _Metastore:
 
     pyiceberg takes the table's lock and then alters the table whatever it has become: writers that do not lock
     (`engine.hive.lock-enabled = false`) would lose an acknowledged commit to us. So every alter carries what the
-    pointer must still be, and the metastore compares (HIVE-26882). Nothing else of the table's entry is changed.
-    """
+    pointer must still be, and the metastore compares (HIVE-26882). Nothing else of the table's entry is changed."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -97,31 +97,33 @@ class OtherHistories:
         self.found = tuple(other.address for other in others)
         if not others:
             return references
-        theirs = _Named([], {})
+        paths: list[str] = []
+        sources: dict[str, ReferenceSource] = {}
         own_keys = {source.location.match_key for source in references.sources if source.retained}
         for other in others:
-            theirs.paths.extend([other.address, *other.metadata_log, *(one.path for one in other.statistics_files)])
+            paths += [other.address, *other.metadata_log, *(one.path for one in other.statistics_files)]
             for entry in other.snapshots:
-                await self._add(theirs, entry, own_keys)
-        sources = [source for source in references.sources if source.location.match_key not in theirs.sources]
-        tolerated = (*references.tolerated, *dict.fromkeys(theirs.paths))
-        return replace(references, sources=(*sources, *theirs.sources.values()), tolerated=tolerated)
+                paths += await self._add(entry, sources, own_keys)
+        left = [source for source in references.sources if source.location.match_key not in sources]
+        tolerated = (*references.tolerated, *dict.fromkeys(paths))
+        return replace(references, sources=(*left, *sources.values()), tolerated=tolerated)
 
-    async def _add(self, theirs: _Named, entry: SnapshotEntry, own_keys: set[str]) -> None:
-        """What is left of a snapshot. What is gone nobody can keep."""
+    async def _add(self, entry: SnapshotEntry, sources: dict[str, ReferenceSource], own_keys: set[str]) -> list[str]:
+        """Add the manifests that are left of a snapshot to the sources, by their match keys. Returns what it names
+        directly. What is gone nobody can keep."""
         try:
             rows = await self._lists.manifests_of(entry)
         except NotFound:
-            return
-        theirs.paths.extend([path for path in (entry.manifest_list, *(row.path for row in rows)) if path])
-        known = own_keys | theirs.sources.keys()
+            return []
+        known = own_keys | sources.keys()
         new = [row for row in rows if address(row.path).match_key not in known]
         for row, present in zip(new, await gather_bounded(new, lambda one: self._is_there(one.path)), strict=True):
             if row.encrypted:
                 raise Unreadable(row.path, "the manifest is encrypted")
             if present:
                 source = source_of(row, retained=True)
-                theirs.sources[source.location.match_key] = decode.may_be_absent(source)
+                sources[source.location.match_key] = decode.may_be_absent(source)
+        return [path for path in (entry.manifest_list, *(row.path for row in rows)) if path]
 
     async def _is_there(self, path: str) -> bool:
         with reads.must_answer(path, "another history of this table may need it, but storage says: "):
@@ -145,7 +147,7 @@ class OtherHistories:
         new = {stamp.path for stamp in beside if not self._is_judged(stamp)} if self._judged is not None else set()
         young = await self._young(beside)
         self.listed_last = not (is_listed or new or young)
-        others, owner = await foreign_tables.beside(self._storage, own, sorted(new | young), roots, new)
+        others, owner = await foreign_tables.Search(self._storage, roots, own).beside(sorted(new | young), new)
         if owner is not None:
             raise Refused("foreign_table", owner)
         found = [await self._parse(one) for one in others]
@@ -180,13 +182,6 @@ class OtherHistories:
         took = time.monotonic() - begun
         self._pause_until = time.monotonic() + _PAUSE * took if took > _QUICK_SECONDS else 0.0
         return list(found.values())
-
-
-class _Named(NamedTuple):
-    """What other histories name: addresses, and manifests that name more, by their match keys."""
-
-    paths: list[str]
-    sources: dict[str, ReferenceSource]
 
 
 class PendingManifests:

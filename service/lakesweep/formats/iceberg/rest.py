@@ -11,17 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from pyiceberg.catalog import WAREHOUSE_LOCATION
-from pyiceberg.catalog.rest import (
-    DEFAULT_ENDPOINTS,
-    DEFAULT_NAMESPACE_SEPARATOR,
-    NAMESPACE_SEPARATOR_PROPERTY,
-    OAUTH2_SERVER_URI,
-    PREFIX,
-    Endpoint,
-    Endpoints,
-    RestCatalog,
-)
+from pyiceberg.catalog import WAREHOUSE_LOCATION, rest
 from pyiceberg.catalog.rest.auth import OAuth2AuthManager, OAuth2TokenProvider
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import AuthorizationExpiredError, NoSuchTableError, RESTError, UnauthorizedError
@@ -32,7 +22,7 @@ from lakesweep.formats.iceberg.catalog_errors import AnswerRefused
 from lakesweep.formats.iceberg.http_guard import HttpGuard
 from lakesweep.model.errors import CatalogUnavailable
 
-FROM_SERVER = frozenset({PREFIX, NAMESPACE_SEPARATOR_PROPERTY})
+FROM_SERVER = frozenset({rest.PREFIX, rest.NAMESPACE_SEPARATOR_PROPERTY})
 """Of a server's `defaults` and `overrides`: part of the addresses we ask, so it is checked as one."""
 FROM_TABLE = frozenset({"token"})
 """Of the `config` in a table's answer: what the commit of that table is signed with, sent to the same server."""
@@ -44,7 +34,7 @@ _TEXT_CHARACTERS = 8192
 _OUTSIDE_A_PATH = frozenset("?#\\")
 
 
-class GuardedRestCatalog(RestCatalog):
+class GuardedRestCatalog(rest.RestCatalog):
     """pyiceberg's client, without the server's influence on it."""
 
     def __init__(self, name: str, timeout_seconds: float, **properties: Any) -> None:
@@ -67,7 +57,7 @@ class GuardedRestCatalog(RestCatalog):
         warehouse = self.properties.get(WAREHOUSE_LOCATION)
         with self._create_session() as session:
             response = session.get(
-                self.url(Endpoints.get_config, prefixed=False),
+                self.url(rest.Endpoints.get_config, prefixed=False),
                 params={WAREHOUSE_LOCATION: warehouse} if warehouse else {},
             )
         _raise_for_status(response)
@@ -77,8 +67,8 @@ class GuardedRestCatalog(RestCatalog):
             **self.properties,
             **_plain_texts(answer.get("overrides"), FROM_SERVER),
         }
-        _refuse_odd_path(self.properties.get(PREFIX, ""), "prefix")
-        separator = self.properties.get(NAMESPACE_SEPARATOR_PROPERTY) or DEFAULT_NAMESPACE_SEPARATOR
+        _refuse_odd_path(self.properties.get(rest.PREFIX, ""), "prefix")
+        separator = self.properties.get(rest.NAMESPACE_SEPARATOR_PROPERTY) or rest.DEFAULT_NAMESPACE_SEPARATOR
         self._namespace_separator = unquote(separator)
         _refuse_odd_path(f"a{self._namespace_separator}b", "namespace-separator", slashes=False)
         self._supported_endpoints = _endpoints(answer.get("endpoints"))
@@ -107,7 +97,7 @@ class _GuardedTokens(OAuth2TokenProvider):
             self._expires_at = int(time.monotonic() + seconds - self.refresh_margin)
 
 
-def load_pointer(catalog: RestCatalog, identifier: Identifier) -> Pointer:
+def load_pointer(catalog: rest.RestCatalog, identifier: Identifier) -> Pointer:
     """From the server's raw answer: pyiceberg would parse all metadata, which fails on what it does not know."""
     try:
         answer = _get(catalog, identifier)
@@ -141,14 +131,14 @@ def _plain_texts(given: object, known: frozenset[str]) -> dict[str, str]:
     }
 
 
-def _get(catalog: RestCatalog, identifier: Identifier) -> dict[str, Any]:
+def _get(catalog: rest.RestCatalog, identifier: Identifier) -> dict[str, Any]:
     path = catalog._split_identifier_for_path(identifier)  # noqa: SLF001 - the server's own namespace separator
     session: Any = catalog._session  # noqa: SLF001 - it carries headers, TLS and tokens
     # Ref heads suffice: of the answer only the pointer, the properties and the configuration are used. Iceberg's own
     # server cannot cut the snapshots of a table with statistics and answers 400, so it is asked for all of them then.
-    response = session.get(catalog.url(Endpoints.load_table, **path), params={"snapshots": "refs"})
+    response = session.get(catalog.url(rest.Endpoints.load_table, **path), params={"snapshots": "refs"})
     if response.status_code == _BAD_REQUEST:
-        response = session.get(catalog.url(Endpoints.load_table, **path))
+        response = session.get(catalog.url(rest.Endpoints.load_table, **path))
     if response.status_code == _NOT_FOUND:
         raise NoSuchTableError(".".join(identifier))
     if response.status_code in _UNAUTHORIZED:
@@ -160,7 +150,7 @@ def _get(catalog: RestCatalog, identifier: Identifier) -> dict[str, Any]:
 
 def _configured(properties: Mapping[str, Any]) -> list[str]:
     """Every address that the operator wrote down: the catalog's and, where there is one, that of the token server."""
-    addresses = [properties["uri"], properties.get(OAUTH2_SERVER_URI)]
+    addresses = [properties["uri"], properties.get(rest.OAUTH2_SERVER_URI)]
     auth = properties.get("auth")
     oauth = auth.get("oauth2") if isinstance(auth, Mapping) else None
     if isinstance(oauth, Mapping):
@@ -185,11 +175,11 @@ def _document(response: Response) -> dict[str, Any]:
     return answer
 
 
-def _endpoints(given: object) -> set[Endpoint]:
+def _endpoints(given: object) -> set[rest.Endpoint]:
     if not given:
-        return set(DEFAULT_ENDPOINTS)
+        return set(rest.DEFAULT_ENDPOINTS)
     try:
-        return {Endpoint.from_string(one) for one in cast("list[str]", given)}
+        return {rest.Endpoint.from_string(one) for one in cast("list[str]", given)}
     except (ValueError, TypeError, AttributeError):
         raise AnswerRefused("its list of endpoints cannot be understood") from None
 

@@ -179,14 +179,10 @@ class IcebergTable:
 
     async def verified(self, current: TableMetadata, earlier: TableMetadata) -> TableMetadata | None:
         """An earlier state frees files only if no ref was lost on the way from it; unknown frees nothing."""
-        found = await ref_history.verify(current, earlier, earlier.refs, self._read)
-        if found.lost:
-            raise expire.lost_ref(found.lost[0])
+        complete = await ref_history.verify(current, earlier, earlier.refs, self._read)
         # A process that died right after its commit could not look at what it was applied to.
-        late = await ref_history.overtaken(current, earlier, self._expires, self._read)
-        if late is not None:
-            raise expire.overtaken(late)
-        return earlier if found.complete else None
+        await ref_history.refuse_overtaken(current, earlier, self._expires, self._read)
+        return earlier if complete else None
 
     def _expires(self, metadata: TableMetadata, at_ms: int | None) -> frozenset[int]:
         if self.planned_by is None or at_ms is None:

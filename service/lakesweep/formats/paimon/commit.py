@@ -16,30 +16,17 @@ import structlog
 
 from lakesweep.formats import streams
 from lakesweep.formats.inflate import parse_json
-from lakesweep.formats.paimon import avro_schemas, manifests, merge, reader
+from lakesweep.formats.paimon import commit_files, manifests, merge, reader
 from lakesweep.formats.paimon.commit_files import Draft
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
-from lakesweep.formats.paimon.merge import Entry, MergePlan, MergeRules, Standing
+from lakesweep.formats.paimon.merge import Entry, MergePlan, Standing
+from lakesweep.formats.paimon.options import ManifestOptions
 from lakesweep.formats.paimon.schema import FieldType, TableSchema
-from lakesweep.formats.paimon.snapshots import (
-    KNOWN_FIELDS,
-    MADE_FROM,
-    PaimonSnapshot,
-    named_as_base,
-    parse_snapshot,
-)
+from lakesweep.formats.paimon.snapshots import KNOWN_FIELDS, MADE_FROM, PaimonSnapshot, named_as_base, parse_snapshot
 from lakesweep.formats.spec import Tidy
-from lakesweep.model.errors import (
-    AlreadyThere,
-    CommitConflict,
-    CommitUnknown,
-    Indeterminate,
-    NotFound,
-    Refused,
-    StorageError,
-)
+from lakesweep.model import errors
 from lakesweep.ports.storage import Writer
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +46,7 @@ class Changes:
     kind: str
     """OVERWRITE or COMPACT."""
     delta: tuple[Entry, ...] = ()
-    delta_shape: avro_schemas.Shape | None = None
+    delta_shape: commit_files.Shape | None = None
     """The shape of the manifests that the delta's entries come from."""
     bytes_per_entry: float = 1.0
     index_entries: tuple[dict[str, Any], ...] | None = None
@@ -71,8 +58,7 @@ class CommitOptions:
     """How a commit is written."""
 
     schema: TableSchema
-    rules: MergeRules
-    compression: str
+    manifest: ManifestOptions
 
     @property
     def types(self) -> list[FieldType]:
@@ -95,7 +81,7 @@ class Committer:
         it is unknown. Returns None when there is nothing to publish: no change, and no manifest to merge."""
         if unknown := latest.document.keys() - KNOWN_FIELDS:
             fields = ", ".join(sorted(unknown))
-            raise Refused(
+            raise errors.Refused(
                 "unknown_snapshot_version",
                 f"{latest.label} has fields we do not know ({fields}): a commit on top of it would lose them",
             )
@@ -108,8 +94,7 @@ class Committer:
             self._writer,
             types=options.types,
             list_shape=await self._list_shape(latest),
-            target_size=options.rules.target_size,
-            compression=options.compression,
+            options=options.manifest,
         )
         try:
             document = await self._prepare(draft, latest, plan=plan, changes=changes, options=options)
@@ -125,7 +110,7 @@ class Committer:
         return published
 
     async def _plan_merge(self, before: Sequence[ManifestRecord], options: CommitOptions) -> MergePlan:
-        rules = options.rules
+        rules = options.manifest
         if merge.wants_full(before, rules):
             deleted: set[bytes] = set()
             for meta in before:
@@ -140,7 +125,7 @@ class Committer:
     async def _prepare(
         self, draft: Draft, latest: PaimonSnapshot, *, plan: MergePlan, changes: Changes, options: CommitOptions
     ) -> dict[str, Any]:
-        base = [record for group in plan.groups for record in await self._merge(draft, group, options.rules)]
+        base = [record for group in plan.groups for record in await self._merge(draft, group, options.manifest)]
         delta: list[dict[str, Any]] = []
         if changes.delta_shape is not None:
             entries = _stream(changes.delta)
@@ -151,19 +136,21 @@ class Committer:
         if changes.index_entries is not None:
             del document["indexManifest"]
             if changes.index_entries:
-                shape = avro_schemas.shape_of(await self._files.read(self._files.manifest(str(latest.index_manifest))))
+                shape = commit_files.shape_of(await self._files.read(self._files.manifest(str(latest.index_manifest))))
                 document["indexManifest"] = await draft.write_index(shape, changes.index_entries)
         if latest.statistics and not await self._statistics_stay(latest.statistics, options.schema):
             del document["statistics"]
         return document
 
-    async def _merge(self, draft: Draft, group: Sequence[ManifestRecord], rules: MergeRules) -> list[dict[str, Any]]:
+    async def _merge(
+        self, draft: Draft, group: Sequence[ManifestRecord], rules: ManifestOptions
+    ) -> list[dict[str, Any]]:
         if len(group) == 1:
             return [dict(group[0].document)]
         standing, found = Standing(), []
         for meta in group:
             data = await self._lists.read_manifest(meta)
-            found.append(avro_schemas.shape_of(data))
+            found.append(commit_files.shape_of(data))
             columns = ("kind", *manifests.IDENTITY)
             table = await asyncio.to_thread(manifests.read_columns, data, columns, expected=meta.entries)
             standing.feed(meta.name, ((row["kind"], manifests.identity(row)) for row in table.to_pylist()))
@@ -171,7 +158,7 @@ class Committer:
         rewritten = [meta for meta in group if meta not in whole]
         size = sum(meta.size_bytes for meta in rewritten) / max(1, sum(meta.entries for meta in rewritten))
         merged = await draft.write_manifests(
-            avro_schemas.joined(found), self._left(rewritten, standing), bytes_per_entry=size
+            commit_files.joined(found), self._left(rewritten, standing), bytes_per_entry=size
         )
         _check_all_there(standing, whole, merged)
         return [*(dict(meta.document) for meta in whole), *merged]
@@ -184,15 +171,15 @@ class Committer:
                 if standing.keeps(meta.name, index, entry):
                     yield entry
 
-    async def _list_shape(self, latest: PaimonSnapshot) -> avro_schemas.Shape:
+    async def _list_shape(self, latest: PaimonSnapshot) -> commit_files.Shape:
         locations = [self._files.manifest(name) for name in (latest.delta_list, latest.base_list)]
-        return avro_schemas.joined([avro_schemas.shape_of(await self._files.read(location)) for location in locations])
+        return commit_files.joined([commit_files.shape_of(await self._files.read(location)) for location in locations])
 
     async def _statistics_stay(self, name: str, schema: TableSchema) -> bool:
         """Statistics of another schema are not those of the new snapshot."""
         try:
             document = parse_json(await self._files.read(self._files.at("statistics", name)))
-        except (NotFound, ValueError):
+        except (errors.NotFound, ValueError):
             return False
         return isinstance(document, dict) and document.get("schemaId") == schema.id
 
@@ -200,35 +187,35 @@ class Committer:
         """A rollback may have taken it and a commit its id since: on top of it, ours would undo both. And a branch that
         the table has become may begin with a later id than the next one."""
         if reader.numbers(await self._files.names("snapshot"), "snapshot")[-1:] != [latest.id]:
-            raise CommitConflict(f"{latest.location} is no longer the newest")
+            raise errors.CommitConflict(f"{latest.location} is no longer the newest")
         if not await reader.still_stands(self._files, latest):
-            raise CommitConflict(f"{latest.location} was rolled back")
+            raise errors.CommitConflict(f"{latest.location} was rolled back")
 
     async def _check_still_stands(self, latest: PaimonSnapshot, published: PaimonSnapshot) -> None:
         """No store can make a create conditional on another object, so a rollback may come in between. The hint still
         leads readers to where it went: ours must not lead them away from there."""
         if not await reader.still_stands(self._files, latest):
-            raise Indeterminate(misplaced(published))
+            raise errors.Indeterminate(misplaced(published))
 
     async def _publish(self, snapshot_id: int, document: dict[str, Any]) -> PaimonSnapshot:
         location = self._files.at("snapshot", f"snapshot-{snapshot_id}")
         data = json.dumps(document, indent=2).encode()
-        trouble: StorageError | None = None
+        trouble: errors.StorageError | None = None
         try:
             await self._writer.put(location, data, create_only=True)
-        except StorageError as exc:
+        except errors.StorageError as exc:
             trouble = exc
         try:
             stored = await self._files.read(location)
-        except NotFound as exc:
-            raise CommitUnknown(f"{location} is missing right after it was written: {trouble or exc}") from exc
-        except StorageError as exc:
-            raise CommitUnknown(f"it is unknown whether {location} was committed: {exc}") from exc
+        except errors.NotFound as exc:
+            raise errors.CommitUnknown(f"{location} is missing right after it was written: {trouble or exc}") from exc
+        except errors.StorageError as exc:
+            raise errors.CommitUnknown(f"it is unknown whether {location} was committed: {exc}") from exc
         if stored == data:
             return parse_snapshot(data, location)
-        if trouble is None or isinstance(trouble, AlreadyThere):
-            raise CommitConflict(f"{location} was committed by somebody else")
-        raise CommitUnknown(f"{location} is not ours, and our write failed: {trouble}") from trouble
+        if trouble is None or isinstance(trouble, errors.AlreadyThere):
+            raise errors.CommitConflict(f"{location} was committed by somebody else")
+        raise errors.CommitUnknown(f"{location} is not ours, and our write failed: {trouble}") from trouble
 
     async def _write_hint(self, snapshot_id: int) -> None:
         """For other readers. A hint that cannot be written is no failed commit. A rollback that took the snapshot wrote
@@ -241,7 +228,7 @@ class Committer:
                 if not numbers or snapshot_id in numbers:
                     return
                 snapshot_id = numbers[-1]
-        except StorageError as exc:
+        except errors.StorageError as exc:
             _log.warning("hint_not_written", hint="LATEST", why=str(exc))
 
 

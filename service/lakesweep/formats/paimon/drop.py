@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from lakesweep.formats.paimon import avro_schemas, manifests, merge, retention
+from lakesweep.formats.paimon import commit_files, manifests, merge, retention
 from lakesweep.formats.paimon.commit import Changes, CommitOptions, Committer
 from lakesweep.formats.paimon.lists import ListReader
-from lakesweep.formats.paimon.merge import Entry, MergeRules
+from lakesweep.formats.paimon.merge import Entry
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot
 from lakesweep.formats.paimon.state import PaimonState
@@ -23,14 +24,6 @@ from lakesweep.retry import Backoff
 T = TypeVar("T")
 Reload = Callable[[], Awaitable[PaimonState]]
 _FIRST_WAIT_SECONDS = 0.01
-
-
-def commit_options(state: PaimonState) -> CommitOptions:
-    manifest = state.options.manifest
-    rules = MergeRules(
-        target_size=manifest.target_size, full_threshold=manifest.full_threshold, min_count=manifest.merge_min_count
-    )
-    return CommitOptions(schema=state.log.schemas[-1], rules=rules, compression=manifest.compression)
 
 
 async def drop_partitions(
@@ -45,7 +38,8 @@ async def drop_partitions(
         changes = await _deletes(lists, latest, frozenset(partition.raw for partition in going))
         if not changes.delta:
             return None
-        await committer.commit(latest, changes, commit_options(state), now)
+        options = CommitOptions(schema=state.log.schemas[-1], manifest=state.options.manifest)
+        await committer.commit(latest, changes, options, now)
         return going
 
     return await _retried(attempt, reload, fence) or ()
@@ -57,11 +51,10 @@ async def compact_manifests(
     """One COMPACT snapshot with as few manifests as can be, or None when there is nothing to merge."""
 
     async def attempt(state: PaimonState, latest: PaimonSnapshot) -> PaimonSnapshot | None:
-        options = commit_options(state)
-        schema = next((one for one in state.log.schemas if one.id == latest.schema_id), options.schema)
-        rules = MergeRules(target_size=options.rules.target_size, full_threshold=1, min_count=1)
-        all_of_them = CommitOptions(schema=schema, rules=rules, compression=options.compression)
-        return await committer.commit(latest, Changes(kind="COMPACT"), all_of_them, now)
+        schema = next((one for one in state.log.schemas if one.id == latest.schema_id), state.log.schemas[-1])
+        all_of_them = replace(state.options.manifest, full_threshold=1, merge_min_count=1)
+        options = CommitOptions(schema=schema, manifest=all_of_them)
+        return await committer.commit(latest, Changes(kind="COMPACT"), options, now)
 
     return await _retried(attempt, reload, fence)
 
@@ -92,13 +85,13 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
     if not partitions:
         return Changes(kind="OVERWRITE")
     live: dict[merge.Identity, Entry] = {}
-    found: list[avro_schemas.Shape] = []
+    found: list[commit_files.Shape] = []
     size = entries = 0
     for meta in await lists.manifests_of(latest):
         if partitions.isdisjoint((await lists.by_partition(meta)).column("partition").to_pylist()):
             continue
         data = await lists.read_manifest(meta)
-        found.append(avro_schemas.shape_of(data))
+        found.append(commit_files.shape_of(data))
         size, entries = size + meta.size_bytes, entries + meta.entries
         for entry in await asyncio.to_thread(_entries_of, data, partitions, meta.entries):
             if entry["_KIND"] == manifests.ADD:
@@ -110,7 +103,7 @@ async def _deletes(lists: ListReader, latest: PaimonSnapshot, partitions: frozen
     return Changes(
         kind="OVERWRITE",
         delta=tuple({**entry, "_KIND": manifests.DELETE} for entry in live.values()),
-        delta_shape=avro_schemas.joined(found),
+        delta_shape=commit_files.joined(found),
         bytes_per_entry=size / entries,
         index_entries=await _index_left(lists, latest, partitions),
     )

@@ -42,7 +42,11 @@ async def collect(
             continue
         try:
             rows = (await table.lists.table(meta, _COLUMNS)).to_pylist()
-            wanted = [row for row in rows if row["kind"] == manifests.ADD and (is_whole or _names(row) & bare)]
+            wanted = [
+                row
+                for row in rows
+                if row["kind"] == manifests.ADD and (is_whole or not bare.isdisjoint(decode.stored_names(row)))
+            ]
             addresses.update(_addresses(table.files, state, wanted))
         except (LakesweepError, ValueError) as exc:
             _log.warning("expired_manifest_skipped", manifest=meta.name, why=str(exc))
@@ -50,10 +54,6 @@ async def collect(
         if not source.retained and source.kind == decode.INDEX:
             addresses.update(await _index_files(table, source.location.name))
     return ExpiringFiles(shortlist=unique_names.shortlist(dict.fromkeys(addresses)))
-
-
-def _names(row: dict[str, Any]) -> set[str]:
-    return {names.stored_name(row["name"]), *(row["extra"] or ())}
 
 
 def _addresses(files: TableFiles, state: PaimonState, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _addresses(files: TableFiles, state: PaimonState, rows: Sequence[dict[str, A
             if key not in buckets:
                 buckets[key] = bucket_levels(files, state, *key)[-1]
             place = buckets[key]
-        yield from (f"{place}/{name}" for name in _names(row))
+        yield from (f"{place}/{name}" for name in decode.stored_names(row))
 
 
 async def _index_files(table: PaimonTable, manifest: str) -> list[str]:

@@ -1,7 +1,5 @@
-"""The files of one table, read from storage: names below its metadata directories, and whole small objects.
-
-Reads only.
-"""
+"""The files of one table, read from storage: names below its metadata directories, and whole small objects. Reads
+only."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ Only places where Paimon keeps files can hold candidates: `manifest/`, `index/`,
 else in the table's directory is reserved, whatever its name: names alone are compared, and a copy of an expired file in
 a backup directory must stay. Snapshot and changelog files go first, oldest first, to leave no gap: from then on nobody
 can open what is about to lose its files, and the next run finds what an interrupted one leaves. After them deletion
-goes from the data up to the lists.
-"""
+goes from the data up to the lists."""
 
 from __future__ import annotations
 

@@ -4,10 +4,11 @@ partitions expire."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
@@ -18,7 +19,7 @@ from lakesweep.formats.paimon.binaryrow import OutsideCalendar, decode_row
 from lakesweep.formats.paimon.files import TableFiles, unreadable
 from lakesweep.formats.paimon.layout import PaimonLayout, make_layout
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
-from lakesweep.formats.paimon.options import TableOptions, external_roots, read_options
+from lakesweep.formats.paimon.options import TableOptions, external_roots
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.reader import Log
 from lakesweep.formats.paimon.schema import TableSchema
@@ -35,16 +36,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _COMMITS_READ = 20
 """The newest commits show whose clocks are in use now."""
-
-
-def native_state(log: Log, *, checked_at: datetime | None, released: frozenset[str]) -> PaimonState:
-    return PaimonState(
-        log=log,
-        options=read_options(log.schemas[-1].options),
-        partitions=(),
-        partitions_checked_at=checked_at,
-        released=released,
-    )
 
 
 async def with_partitions(native: PaimonState, lists: ListReader, files: TableFiles) -> PaimonState:
@@ -125,33 +116,20 @@ def _values(options: Iterable[Mapping[str, str]], key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one[key] for one in options if one.get(key)))
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Adds minus deletes of one partition, and its newest file."""
-
-    files: int = 0
-    bytes: int = 0
-    updated: datetime | None = None
-    undated: bool = False
-
-
 async def live_partitions(
     lists: ListReader, latest: PaimonSnapshot, schema: TableSchema, options: TableOptions
 ) -> tuple[Partition, ...]:
     """Partitions with a live file, none outside the calendar. Two spellings of one value are two partitions."""
-    tallies: dict[bytes, _Tally] = {}
-    for counted in await gather_bounded(await lists.manifests_of(latest), lists.by_partition, limit=DECODERS):
-        for row in counted.to_pylist():
-            tally = tallies.setdefault(row["partition"], _Tally())
-            tally.files += row["files_sum"]
-            tally.bytes += row["bytes_sum"] or 0
-            tally.undated |= row["undated_any"]
-            tally.updated = max(filter(None, (tally.updated, row["created_max"])), default=None)
+    counted = await gather_bounded(await lists.manifests_of(latest), lists.by_partition, limit=DECODERS)
+    if not counted:
+        return ()
+    sums = [("files", "sum"), ("bytes", "sum"), ("created", "max"), ("undated", "any")]
+    tallies = pa.concat_tables(counted).group_by("partition").aggregate(sums)
     found = []
-    for raw, tally in sorted(tallies.items()):
+    for tally in tallies.sort_by("partition").to_pylist():
         try:
-            if tally.files > 0:
-                found.append(_partition(raw, tally, schema, options))
+            if tally["files_sum"] > 0:
+                found.append(_partition(tally, schema, options))
         except OutsideCalendar as exc:
             _log.warning("partition_never_expires", snapshot=latest.label, why=str(exc))
         except ValueError as exc:
@@ -173,22 +151,22 @@ async def writers_offset(lists: ListReader, snapshots: Sequence[PaimonSnapshot])
     found: list[timedelta] = []
     for snapshot in [one for one in snapshots if one.commit_kind == "APPEND"][-_COMMITS_READ:]:
         for meta in await lists.manifest_list(snapshot, snapshot.delta_list):
-            created = (await lists.by_partition(meta)).column("created_max").drop_null()
+            created = (await lists.by_partition(meta)).column("created").drop_null()
             if len(created):
                 newest = pc.max(created).as_py().replace(tzinfo=None)
                 found.append(newest - snapshot.committed_at.replace(tzinfo=None))
     return min(found, default=None)
 
 
-def _partition(raw: bytes, tally: _Tally, schema: TableSchema, options: TableOptions) -> Partition:
+def _partition(tally: Mapping[str, Any], schema: TableSchema, options: TableOptions) -> Partition:
     keys = schema.partition_keys
-    values = decode_row(raw, [key.type for key in keys])
+    values = decode_row(tally["partition"], [key.type for key in keys])
     return Partition(
-        raw=raw,
+        raw=tally["partition"],
         values=values,
         path=names.partition_path(
             keys, values, default=options.default_partition, legacy=options.legacy_partition_names
         ),
-        updated=None if tally.undated else tally.updated,
-        holds=Tally(files=tally.files, bytes=tally.bytes),
+        updated=None if tally["undated_any"] else tally["created_max"],
+        holds=Tally(files=tally["files_sum"], bytes=tally["bytes_sum"] or 0),
     )

@@ -172,6 +172,7 @@ def by_partition(table: pa.Table) -> pa.Table:
         .append_column("undated", pc.is_null(table.column("created")))
         .group_by("partition")
         .aggregate([("files", "sum"), ("bytes", "sum"), ("created", "max"), ("undated", "any")])
+        .rename_columns(["partition", "files", "bytes", "created", "undated"])
     )
 
 

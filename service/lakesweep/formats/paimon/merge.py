@@ -19,6 +19,7 @@ from typing import Any
 from lakesweep.formats.paimon import manifests
 from lakesweep.formats.paimon.binaryrow import decode_row, sort_key
 from lakesweep.formats.paimon.manifests import ManifestMeta, ManifestRecord
+from lakesweep.formats.paimon.options import ManifestOptions
 from lakesweep.formats.paimon.schema import FieldType
 
 Entry = dict[str, Any]
@@ -26,15 +27,6 @@ Identity = tuple[Any, ...]
 Position = tuple[str, int]
 """A manifest, and which of its entries."""
 _NAME = manifests.IDENTITY.index("name")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeRules:
-    """`manifest.target-file-size`, `manifest.full-compaction-threshold-size`, `manifest.merge-min-count`."""
-
-    target_size: int
-    full_threshold: int
-    min_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +40,20 @@ class MergePlan:
         return all(len(group) == 1 for group in self.groups)
 
 
-def must_change(meta: ManifestMeta, rules: MergeRules) -> bool:
+def must_change(meta: ManifestMeta, rules: ManifestOptions) -> bool:
     """Small, or with deletes: a full merge is for these."""
     return meta.deleted > 0 or meta.size_bytes < rules.target_size
 
 
-def wants_full(metas: Sequence[ManifestMeta], rules: MergeRules) -> bool:
+def wants_full(metas: Sequence[ManifestMeta], rules: ManifestOptions) -> bool:
     return sum(meta.size_bytes for meta in metas if must_change(meta, rules)) >= rules.full_threshold
 
 
 def plan_full(
-    metas: Sequence[ManifestRecord], rules: MergeRules, deleted_partitions: Iterable[bytes], types: Sequence[FieldType]
+    metas: Sequence[ManifestRecord],
+    rules: ManifestOptions,
+    deleted_partitions: Iterable[bytes],
+    types: Sequence[FieldType],
 ) -> MergePlan | None:
     """Large manifests without deleted files as they are; then all others as one. None if nothing is gained."""
     may_hold = _partition_filter(list(deleted_partitions), types)
@@ -71,7 +66,7 @@ def plan_full(
     return MergePlan(groups=(*((meta,) for meta in untouched), merged))
 
 
-def plan_minor(metas: Sequence[ManifestRecord], rules: MergeRules) -> MergePlan:
+def plan_minor(metas: Sequence[ManifestRecord], rules: ManifestOptions) -> MergePlan:
     """Neighbours up to the target size, and the remainder if there are enough of them."""
     groups: list[tuple[ManifestRecord, ...]] = []
     waiting: list[ManifestRecord] = []
@@ -82,7 +77,7 @@ def plan_minor(metas: Sequence[ManifestRecord], rules: MergeRules) -> MergePlan:
         if size >= rules.target_size:
             groups.append(tuple(waiting))
             waiting, size = [], 0
-    if len(waiting) >= rules.min_count:
+    if len(waiting) >= rules.merge_min_count:
         groups += [tuple(waiting)] if waiting else []
     else:
         groups += [(meta,) for meta in waiting]

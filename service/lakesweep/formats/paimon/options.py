@@ -1,7 +1,5 @@
-"""Table options that decide about cleaning, with Paimon's names, units and defaults. Pure.
-
-An option that is set but cannot be understood refuses the table: guessing a retention loses data.
-"""
+"""Table options that decide about cleaning, with Paimon's names, units and defaults. Pure. An option that is set but
+cannot be understood refuses the table: guessing a retention loses data."""
 
 from __future__ import annotations
 
@@ -100,13 +98,13 @@ class PartitionExpiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestOptions:
-    """`manifest.*` and `commit.*`: how a commit is written."""
+    """`manifest.*` and `commit.*`: how a commit is written, and which manifests it merges."""
 
     target_size: int
     full_threshold: int
     merge_min_count: int
-    compression: str
-    max_retries: int
+    compression: str = "zstd"
+    max_retries: int = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,7 @@
 All of it or nothing. What counts is what the directories list; a hint that knows more than they do stops us (`newest`).
 The directories are listed in the order in which protection moves from one to the other (a snapshot becomes a tag, a
 branch or a changelog before it goes), so that nothing slips through between two listings. A file that was listed and is
-gone when it is read means that somebody is expiring: list again. A file that stays unreadable stops the table.
-"""
+gone when it is read means that somebody is expiring: list again. A file that stays unreadable stops the table."""
 
 from __future__ import annotations
 

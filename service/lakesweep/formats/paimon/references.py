@@ -1,7 +1,5 @@
-"""What names files at one state: direct names, manifests to be decoded, and names proven dead. Reads only.
-
-Failing to read a part of something that stays raises; failing to read what only expires shrinks the work.
-"""
+"""What names files at one state: direct names, manifests to be decoded, and names proven dead. Reads only. Failing to
+read a part of something that stays raises; failing to read what only expires shrinks the work."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import pyarrow as pa
 import structlog
 
 from lakesweep.aio import gather_bounded
-from lakesweep.formats.paimon import decode, liveness
+from lakesweep.formats.paimon import decode
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import DECODERS, ListReader
 from lakesweep.formats.paimon.manifests import ManifestMeta
@@ -69,7 +67,7 @@ class ReferenceReader:
         self._files = files
         self._lists = lists
         self._suspects: frozenset[str] = frozenset()
-        self._changes: dict[str, tuple[liveness.Change, ...]] = {}
+        self._changes: dict[str, tuple[decode.Change, ...]] = {}
 
     async def collect(self, state: PaimonState, expiring: Sequence[PaimonSnapshot], *, decoupled: bool) -> References:
         """Everything that names files. Raises lists.Vanished when the table should be looked at again."""
@@ -83,9 +81,9 @@ class ReferenceReader:
         await self._measure_indexes(gathered)
         released = await self._released(kept)
         # Dead to readers of snapshots, and others may have taken it; but streams read it as long as it is there.
-        streamed = liveness.mentioned_names((meta.name for parts in kept for meta in parts.diff), self._changes)
+        streamed = decode.mentioned_names((meta.name for parts in kept for meta in parts.diff), self._changes)
         gathered.tolerated.update(dict.fromkeys(sorted(released & streamed)))
-        spelled = liveness.spelled_names((meta.name for parts in going for meta in parts.data), self._changes)
+        spelled = decode.spelled_names((meta.name for parts in going for meta in parts.data), self._changes)
         named = gathered.retained.keys() | gathered.tolerated.keys()
         return References(
             retained=tuple(gathered.retained),
@@ -220,29 +218,29 @@ class ReferenceReader:
         tables = dict(
             zip(bearing, await gather_bounded(bearing.values(), self._changes_table, limit=DECODERS), strict=True)
         )
-        suspects = frozenset(name for table in tables.values() for name in liveness.mentioned_in_deletes(table))
+        suspects = frozenset(name for table in tables.values() for name in decode.mentioned_in_deletes(table))
         if suspects != self._suspects:
             self._suspects, self._changes = suspects, {}
         if not suspects:
             return set()
         wanted = pa.array(sorted(suspects), pa.string())
 
-        async def concerning(meta: ManifestMeta) -> tuple[liveness.Change, ...]:
+        async def concerning(meta: ManifestMeta) -> tuple[decode.Change, ...]:
             table = tables[meta.name] if meta.name in tables else await self._changes_table(meta)
-            return await asyncio.to_thread(liveness.concerning, table, wanted)
+            return await asyncio.to_thread(decode.concerning, table, wanted)
 
         unread = [meta for name, meta in metas.items() if name not in self._changes]
         found = await gather_bounded(unread, concerning, limit=DECODERS)
         self._changes.update(zip((meta.name for meta in unread), found, strict=True))
-        live = liveness.live_names(
+        live = decode.live_names(
             ([meta.name for meta in parts.data] for parts in kept if parts.data),
             (meta.name for parts in kept for meta in (*parts.changelog, *parts.optional_changelog)),
             self._changes,
         )
-        return liveness.spelled_names((meta.name for parts in kept for meta in parts.data), self._changes) - live
+        return decode.spelled_names((meta.name for parts in kept for meta in parts.data), self._changes) - live
 
     async def _changes_table(self, meta: ManifestMeta) -> pa.Table:
-        return await self._lists.table(meta, liveness.COLUMNS)
+        return await self._lists.table(meta, decode.COLUMNS)
 
 
 def _source(location: Location, kind: str, *, retained: bool, meta: ManifestMeta | None = None) -> ReferenceSource:

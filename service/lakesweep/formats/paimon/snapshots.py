@@ -1,7 +1,5 @@
-"""Snapshot, tag and changelog files: JSON that names the lists, manifests and statistics of one state. Pure.
-
-Ids are used again after a rollback and older writers store no uuid, so a snapshot's identity is its content.
-"""
+"""Snapshot, tag and changelog files: JSON that names the lists, manifests and statistics of one state. Pure. Ids are
+used again after a rollback and older writers store no uuid, so a snapshot's identity is its content."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class PaimonState:
 
     log: Log
     options: TableOptions
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Partition, ...] = ()
     """Live partitions of the latest snapshot; empty unless partitions expire."""
     partitions_checked_at: datetime | None
     writers_offset: timedelta | None = None

@@ -4,8 +4,7 @@ Expiring a snapshot is no commit in Paimon: it is the deletion of its files. So 
 handle's own decision: from then on this handle no longer counts those snapshots as retained, unless a consumer, tag or
 branch takes them back. The sweep closes them first: their own files go before any other, so that nobody can open a
 snapshot that is losing its data. If the cycle dies before that, the next one finds them where they were and decides
-anew; if after it, what they alone named is found as orphans. Dropping partitions is a real commit, and comes first.
-"""
+anew; if after it, what they alone named is found as orphans. Dropping partitions is a real commit, and comes first."""
 
 from __future__ import annotations
 
@@ -22,12 +21,13 @@ from lakesweep.formats.paimon import drop, load, newest, reader, retention
 from lakesweep.formats.paimon.commit import Committer, misplaced
 from lakesweep.formats.paimon.files import TableFiles
 from lakesweep.formats.paimon.lists import ListReader, Vanished
+from lakesweep.formats.paimon.options import read_options
 from lakesweep.formats.paimon.partitions import Partition
 from lakesweep.formats.paimon.references import ReferenceReader
 from lakesweep.formats.paimon.snapshots import PaimonSnapshot, Role, first_misplaced
 from lakesweep.formats.paimon.state import PaimonState, ReleasedSnapshots
 from lakesweep.formats.paimon.view import LOOKS, PaimonView
-from lakesweep.formats.spec import LeaveAll, Tidy, remove_empty_directories
+from lakesweep.formats.spec import Tidy, remove_empty_directories
 from lakesweep.model.errors import Indeterminate, LakesweepError, NotFound, Refused, StorageError, Unreadable
 from lakesweep.model.files import Tally
 from lakesweep.model.location import Location
@@ -50,7 +50,7 @@ class PaimonTable:
     storage: Storage
     tenant_root: Location
     writer: Writer | None = None
-    tidy: Tidy = field(default_factory=LeaveAll)
+    tidy: Tidy = field(default_factory=Tidy)
     checked: MutableMapping[str, datetime] = field(default_factory=dict)
     """When partitions were last dropped, by table: shared by all handles of one process."""
     executable: bool = True
@@ -194,7 +194,8 @@ class PaimonTable:
             await self._put_back(exc)
             raise
         self.released.keep_if_rolled_back(log)
-        native = load.native_state(log, checked_at=self.checked.get(self.location.raw), released=self.released.keys)
+        options, checked_at = read_options(log.schemas[-1].options), self.checked.get(self.location.raw)
+        native = PaimonState(log=log, options=options, partitions_checked_at=checked_at, released=self.released.keys)
         self.released.check_not_needed(native)
         if (ours := first_misplaced(native.snapshots)) is not None:
             raise Indeterminate(misplaced(ours))

@@ -42,11 +42,7 @@ class PaimonView(TableView):
     def plan_expiry(self, policy: CleanupPolicy, now: datetime) -> ExpiryPlan:
         return retention.plan_expiry(self.native, self.head, policy, now)
 
-    async def references(
-        self,
-        expiring: ExpiryPlan,
-        before: Self | None = None,  # noqa: ARG002 - see PaimonTable.load_at
-    ) -> References:
+    async def references(self, expiring: ExpiryPlan, before: Self | None = None) -> References:  # noqa: ARG002 - see PaimonTable.load_at
         """What names files. If a snapshot goes while it is being read, the table is looked at again."""
         table, head, native, looks = self.table, self.head, self.native, 0
         while True:

@@ -10,7 +10,7 @@ from lakesweep.formats import reads
 from lakesweep.formats.paimon import decode
 from lakesweep.formats.paimon.files import Unanswered
 from lakesweep.formats.paimon.table import PaimonTable
-from lakesweep.formats.spec import DatasetSpec, LeaveAll, Tools
+from lakesweep.formats.spec import DatasetSpec, Tidy, Tools
 from lakesweep.model.errors import LakesweepError, SettingsError, StorageError, UnknownTable
 from lakesweep.model.location import Location
 from lakesweep.model.table import FormatName, TableRef
@@ -108,8 +108,7 @@ class PaimonFormat:
         return self._warehouse.join(f"{name}{_DATABASE_SUFFIX}")
 
 
-def open_dataset(spec: DatasetSpec, tools: Tools) -> PaimonFormat:
-    return PaimonFormat(spec, tools)
+open_dataset = PaimonFormat
 
 
 def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> PaimonTable:
@@ -120,7 +119,7 @@ def open_table(ref: TableRef, place: Location, root: Location, tools: Tools) -> 
         storage=tools.storage,
         tenant_root=root,
         writer=tools.writer,
-        tidy=tools.tidy or LeaveAll(),
+        tidy=tools.tidy or Tidy(),
         contents=tools.contents,
     )
 

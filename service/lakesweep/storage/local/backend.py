@@ -14,7 +14,7 @@ from lakesweep.storage.local.deleter import LocalDeleter
 from lakesweep.storage.local.mover import LocalMover
 from lakesweep.storage.local.settings import LocalOptions
 from lakesweep.storage.local.store import LocalStorage, LocalWriter
-from lakesweep.storage.spec import StorageSpec
+from lakesweep.storage.spec import NothingToClose, StorageSpec
 
 
 def storage(spec: StorageSpec) -> Storage:
@@ -31,7 +31,7 @@ def mover(spec: StorageSpec, _gate: Gate | None) -> Mover:
     return LocalMover(spec.options(LocalOptions).age_by)
 
 
-class LocalRules:
+class LocalRules(NothingToClose):
     """A disk does not keep deleted files. Snapshots of the file system are not considered."""
 
     async def rules(self, place: Location) -> StoreRules:  # noqa: ARG002  # the port's
@@ -40,9 +40,6 @@ class LocalRules:
     async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:  # noqa: ARG002  # the port's
         for page in not_counted("a disk has neither versions nor uploads"):
             yield page
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
 
 def rules(_spec: StorageSpec) -> StoreRulesReader:

@@ -2,8 +2,7 @@
 
 Never a directory with anything in it, never a link, and never through one: every directory on the way is opened
 without following links, so a path that leads elsewhere fails instead of deleting there. `_unlink` does that, once for
-all files of a call that share a directory, and without the interpreter lock.
-"""
+all files of a call that share a directory, and without the interpreter lock."""
 
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ from lakesweep.model.location import Location
 from lakesweep.ports.deleter import ANOTHER_OBJECT, Conditions, Deleted, DeleteStatus, not_sent
 from lakesweep.storage.local.system_calls import NOT_A_FILE, NOT_TRIED, remove, steady_ns
 from lakesweep.storage.local.walk import modified_at
+from lakesweep.storage.spec import NothingToClose
 from lakesweep.telemetry import requests
 
 _PLAIN = "file:///"
@@ -38,7 +38,7 @@ _SAME_TIME_MS = 2
 """A listing rounds times up to milliseconds."""
 
 
-class LocalDeleter:
+class LocalDeleter(NothingToClose):
     """Deletes files. One thread per call: the disk is the limit, not the thread."""
 
     def __init__(self, age_by: AgeBy = AgeBy.CHANGE) -> None:
@@ -67,9 +67,6 @@ class LocalDeleter:
         # Not empty, in use, not ours or gone already: an empty directory left behind costs nothing.
         codes = await asyncio.to_thread(lambda: remove(list(_plain_only(deepest_first)), directories=True))
         return sum(code == 0 for code, _ in codes)
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

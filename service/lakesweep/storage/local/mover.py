@@ -1,8 +1,7 @@
 """Move local files to the trash and back: a rename on the same file system, never a copy.
 
 No link is followed on the way to either name, and no name that exists is replaced: the system itself refuses that
-(RENAME_NOREPLACE), or, where it cannot, the file gets its second name by a hard link before it loses the first.
-"""
+(RENAME_NOREPLACE), or, where it cannot, the file gets its second name by a hard link before it loses the first."""
 
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ from lakesweep.model.files import AgeBy, Went
 from lakesweep.ports.deleter import ANOTHER_OBJECT, TAKEN, Conditions, Deleted, DeleteStatus, Marker, Move, not_sent
 from lakesweep.storage.local.deleter import PAGE, UNASKED_NS, Judged, exact_path, failure_kind
 from lakesweep.storage.local.system_calls import open_directory, steady_ns
+from lakesweep.storage.spec import NothingToClose
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
@@ -32,7 +32,7 @@ _HANDLES = 64
 OTHER_FILE_SYSTEM = "the trash is on another file system, and files are renamed, never copied: set orphan_cleanup.trash"
 
 
-class LocalMover:
+class LocalMover(NothingToClose):
     """Moves files. One thread per call, like the deleter."""
 
     def __init__(self, age_by: AgeBy = AgeBy.CHANGE) -> None:
@@ -49,9 +49,6 @@ class LocalMover:
 
     async def uncover(self, markers: Sequence[Marker], conditions: Conditions | None = None) -> list[Deleted]:  # noqa: ARG002  # the port's
         return [Deleted(path=one.path, fate=DeleteStatus.FAILED, why="a disk keeps no versions") for one in markers]
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
     async def _move(self, moves: Sequence[Move], conditions: Conditions | None, way: _Direction) -> list[Deleted]:
         answers: list[Deleted] = []

@@ -2,8 +2,7 @@
 
 A place itself may be a link, because the operator named it; nothing below it may be one. A link is refused with the
 same message as a path outside of all places, wherever it leads. Without places every path is opened as usual, but still
-only if it is a regular file, and without waiting for the other end of a pipe.
-"""
+only if it is a regular file, and without waiting for the other end of a pipe."""
 
 from __future__ import annotations
 

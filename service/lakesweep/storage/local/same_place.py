@@ -1,8 +1,7 @@
 """Find local places that are the same directory: links and bind mounts give a directory several names.
 
 Reads only. A directory is identified by device and inode. What contains it follows from its path within its file
-system, which the kernel's mount table shows: the path through a bind mount does not contain the real parents.
-"""
+system, which the kernel's mount table shows: the path through a bind mount does not contain the real parents."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Addresses are `file:///abs/path`, raw. The age of a file counts from its last change (ctime), which only the kernel
 sets: a file that `mv`, `cp -p` or a restore has just created has an old mtime. Ages are judged by this machine's clock,
 which is also what stamps files on a local file system; on a network file system the two may differ, and future times
-always keep a file.
-"""
+always keep a file."""
 
 from __future__ import annotations
 
@@ -29,6 +28,7 @@ from lakesweep.model.location import Location
 from lakesweep.ports.storage import Part
 from lakesweep.storage.local.open_below import Reach
 from lakesweep.storage.local.walk import Walk, directories, divided, irregular, modified_at, translated, walk_of
+from lakesweep.storage.spec import NothingToClose
 from lakesweep.telemetry import requests
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
@@ -54,7 +54,7 @@ _read_bytes = aiofiles.os.wrap(Reach.read)
 """Opened, read and closed in one thread call: manifests are small and many, and the call costs the most."""
 
 
-class LocalStorage:
+class LocalStorage(NothingToClose):
     """Reads files. Has no way to delete or overwrite one."""
 
     def __init__(self, age_by: AgeBy = AgeBy.CHANGE, places: Sequence[Location] = (), *, counted: bool = True) -> None:
@@ -131,9 +131,6 @@ class LocalStorage:
     async def now(self) -> datetime:
         return datetime.now(UTC)
 
-    async def aclose(self) -> None:
-        """Nothing to close."""
-
 
 async def _walked(walk: Walk, check: Callable[[], object] = lambda: None) -> AsyncGenerator[pa.RecordBatch, None]:
     """Read the first rows in one call to a shared thread, after `check`: most listings have few files. If there are
@@ -174,10 +171,7 @@ async def _read_on(
     walk: Walk, begun: Batches, started: list[asyncio.Future[Any]]
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """The rest of a walk: one thread continues what was begun, and more join as long as directories are waiting. All
-    are added to `started`.
-
-    Threads keep reading while the event loop is busy, until the queue is full.
-    """
+    are added to `started`. Threads keep reading while the event loop is busy, until the queue is full."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Queue[pa.RecordBatch | asyncio.Future[None]] = asyncio.Queue()
     room = threading.Semaphore(_MOST_THREADS * _AHEAD_PER_THREAD)
@@ -225,7 +219,7 @@ def _look_at(reading: asyncio.Future[Any]) -> None:
         reading.exception()
 
 
-class LocalWriter:
+class LocalWriter(NothingToClose):
     """Writes whole files: first to a temporary file beside the target, then renamed."""
 
     def __init__(self, places: Sequence[Location] = (), *, counted: bool = True) -> None:
@@ -240,9 +234,6 @@ class LocalWriter:
             await asyncio.to_thread(self._write, location, data, create_only=create_only)
         except OSError as exc:
             raise translated(exc, location.raw) from exc
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
     def _write(self, location: Location, data: bytes, *, create_only: bool) -> None:
         """All within one open directory: if a link replaces it meanwhile, nothing is written through the link."""

@@ -1,8 +1,7 @@
 """Unlink files in plain Python: the same as `_unlink`, where that is not compiled.
 
 Every directory on the way is opened from its parent's handle without following a link, and names are removed from that
-handle, so nothing is ever removed through a link.
-"""
+handle, so nothing is ever removed through a link."""
 
 from __future__ import annotations
 

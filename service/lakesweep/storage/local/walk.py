@@ -4,8 +4,7 @@ Directories are read by `_walk`, compiled and without the interpreter lock, so t
 here its columns become Arrow, without a copy, and its errors ours.
 
 Never follows a symbolic link below the root, never lists one, and never ends early without an error: what
-cannot be read raises, only what has gone in the meantime is left out.
-"""
+cannot be read raises, only what has gone in the meantime is left out."""
 
 from __future__ import annotations
 

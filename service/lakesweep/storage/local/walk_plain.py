@@ -3,8 +3,7 @@
 Several threads read one tree: each takes a directory from a shared stack, reads it, and pushes its subdirectories.
 Below the root every directory is opened from its parent's handle without following a link, so nothing outside is ever
 read. An incomplete tree never looks complete: an error is raised in every thread, and only what has been deleted in the
-meantime is left out.
-"""
+meantime is left out."""
 
 from __future__ import annotations
 

@@ -143,10 +143,7 @@ class S3Connection:
                 session.register_component("response_parser_factory", _ListingParserFactory())
             try:
                 opening = session.create_client(
-                    "s3",
-                    endpoint_url=self._options.endpoint_url,
-                    region_name=self._region(),
-                    config=self._config(),
+                    "s3", endpoint_url=self._options.endpoint_url, region_name=self._region(), config=self._config()
                 )
                 client = await self._stack.enter_async_context(opening)
             except ValueError as exc:

@@ -1,8 +1,7 @@
 """Copy one S3 object inside the store with all of its metadata, and verify the copy.
 
 Metadata, tags, storage class and encryption stay the same. Only the object that was inspected is copied, and an
-existing object is never overwritten. Deletes nothing.
-"""
+existing object is never overwritten. Deletes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""What S3 answered to a request to delete, key by key. Pure: nothing is sent here.
-
-A key counts as gone only if the answer says so, or leaves it out of a page that names every failure.
-"""
+"""What S3 answered to a request to delete, key by key. Pure: nothing is sent here. A key counts as gone only if the
+answer says so, or leaves it out of a page that names every failure."""
 
 from __future__ import annotations
 

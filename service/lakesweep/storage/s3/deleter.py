@@ -4,8 +4,7 @@ Never raises for a key: every path gets its own answer, whatever happens to the 
 success, so DELETED means "no longer there"; a store that knows the difference gives ALREADY_GONE.
 
 The client does not retry here: the limiter must see throttling, and single keys of a page can fail. So every request,
-also a repeated one, passes `_Bucket.going` and `_Bucket.last_moment`.
-"""
+also a repeated one, passes `_Bucket.going` and `_Bucket.last_moment`."""
 
 from __future__ import annotations
 
@@ -26,18 +25,9 @@ from lakesweep.model.location import Location
 from lakesweep.ports.deleter import Conditions, Deleted, DeleteStatus
 from lakesweep.retry import Backoff, Sleep
 from lakesweep.storage.adaptive_limiter import LONGEST_PAUSE_SECONDS, Gate, delete_gate
+from lakesweep.storage.s3 import delete_answers
 from lakesweep.storage.s3.client import IS_DELETE_RESULT, S3Connection, before_sending
-from lakesweep.storage.s3.delete_answers import (
-    CHANGED_SINCE,
-    GONE_BEFORE,
-    Answer,
-    KeyResult,
-    KeyResults,
-    all_failed,
-    gone,
-    merged,
-    read_page,
-)
+from lakesweep.storage.s3.delete_answers import Answer, KeyResult, KeyResults
 from lakesweep.storage.s3.errors import CHANGED, error_code, translating
 from lakesweep.storage.s3.settings import S3Options
 
@@ -190,7 +180,7 @@ class S3Deleter:
         answers = [await self._send_singly(bucket, list(odd))]
         if plain:
             answers.append(await self._send_page(bucket, plain))
-        return merged(answers)
+        return delete_answers.merged(answers)
 
     async def _send_page(self, bucket: _Bucket, keys: list[str], *, loud: bool = False) -> Answer:
         going, kept = await bucket.going(keys)
@@ -202,17 +192,17 @@ class S3Deleter:
             answer = await self._send(bucket, going, quiet=quiet, compares=compares)
             if not answer[IS_DELETE_RESULT]:
                 if quiet:
-                    return merged([kept, await self._send_page(bucket, going, loud=True)])
+                    return delete_answers.merged([kept, await self._send_page(bucket, going, loud=True)])
                 raise self._not_the_stores(bucket.address())
         except NotSent as exc:
-            return merged([kept, exc.answer(going)])
+            return delete_answers.merged([kept, exc.answer(going)])
         except StorageError as exc:
-            return merged([kept, await self._after_error(bucket, going, exc, compares=compares)])
+            return delete_answers.merged([kept, await self._after_error(bucket, going, exc, compares=compares)])
         self._quiet = self._quiet and not loud
-        read = read_page(going, answer.get("Errors", []), answer.get("Deleted", []))
+        read = delete_answers.read_page(going, answer.get("Errors", []), answer.get("Deleted", []))
         if not quiet:
             self._note_markers(bucket.name, read)
-        return merged([kept, read])
+        return delete_answers.merged([kept, read])
 
     def _note_markers(self, bucket: str, read: Answer) -> None:
         """Does this bucket keep versions? A page without a deleted key does not show it."""
@@ -224,7 +214,7 @@ class S3Deleter:
 
     async def _after_error(self, bucket: _Bucket, keys: list[str], exc: StorageError, *, compares: bool) -> Answer:
         if not (isinstance(exc.__cause__, ClientError) and error_code(exc.__cause__) in _UNREADABLE):
-            return all_failed(keys, exc)
+            return delete_answers.all_failed(keys, exc)
         if compares:
             self._compares = False
             return await self._send_page(bucket, keys)
@@ -245,7 +235,7 @@ class S3Deleter:
         for first in range(0, len(keys), _SINGLES):
             going, kept = await bucket.going(keys[first : first + _SINGLES])
             answers += [kept, *[await self._send_one(bucket, key) for key in going]]
-        return merged(answers)
+        return delete_answers.merged(answers)
 
     async def _send_one(self, bucket: _Bucket, key: str) -> Answer:
         address = bucket.address(key)
@@ -259,16 +249,16 @@ class S3Deleter:
         except NotSent as exc:
             return exc.answer([key])
         except NotFound:
-            return Answer(final={key: GONE_BEFORE}, again={})
+            return Answer(final={key: delete_answers.GONE_BEFORE}, again={})
         except StorageError as exc:
             code = error_code(exc.__cause__) if isinstance(exc.__cause__, ClientError) else None
             if code in CHANGED:
-                return Answer(final={key: CHANGED_SINCE}, again={})
+                return Answer(final={key: delete_answers.CHANGED_SINCE}, again={})
             if compared and code in _UNREADABLE:
                 self._compares = False
                 return await self._send_one(bucket, key)
-            return all_failed([key], exc)
-        return Answer(final={key: gone(answer.get("DeleteMarker"), answer.get("VersionId"))}, again={})
+            return delete_answers.all_failed([key], exc)
+        return Answer(final={key: delete_answers.gone(answer.get("DeleteMarker"), answer.get("VersionId"))}, again={})
 
     def _not_the_stores(self, address: str) -> Unavailable:
         """A proxy in front of a store may answer 200 to everything: that does not prove that a key is gone."""

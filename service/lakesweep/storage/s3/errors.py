@@ -1,7 +1,5 @@
-"""Translate errors of the S3 client. The only place that knows the vendor's codes.
-
-Every message names the address, the endpoint and, where a person can help, what to do.
-"""
+"""Translate errors of the S3 client. The only place that knows the vendor's codes. Every message names the address, the
+endpoint and, where a person can help, what to do."""
 
 from __future__ import annotations
 

@@ -55,8 +55,7 @@ def midpoint(low: str, bound: str | None, prefix: str, *, within_kind: bool = Tr
 
     A bad guess costs a request, never a key. Keys rarely use all characters: where one has a digit, its neighbours
     mostly have digits as well. So a guess stays among the digits, or among the letters of one case, as long as there is
-    room. It never adds a slash: some stores read an empty segment as another place.
-    """
+    room. It never adds a slash: some stores read an empty segment as another place."""
     high = prefix + chr(_AFTER_LAST) if bound is None else bound
     if not low.startswith(prefix) or low >= high:
         return None

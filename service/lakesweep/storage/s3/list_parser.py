@@ -4,8 +4,7 @@ The stock client parses each page twice and every time stamp by guesswork. This 
 columns out in bulk. It therefore checks itself what the stock parser would have noticed: a truncated page, an error
 instead of a page, an entry without a size or a time. Such a page is rejected as a whole.
 
-Keys are decoded exactly once: XML entities always, percent signs only if the page says it is URL-encoded.
-"""
+Keys are decoded exactly once: XML entities always, percent signs only if the page says it is URL-encoded."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from lakesweep.ports.storage import Part
 from lakesweep.storage.s3.keys import midpoint
 from lakesweep.storage.s3.list_parser import Page
 
-FetchPage = Callable[[dict[str, str]], Awaitable[Page]]
+FetchPage = Callable[..., Awaitable[Page]]
 """One ListObjectsV2 request with these parameters."""
 
 _CHILDREN_PER_PLACE = 4
@@ -42,12 +42,12 @@ _PAGES_PER_SPLIT = 3
 """A split reads up to one page twice, so a shard must have returned this many pages before the next split."""
 
 
-async def pages_of(fetch: FetchPage, address: str, parameters: dict[str, str]) -> AsyncGenerator[Page, None]:
+async def pages_of(fetch: FetchPage, address: str, **parameters: str) -> AsyncGenerator[Page, None]:
     """All pages of one plain listing, one request after the other."""
-    page = await fetch(parameters)
+    page = await fetch(**parameters)
     yield page
     while (token := page.next_token) is not None:
-        page = await fetch({**parameters, "ContinuationToken": token})
+        page = await fetch(**parameters, ContinuationToken=token)
         check_token(address, page, token)
         yield page
 
@@ -61,7 +61,7 @@ def pages_between(fetch: FetchPage, address: str, one: str, other: str) -> Async
     """All pages that may contain one of two keys. For two neighbouring keys it is one page of a few keys: the prefix is
     their common beginning, and the listing starts right before the first of them."""
     alike = commonprefix([one, other])  # noqa: RUF071 - character by character, as S3 does it
-    return pages_of(fetch, address, {"Prefix": alike, "StartAfter": min(one, other)[:-1]})
+    return pages_of(fetch, address, Prefix=alike, StartAfter=min(one, other)[:-1])
 
 
 async def named_directories(fetch: FetchPage, prefix: str, names: Sequence[str], *, sorts: bool) -> set[str]:
@@ -70,13 +70,12 @@ async def named_directories(fetch: FetchPage, prefix: str, names: Sequence[str],
     A page with a delimiter shows keys and directories in key order. It answers for every name up to its last entry, and
     the last page for all names behind its start. A table's directory rarely holds anything between two of these names,
     so one or two pages answer for all. A name that no page answers for, or a store that is seen to list in another
-    order, costs one request for each name.
-    """
+    order, costs one request for each name."""
     found: set[str] = set()
     waiting = sorted(set(names))
     while sorts and len(waiting) > 1:
         after = prefix + waiting[0]
-        page = await fetch({"Prefix": prefix, "Delimiter": "/", "StartAfter": after})
+        page = await fetch(Prefix=prefix, Delimiter="/", StartAfter=after)
         if not _is_in_order(page, after):
             break
         found |= {name for name in waiting if f"{prefix}{name}/" in page.prefixes}
@@ -88,7 +87,7 @@ async def named_directories(fetch: FetchPage, prefix: str, names: Sequence[str],
             break
         waiting = left
     for name in waiting:
-        page = await fetch({"Prefix": f"{prefix}{name}/"})
+        page = await fetch(Prefix=f"{prefix}{name}/")
         if len(page.keys) or page.next_token is not None:
             found.add(name)
     return found
@@ -191,9 +190,6 @@ class Listing:
         """Could another request run now?"""
         return self._open < self._concurrency
 
-    async def _get(self, **parameters: str) -> Page:
-        return await self._fetch(parameters)
-
     async def _put(self, page: Page) -> None:
         if len(page.keys):
             await self._room.acquire()
@@ -201,9 +197,9 @@ class Listing:
 
     async def _walk(self, prefix: str, depth: int) -> None:
         """List a prefix: in one page, by its children, or as one flat shard."""
-        page = await self._get(Prefix=prefix)
+        page = await self._fetch(Prefix=prefix)
         if page.next_token and depth < _DEEPEST_FAN_OUT and self._idle:
-            level = await self._get(Prefix=prefix, Delimiter="/")
+            level = await self._fetch(Prefix=prefix, Delimiter="/")
             if not level.next_token and 0 < len(level.prefixes) <= _CHILDREN_PER_PLACE * self._concurrency:
                 # The page that was read is dropped: its keys come again with the children.
                 await self._put(level)
@@ -214,12 +210,12 @@ class Listing:
 
     async def _level(self, prefix: str) -> None:
         """List what is directly there and nothing deeper."""
-        async with aclosing(pages_of(self._fetch, self._address, {"Prefix": prefix, "Delimiter": "/"})) as pages:
+        async with aclosing(pages_of(self._fetch, self._address, Prefix=prefix, Delimiter="/")) as pages:
             async for page in pages:
                 await self._put(page)
 
     async def _range(self, part: Part) -> None:
-        page = await self._get(Prefix=part.prefix, **({} if part.after is None else {"StartAfter": part.after}))
+        page = await self._fetch(Prefix=part.prefix, **({} if part.after is None else {"StartAfter": part.after}))
         if part.first:
             met = pc.index(pc.is_in(page.keys, pa.array(part.first, pa.string())), True).as_py()
             if met < 0:
@@ -240,7 +236,7 @@ class Listing:
                 return
             decided = self._split(shard)
             token = page.next_token
-            page = await self._get(Prefix=shard.prefix, ContinuationToken=token)
+            page = await self._fetch(Prefix=shard.prefix, ContinuationToken=token)
             check_token(self._address, page, token)
             await decided.wait()  # before that it is unknown how much of the page belongs to this shard
 
@@ -276,7 +272,7 @@ class Listing:
 
     async def _branch(self, shard: _Shard, point: str, decided: asyncio.Event) -> None:
         """Look at the keys after the point; if any belong to no other shard, become their shard."""
-        page = await self._get(Prefix=shard.prefix, StartAfter=point)
+        page = await self._fetch(Prefix=shard.prefix, StartAfter=point)
         if len(page.keys) and page.keys[0].as_py() <= point:
             self._may_split = False  # another order, or a store that ignores StartAfter and started from the beginning
             decided.set()

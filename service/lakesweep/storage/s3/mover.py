@@ -2,8 +2,7 @@
 
 If a copy fails, the object stays where it is. The source is deleted only after the target was verified: its size, and
 its etag or a checksum. A bucket that keeps versions gets a plain delete instead of a move to the trash: it keeps the
-object by itself.
-"""
+object by itself."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 is stored there beside the objects.
 
 Both permissions are optional (s3:GetBucketVersioning, s3:GetLifecycleConfiguration): without them, or with a store that
-does not know these requests, the answer is unknown, which is logged once and changes nothing else.
-"""
+does not know these requests, the answer is unknown, which is logged once and changes nothing else."""
 
 from __future__ import annotations
 
@@ -17,17 +16,10 @@ from urllib.parse import unquote_plus
 
 import structlog
 
+from lakesweep.model import store_rules
 from lakesweep.model.errors import NotFound, StorageError, Unavailable
 from lakesweep.model.location import Location
-from lakesweep.model.store_rules import (
-    BucketRules,
-    LeftoverKind,
-    LeftoverPage,
-    LifecycleRule,
-    StoreRules,
-    Versioning,
-    at,
-)
+from lakesweep.model.store_rules import LeftoverKind, LeftoverPage, LifecycleRule, Versioning
 from lakesweep.storage.s3.client import S3Connection
 from lakesweep.storage.s3.settings import S3Options
 
@@ -49,21 +41,21 @@ class S3Rules:
     def __init__(self, options: S3Options, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._connection = S3Connection(options, attempts=options.attempts)
         self._monotonic = monotonic
-        self._known: dict[str, tuple[float, BucketRules]] = {}
+        self._known: dict[str, tuple[float, store_rules.BucketRules]] = {}
         self._reading = asyncio.Lock()
         self._reported: set[tuple[str, str]] = set()
 
-    async def rules(self, place: Location) -> StoreRules:
+    async def rules(self, place: Location) -> store_rules.StoreRules:
         async with self._reading:
             read_at, bucket = self._known.get(place.authority, (None, None))
             if bucket is None or read_at is None or self._monotonic() - read_at > REMEMBERED_SECONDS:
-                bucket = BucketRules(
+                bucket = store_rules.BucketRules(
                     versioning=await self._learn(place.authority, "s3:GetBucketVersioning", self._versioning)
                     or Versioning.UNKNOWN,
                     lifecycle=await self._learn(place.authority, "s3:GetLifecycleConfiguration", self._lifecycle),
                 )
                 self._known[place.authority] = (self._monotonic(), bucket)
-        return at(place, bucket)
+        return store_rules.at(place, bucket)
 
     async def leftovers(self, place: Location) -> AsyncGenerator[LeftoverPage, None]:
         """A bucket that never kept versions says so with one request, and then none are listed."""
@@ -129,8 +121,7 @@ class S3Leftovers:
     completed.
 
     Reads only (s3:ListBucketVersions, s3:ListBucketMultipartUploads, s3:ListMultipartUploadParts), page by page, and
-    never more than `MOST_REQUESTS`. A request that fails ends the count with its reason.
-    """
+    never more than `MOST_REQUESTS`. A request that fails ends the count with its reason."""
 
     def __init__(self, connection: S3Connection, place: Location, most_requests: int = MOST_REQUESTS) -> None:
         self._connection = connection

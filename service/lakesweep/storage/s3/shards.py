@@ -3,8 +3,7 @@
 It takes a few requests, and the number of keys in a part is unknown. The border between two ranges is a page that both
 know, never a key that is compared: the first range ends where it meets the page, the second begins with it. So no key
 is lost or listed twice in a store whose StartAfter returns the rest of its own order, whatever that order is. Points
-are guessed from key order, so a store that is seen to break it is not divided by range.
-"""
+are guessed from key order, so a store that is seen to break it is not divided by range."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ class Division:
             if not level or len(done) + len(wide) + len(level) >= wanted:
                 break
             pages = await aio.gather_bounded(
-                level, lambda prefix: self._get(Prefix=prefix, Delimiter="/"), limit=_AT_ONCE
+                level, lambda prefix: self._fetch(Prefix=prefix, Delimiter="/"), limit=_AT_ONCE
             )
             above, level = level, []
             for prefix, page in zip(above, pages, strict=True):
@@ -92,7 +91,7 @@ class Division:
         return Part(root=self._root, prefix=prefix)
 
     async def _ranges(self, prefix: str, wanted: int) -> list[Part]:
-        first = _range(None, await self._get(Prefix=prefix))
+        first = _range(None, await self._fetch(Prefix=prefix))
         if first is None or not self._may_split:
             return [self._whole(prefix)]
         ranges, looks = [first], _LOOKS_PER_PART * wanted
@@ -103,7 +102,7 @@ class Division:
                 break
             looks = max(looks - len(ahead), 1)
             pages = await aio.gather_bounded(
-                ahead.values(), lambda point: self._get(Prefix=prefix, StartAfter=point), limit=_AT_ONCE
+                ahead.values(), lambda point: self._fetch(Prefix=prefix, StartAfter=point), limit=_AT_ONCE
             )
             found = dict(zip(ahead, pages, strict=True))
             if not all(_in_order(page, ahead[number]) for number, page in found.items()):
@@ -114,9 +113,6 @@ class Division:
             replace(self._whole(prefix), after=one.after, first=begin, until=end)
             for one, (begin, end) in zip(ranges, pairwise(borders), strict=True)
         ]
-
-    async def _get(self, **parameters: str) -> Page:
-        return await self._fetch(parameters)
 
 
 def _points(prefix: str, ranges: Sequence[_Range], most: int, *, within_kind: bool) -> dict[int, str]:

@@ -1,7 +1,5 @@
-"""S3: reading and writing. Deleting is in `deleter`, separate on purpose.
-
-Keys travel byte for byte: they are never parsed as URLs, and the client escapes them for the wire.
-"""
+"""S3: reading and writing. Deleting is in `deleter`, separate on purpose. Keys travel byte for byte: they are never
+parsed as URLs, and the client escapes them for the wire."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class S3Storage:
 
     async def directories(self, root: Location) -> Sequence[str]:
         prefix = root.as_directory().path
-        pages = pages_of(await self._fetching(root), root.raw, {"Prefix": prefix, "Delimiter": "/"})
+        pages = pages_of(await self._fetching(root), root.raw, Prefix=prefix, Delimiter="/")
         return sorted({name async for page in pages for one in page.prefixes if (name := one[len(prefix) : -1])})
 
     async def directories_among(self, root: Location, names: Sequence[str]) -> Sequence[str]:
@@ -82,7 +80,7 @@ class S3Storage:
     async def _fetching(self, root: Location) -> FetchPage:
         client = await self._lists.client()
 
-        async def fetch(parameters: dict[str, str]) -> Page:
+        async def fetch(**parameters: str) -> Page:
             with translating(root.raw, self._lists.endpoint, "s3:ListBucket"):
                 answer = await client.list_objects_v2(
                     Bucket=root.authority, MaxKeys=self._options.page_size, **parameters
@@ -179,11 +177,8 @@ class S3Storage:
 
 
 class S3Writer:
-    """Writes whole objects.
-
-    One attempt each: if a create-only write were repeated after a lost response, our own object would look like another
-    writer's. The retry wrapper repeats plain overwrites.
-    """
+    """Writes whole objects. One attempt each: if a create-only write were repeated after a lost response, our own
+    object would look like another writer's. The retry wrapper repeats plain overwrites."""
 
     def __init__(self, options: S3Options) -> None:
         self._connection = S3Connection(options, attempts=1)
@@ -230,11 +225,8 @@ def _sorts(root: Location) -> bool:
 
 
 def _batch(bucket: str, page: Page) -> pa.RecordBatch:
-    """A page as rows of LISTING_SCHEMA.
-
-    Keys that end in a slash are left out: they are directory markers that some tools rely on, no table format
-    names a file so, and what is not listed is never deleted.
-    """
+    """A page as rows of LISTING_SCHEMA. Keys that end in a slash are left out: they are directory markers that some
+    tools rely on, no table format names a file so, and what is not listed is never deleted."""
     paths = pc.binary_join_element_wise(pa.scalar(f"s3://{bucket}/"), page.keys, pa.scalar(""))
     batch = page.rows.set_column(0, LISTING_SCHEMA.field(0), paths)
     markers = pc.ends_with(page.keys, "/")
