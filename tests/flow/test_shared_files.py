@@ -13,7 +13,7 @@ from tests.builders.shared_files import borrow, iceberg, run
 from tests.builders.small_lake import LocalLake
 
 from lakesweep.cleanup import report
-from lakesweep.daemon import table_locations
+from lakesweep.daemon import table_uses
 from lakesweep.daemon.app import App
 from lakesweep.model.run import Outcome
 from lakesweep.settings.schema import Settings
@@ -92,7 +92,7 @@ async def test_a_neighbour_that_lost_a_manifest_keeps_what_the_others_name(lake)
 @pytest.fixture
 def asks_anew(monkeypatch):
     """However slow this machine is now."""
-    monkeypatch.setattr(table_locations, "QUICK_SECONDS", 3600)
+    monkeypatch.setattr(table_uses, "QUICK_SECONDS", 3600)
 
 
 @pytest.mark.usefixtures("asks_anew")
@@ -200,8 +200,8 @@ async def test_a_clone_that_is_made_while_its_source_is_planned_stops_the_run(de
 
 async def test_slow_answers_about_shared_files_are_believed_for_a_while(deltas, monkeypatch):
     """Else a tenant with very many tables would do nothing but read."""
-    monkeypatch.setattr(table_locations, "QUICK_SECONDS", -1)
-    monkeypatch.setattr(table_locations, "_REST", 1_000_000)
+    monkeypatch.setattr(table_uses, "QUICK_SECONDS", -1)
+    monkeypatch.setattr(table_uses, "_REST", 1_000_000)
     reads = []
     async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
         read = app.neighbours._uses_by_tenant

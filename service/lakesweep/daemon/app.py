@@ -35,7 +35,7 @@ from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.notifier import Notifier
 from lakesweep.daemon.restoring import Restoring
-from lakesweep.daemon.table_locations import TableLocations
+from lakesweep.daemon.table_uses import TableUses
 from lakesweep.daemon.table_status import TableStatus
 from lakesweep.daemon.targets import Work
 from lakesweep.model.access import Trigger
@@ -88,7 +88,7 @@ class App:
         self.memory = MemoryWatch(settings)
         self.adapters = Adapters(settings, clock)
         self.artifacts = self.adapters.artifacts()
-        self.neighbours = TableLocations(self.adapters, clock)
+        self.neighbours = TableUses(self.adapters, clock)
         self.other_tenants = OtherTenants(self)
         self.discovery = Discovery(settings, self.adapters, self.neighbours)
         self._closing = AsyncExitStack()

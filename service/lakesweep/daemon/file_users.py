@@ -48,7 +48,7 @@ class OtherTenants:
         self, tenant: TenantSettings, roots: Sequence[Location], own: TableRef
     ) -> dict[TableRef, list[str]]:
         """By table of another tenant: the files below the roots of `own` that it uses. Call it after
-        `TableLocations.shared_files` for the own tenant, and notes what that found."""
+        `TableUses.shared_files` for the own tenant, and notes what that found."""
         await self._note(tenant.id)
         found: dict[TableRef, list[str]] = {}
         for other in self._app.settings.tenants:
@@ -106,7 +106,7 @@ def _name(tenant: str) -> str:
 async def check_known(app: App, tenant: TenantSettings, table: TableState) -> Refusal | None:
     """Refused if a table that used files of this one, or shared its place, cannot be read now and was not read by this
     process before. Unlike all else that is known of tables, this outlives the process: a clone that is damaged, or
-    whose catalog is away, still needs the files of its source. Call it after `TableLocations.shared_files`."""
+    whose catalog is away, still needs the files of its source. Call it after `TableUses.shared_files`."""
     name = f"borrowers:{table.ref.label}"  # state stores hold this key already: never rename it
     noted: dict[str, str] = json.loads(await app.state.recall(name) or "{}")
     found = app.neighbours.users(tenant, table.roots, table.ref)
