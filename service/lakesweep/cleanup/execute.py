@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lakesweep.aio import interruption
 from lakesweep.cleanup import table_notes, unchanged
 from lakesweep.cleanup.check import check_again
-from lakesweep.cleanup.delete_conditions import VerifyUnchanged
+from lakesweep.cleanup.delete_conditions import verify_unchanged
 from lakesweep.cleanup.plan import Planned
 from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.run_context import Ports, RunContext
@@ -104,7 +106,7 @@ async def _sweep(
         ),
         stop=context.stop,
         progress=context.progress,
-        recheck=VerifyUnchanged(ports.storage) if context.inventory and planned.orphans.listed else None,
+        recheck=partial(verify_unchanged, ports.storage) if context.inventory and planned.orphans.listed else None,
         closed=table.closed if isinstance(table, ClosesFirst) else None,
         places=context.deletion_slots,
         check_not_held=ports.surroundings.check_not_held,

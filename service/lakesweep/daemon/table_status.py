@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakesweep.admin import documents
 from lakesweep.cleanup import lake_report
-from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation, RestoredFiles
+from lakesweep.cleanup.explain import Explainer, Explanation, with_confirmation, with_restores
 from lakesweep.cleanup.report import hold_document, iso_utc
 from lakesweep.daemon import cadence, cycle_setup, run_results, targets
 from lakesweep.daemon.cadence import Cadence
@@ -162,9 +162,9 @@ async def explain(
         policy=cycle_setup.policy(app, work, execute=False),
         clock=app.clock,
     )
-    wait = ConfirmationWait(policy=explainer.policy, state=app.state, artifacts=app.artifacts)
-    explained = await wait.add(await explainer.explain(location), now)
-    return await RestoredFiles(state=app.state, records=app.trails.inspector().records).add(explained)
+    explained, wait = await explainer.explain(location), explainer.policy.confirm_after
+    explained = await with_confirmation(explained, wait, app.state, app.artifacts, now)
+    return await with_restores(explained, app.state, app.trails.inspector().records)
 
 
 async def _owner_of(
