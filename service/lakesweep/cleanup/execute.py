@@ -86,7 +86,7 @@ async def _sweep(
     if isinstance(table, ClosesFirst) and (closing := table.closing()):
         # A crash right after closing must not be the end of a table that somebody rolls back meanwhile.
         await table_notes.remember_closing(ports.state, table.ref.label, closing)
-    deleter = ports.deleters.open(planned.marked.state)
+    deleter = ports.open_deleter(planned.marked.state)
     sweeping = Sweep(
         run_id=context.run_id,
         plan=planned.orphans,

@@ -63,7 +63,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     # The store's clock only after the store has answered: before that it is not known which store is asked.
     asked_at, store_now = ports.clock.now(), await ports.storage.now()
     recorder.note(location=before_listing.location.raw, head=before_listing.head)
-    engine, choice = await ports.engines.choose(before_listing)
+    engine, choice = await ports.choose_engine(before_listing)
     recorder.note(engine=choice, stream=guards.grace_sentence(policy, before_listing), phase=Phase.DETECTING)
     marking = Marking(
         table=ports.table,

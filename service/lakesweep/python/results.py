@@ -5,7 +5,7 @@ Pure: built from a finished run and its rows. Text from outside is escaped where
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
@@ -134,9 +134,6 @@ class Results(Sequence[_Result], Generic[_Result]):
 
     def __len__(self) -> int:
         return len(self._results)
-
-    def __iter__(self) -> Iterator[_Result]:
-        return iter(self._results)
 
     def __repr__(self) -> str:
         return f"Results({list(self._results)!r})"
