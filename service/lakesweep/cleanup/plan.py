@@ -88,7 +88,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         mark=names.after(marking) if names else marking,
         rows_path=context.rows_path,
         inventory=inventory,
-        shortlist=names.shortlist if names else before_listing.shortlist,
+        shortlist=names.files.shortlist if names else before_listing.shortlist,
         history=before_listing.history,
         tell=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
     )

@@ -155,7 +155,7 @@ class _Emptying:
         """Delete these, as a plan that can be shown, journalled and checked like any other."""
         app = self._app
         async with app.claimed(self._ref, self._id) as held:
-            await self._close_interrupted()
+            await run_recorder.close_interrupted(self._app.state, self._ref.label, self._app.clock.now())
             run = CleanupRun(
                 id=self._id,
                 table=self._ref,
@@ -181,10 +181,7 @@ class _Emptying:
         """Close runs whose process ended when all was deleted already: then nothing is due that would start another."""
         if await self._app.state.open_runs(self._ref.label):
             async with self._app.claimed(self._ref, self._id):
-                await self._close_interrupted()
-
-    async def _close_interrupted(self) -> None:
-        await run_recorder.close_interrupted(self._app.state, self._ref.label, self._app.clock.now())
+                await run_recorder.close_interrupted(self._app.state, self._ref.label, self._app.clock.now())
 
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan, held: HeldLease, audit: Audit) -> CleanupRun:
         app = self._app
