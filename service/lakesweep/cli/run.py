@@ -78,7 +78,8 @@ async def run(
     """
     kind = ApprovedGhosts if ghosts else Targets
     wanted = kind(opened, targets or [], no_listing=no_listing)
-    if execute and not yes and is_watched() and not await _agreed(wanted):
+    can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+    if execute and not yes and can_ask and not await _agreed(wanted):
         return exit_codes.gravest(wanted.codes)
     if as_json:
         with documents.array("tables", sys.stdout) as tables:
@@ -98,11 +99,6 @@ async def run(
     if not (shown or details) and wanted.done:
         screen.line(console, "no table has this outcome", "green")
     return exit_codes.gravest(wanted.codes)
-
-
-def is_watched() -> bool:
-    """Does a person sit before it, who can be asked?"""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 async def _agreed(wanted: Targets) -> bool:

@@ -44,6 +44,7 @@ class TableStatus:
 
     @property
     def document(self) -> run_document.Table:
+        chosen = self.cadence
         return {
             "table": self.ref.label,
             "format": self.ref.format,
@@ -52,7 +53,9 @@ class TableStatus:
             "last_run": self.last_run,
             "estimate": run_document.next_cycle(self.last_run),
             "paused": self.paused,
-            **cadence.document(self.cadence),
+            "next_expiry": iso_utc(chosen.next_look if chosen else None),
+            "next_listing": iso_utc(chosen.next_listing if chosen else None),
+            "cadence": chosen.why if chosen else None,
         }
 
 
