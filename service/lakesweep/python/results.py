@@ -5,6 +5,7 @@ Pure: built from a finished run and its rows. Text from outside is escaped where
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -146,15 +147,14 @@ class Results(Sequence[_Result], Generic[_Result]):
     @property
     def summary(self) -> Summary:
         """Of all tables."""
-        verdicts: dict[str, int] = {}
+        verdicts: Counter[str] = Counter()
         for one in self._results:
-            for name, number in one.summary.verdicts.items():
-                verdicts[name] = verdicts.get(name, 0) + number
+            verdicts.update(one.summary.verdicts)
         return Summary(
             snapshots=sum(one.summary.snapshots for one in self._results),
             files=sum(one.summary.files for one in self._results),
             bytes=sum(one.summary.bytes for one in self._results),
-            verdicts=verdicts,
+            verdicts=dict(verdicts),
             done=any(one.summary.done for one in self._results),
         )
 
