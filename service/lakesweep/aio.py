@@ -87,13 +87,11 @@ class StopRequest(asyncio.Event):
     why = STOPPED
 
     def end(self, why: str) -> None:
-        """Stop the run with this reason."""
         self.why = why
         self.set()
 
 
 def interruption(stop: asyncio.Event) -> Interrupted:
-    """The error of a run that was stopped."""
     return Interrupted(stop.why if isinstance(stop, StopRequest) else STOPPED)
 
 

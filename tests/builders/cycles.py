@@ -186,8 +186,8 @@ class Bench:
         ports = Ports(
             table=table,
             storage=self.storage,
-            engines=OneEngine(engine),
-            deleters=GatedDeleters(self, trash),
+            choose_engine=OneEngine(engine).choose,
+            open_deleter=GatedDeleters(self, trash).open,
             state=self.faults.state(self.store),
             audit=self.trail(table.ref.label, run_id),
             clock=self.clock,

@@ -192,7 +192,7 @@ async def test_what_was_deleted_for_good_or_emptied_is_reported_with_the_reason(
     async with App.open(settings_of(lake, deletion="delete")) as app:
         done = await run(app)
         undone = await app.restoring(done.id, (), ADA).execute(new_run_id())
-        assert (undone.in_vain, undone.paused, undone.result.not_restorable) == (True, False, 3)
+        assert (bool(undone.why_in_vain), undone.paused, undone.result.not_restorable) == (True, False, 3)
         assert undone.result.examples[0].why == GONE_FOR_GOOD
         assert await app.state.holds() == []
     async with App.open(settings_of(lake)) as app:

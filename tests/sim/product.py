@@ -349,8 +349,8 @@ class Runner:
         ports = Ports(
             table=table,
             storage=storage,
-            engines=OneEngine(engine),
-            deleters=SimDeleters(process, tenant_root, trash),
+            choose_engine=OneEngine(engine).choose,
+            open_deleter=SimDeleters(process, tenant_root, trash).open,
             state=state,
             audit=trail(process, state, ref.label, run_id),
             clock=process,

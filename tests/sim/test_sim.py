@@ -25,7 +25,7 @@ AS_PROCESS = "import os, runpy, sys; os.getpid = lambda: {}; runpy.run_module('t
 def simulate(*arguments: str, hash_seed: str = "0", pid: int | None = None) -> subprocess.CompletedProcess[str]:
     program = ["-m", "tests.sim"] if pid is None else ["-c", AS_PROCESS.format(pid)]
     command = [sys.executable, *program, *arguments]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT / 'service'}{os.pathsep}{ROOT}"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 

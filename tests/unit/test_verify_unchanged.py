@@ -1,13 +1,14 @@
 """The last look before a delete: only the very object that was judged goes."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.builders.sweeps import NOW, RecordingDeleter, make_sweep, paths
 
-from lakesweep.cleanup.delete_conditions import VerifyUnchanged, unchanged
+from lakesweep.cleanup.delete_conditions import unchanged, verify_unchanged
 from lakesweep.model.errors import Denied
 from lakesweep.model.files import Candidate, Reason, StoredObject
 from lakesweep.model.location import Location
@@ -66,7 +67,7 @@ async def test_rewritten_files_are_spared_and_missing_ones_not_counted(tmp_path,
     del store[keys[20]]
     deleter = RecordingDeleter(path for path, _ in rows)  # like S3, it does not tell what had gone before
     sweep = await make_sweep(tmp_path, rows, deleter=deleter)
-    object.__setattr__(sweep, "recheck", VerifyUnchanged(MemoryStorage()))
+    object.__setattr__(sweep, "recheck", partial(verify_unchanged, MemoryStorage()))
     result = await sweep.run()
     asked = {path for batch in deleter.asked for path in batch}
     assert asked == {path for at, (path, _) in enumerate(rows) if at not in (3, 12, 20)}
@@ -84,7 +85,7 @@ async def test_storage_that_does_not_say_ends_the_sweep(tmp_path, store):
 
     bucket("b").faults = deny
     sweep = await make_sweep(tmp_path, rows)
-    object.__setattr__(sweep, "recheck", VerifyUnchanged(MemoryStorage()))
+    object.__setattr__(sweep, "recheck", partial(verify_unchanged, MemoryStorage()))
     result = await sweep.run()
     assert isinstance(result.stopped_by, Denied)
     assert sweep.deleter.asked == []

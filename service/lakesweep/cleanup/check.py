@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -39,14 +39,6 @@ remembered at all, a table must not be refused for ever because of what its own 
 _PAGE = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What the guards said."""
-
-    refusal: Refusal | None
-    place_is_own: bool = False
-
-
 async def check(
     ports: Ports,
     context: RunContext,
@@ -57,7 +49,8 @@ async def check(
     early_refusal: Refusal | None,
     before_listing: TableState,
     beside: frozenset[str] | None,
-) -> Checked:
+) -> tuple[Refusal | None, bool]:
+    """What the guards say, and whether the table's roots are proven to be its own."""
     state = marked.state
     users_unknown = await ports.surroundings.check_file_users(state)  # first: it remembers them, refused or not
     refusal = (
@@ -68,7 +61,7 @@ async def check(
         or await table_notes.set_back(ports.state, state)
     )
     if refusal:
-        return Checked(refusal=refusal)
+        return refusal, False
     return await _check_plan(ports, context, orphans, marked, beside)
 
 
@@ -96,7 +89,7 @@ async def _check_neighbours(ports: Ports, state: TableState, neighbours: Neighbo
 
 async def _check_plan(
     ports: Ports, context: RunContext, orphans: OrphanPlan, marked: Marked, beside: frozenset[str] | None
-) -> Checked:
+) -> tuple[Refusal | None, bool]:
     state, policy = marked.state, context.policy
     foreign_owner = await _foreign_owner(ports, orphans, marked, beside)
     new_place = await table_notes.new_place(ports.state, state)
@@ -105,7 +98,7 @@ async def _check_plan(
     if refusal and refusal.code == "missing_live_files":
         refusal = replace(refusal, reason=refusal.reason + await _explain_missing(orphans.missing, state.roots))
     if refusal is None or not consequences(refusal.code).approvable:
-        return Checked(refusal=refusal, place_is_own=place_is_own)
+        return refusal, place_is_own
     approvals = Approvals(state=ports.state, artifacts=ports.artifacts)
     label, now = ports.table.ref.label, ports.clock.now()
     approved = await approvals.covered(label, orphans, now)
@@ -113,7 +106,7 @@ async def _check_plan(
     refusal = guards.check_plan(
         orphans, state, policy, foreign_owner, approved, new_place=new_place, is_approved=is_approved
     )
-    return Checked(refusal=refusal, place_is_own=place_is_own or refusal is None)
+    return refusal, place_is_own or refusal is None
 
 
 async def _foreign_owner(

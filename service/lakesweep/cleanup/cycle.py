@@ -33,23 +33,20 @@ class Cycle:
 
     async def run(self) -> CleanupRun:
         """One table, whatever happens: trouble becomes the outcome, never an exception of the table's own."""
-        with counting(self._recorder.requests):
-            return await self._run()
-
-    async def _run(self) -> CleanupRun:
         ports, context, recorder = self._ports, self._context, self._recorder
-        await recorder.start()
-        try:
-            if not await unchanged.skip(ports, context, recorder):
-                await self._plan_and_execute()
-        except Refused as exc:
-            recorder.refuse(Refusal(code=exc.code, reason=exc.reason))
-        except Indeterminate as exc:
-            recorder.fail(str(exc), Refusal(code="indeterminate", reason=str(exc)))
-        except LakesweepError as exc:
-            recorder.fail(str(exc))
-        await recorder.settle()
-        return await recorder.finish()
+        with counting(recorder.requests):
+            await recorder.start()
+            try:
+                if not await unchanged.skip(ports, context, recorder):
+                    await self._plan_and_execute()
+            except Refused as exc:
+                recorder.refuse(Refusal(code=exc.code, reason=exc.reason))
+            except Indeterminate as exc:
+                recorder.fail(str(exc), Refusal(code="indeterminate", reason=str(exc)))
+            except LakesweepError as exc:
+                recorder.fail(str(exc))
+            await recorder.settle()
+            return await recorder.finish()
 
     async def _plan_and_execute(self) -> None:
         ports, context, recorder = self._ports, self._context, self._recorder

@@ -27,6 +27,8 @@ from lakesweep.ports.table import MatchBy
 Revalidate = Callable[[], Awaitable[frozenset[str]]]
 """Match keys of everything that became referenced after the plan was made; a bare name stands for every object that
 is called so. Raises when the table must be left."""
+Recheck = Callable[[Sequence[Candidate]], Awaitable[tuple[frozenset[str], frozenset[str]]]]
+"""See `verify_unchanged`."""
 
 REFERENCED = "referenced again since the plan was made"
 _AT_ONCE = 32
@@ -157,34 +159,21 @@ def still_referenced(paths: Sequence[str], referenced: frozenset[str], match_by:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Candidates by what storage says of them now, each in the order requested."""
-
-    changed: tuple[Candidate, ...]
-    gone: tuple[Candidate, ...]
-
-
-class VerifyUnchanged:
-    """Callable: are candidates still the objects that were judged? Raises what storage raises: then nothing is known.
+async def verify_unchanged(storage: Storage, rows: Sequence[Candidate]) -> tuple[frozenset[str], frozenset[str]]:
+    """Which candidates are another object by now than the one that was judged, and which are gone, by path. Raises what
+    storage raises: then nothing is known.
 
     A plan made from an inventory judges objects by a list that is hours old. One that was rewritten since may belong to
     a writer that has not committed yet, and nothing references it either. Only an object of the same size, the same
     time and, where both are known, the same etag is the one that was judged.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    async def look(row: Candidate) -> StoredObject | None:
+        return await stat_or_none(storage, Location.parse(row.path))
 
-    async def __call__(self, rows: Sequence[Candidate]) -> Standing:
-        async def look(row: Candidate) -> StoredObject | None:
-            return await stat_or_none(self._storage, Location.parse(row.path))
-
-        found = list(zip(rows, await aio.gather_bounded(rows, look, limit=_AT_ONCE), strict=True))
-        return Standing(
-            changed=tuple(row for row, stored in found if stored is not None and not unchanged(row, stored)),
-            gone=tuple(row for row, stored in found if stored is None),
-        )
+    found = list(zip(rows, await aio.gather_bounded(rows, look, limit=_AT_ONCE), strict=True))
+    changed = frozenset(row.path for row, stored in found if stored is not None and not unchanged(row, stored))
+    return changed, frozenset(row.path for row, stored in found if stored is None)
 
 
 def unchanged(row: Candidate, stored: StoredObject) -> bool:

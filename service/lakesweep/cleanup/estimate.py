@@ -47,14 +47,6 @@ _TO_TRASH = Requests(head=2, put=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckCosts:
-    """The cost of checks that a sweep repeats."""
-
-    look: Requests
-    neighbours: Requests
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Of one plan. `load` is what reading the table took the last time."""
 
@@ -81,33 +73,35 @@ class Estimate:
     async def _of_execution(self) -> Requests:
         files = self.plan.orphans.candidates.files
         batches, deletes = await asyncio.to_thread(_cut, self.plan.orphans.rows_path, self.context.policy.batch_size)
-        costs = await self._check_costs()
-        ahead = costs.neighbours + Requests(delete=deletes)
+        look, neighbours = await self._check_costs()
+        ahead = neighbours + Requests(delete=deletes)
         if batches:
-            ahead += costs.look.times(deletes + 1)
+            ahead += look.times(deletes + 1)
         if not self.plan.expiry.empty:
             ahead += self.load.times(_READS_PER_EXPIRY)
-            ahead += Requests() if isinstance(self.ports.table, DetectsOtherCommits) else costs.look
+            ahead += Requests() if isinstance(self.ports.table, DetectsOtherCommits) else look
             ahead += _CLOSING if isinstance(self.ports.table, ClosesFirst) else Requests(put=1)
         if self.recorder.run.will_stay is Went.TRASH and not self.context.tenant_root.is_local:
             # The source is deleted under conditions of its own, and the bucket is asked for its versions first.
-            ahead += _TO_TRASH.times(files) + costs.look.times(batches) + Requests(get=batches)
+            ahead += _TO_TRASH.times(files) + look.times(batches) + Requests(get=batches)
         if self.ports.artifacts.is_shared:
             ahead += Requests(put=_RECORDS_PER_BATCH * batches + 1 + (0 if self.plan.expiry.empty else 2))
         return ahead
 
-    async def _check_costs(self) -> CheckCosts:
-        """Measured by doing it once, unless that is known and this run changes something."""
+    async def _check_costs(self) -> tuple[Requests, Requests]:
+        """Of a look at the table and of a question to its neighbours, which a sweep repeats. Measured by doing it once,
+        unless that is known and this run changes something."""
         name = f"asking:{self.ports.table.ref.label}"
         noted = await self.ports.state.recall(name) if self.context.execute else None
         if noted:
             with suppress(TypeError, KeyError, ValueError):  # another version's note: find out anew
                 known = json.loads(noted)
-                return CheckCosts(look=Requests(**known["look"]), neighbours=Requests(**known["neighbours"]))
-        shared_files = partial(self.ports.surroundings.shared_files, self.plan.marked.state)
-        costs = CheckCosts(look=await self._taken(self._look), neighbours=await self._taken(shared_files))
-        await self.ports.state.remember(name, json.dumps(asdict(costs)))
-        return costs
+                return Requests(**known["look"]), Requests(**known["neighbours"])
+        look = await self._taken(self._look)
+        neighbours = await self._taken(partial(self.ports.surroundings.shared_files, self.plan.marked.state))
+        note = {"look": asdict(look), "neighbours": asdict(neighbours)}
+        await self.ports.state.remember(name, json.dumps(note))
+        return look, neighbours
 
     async def _taken(self, check: Callable[[], Awaitable[object]]) -> Requests:
         before = self.recorder.requests.so_far

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lakesweep.aio import interruption
 from lakesweep.cleanup import table_notes, unchanged
 from lakesweep.cleanup.check import check_again
-from lakesweep.cleanup.delete_conditions import VerifyUnchanged
+from lakesweep.cleanup.delete_conditions import verify_unchanged
 from lakesweep.cleanup.plan import Planned
 from lakesweep.cleanup.revalidate import Revalidator
 from lakesweep.cleanup.run_context import Ports, RunContext
@@ -84,7 +86,7 @@ async def _sweep(
     if isinstance(table, ClosesFirst) and (closing := table.closing()):
         # A crash right after closing must not be the end of a table that somebody rolls back meanwhile.
         await table_notes.remember_closing(ports.state, table.ref.label, closing)
-    deleter = ports.deleters.open(planned.marked.state)
+    deleter = ports.open_deleter(planned.marked.state)
     sweeping = Sweep(
         run_id=context.run_id,
         plan=planned.orphans,
@@ -104,7 +106,7 @@ async def _sweep(
         ),
         stop=context.stop,
         progress=context.progress,
-        recheck=VerifyUnchanged(ports.storage) if context.inventory and planned.orphans.listed else None,
+        recheck=partial(verify_unchanged, ports.storage) if context.inventory and planned.orphans.listed else None,
         closed=table.closed if isinstance(table, ClosesFirst) else None,
         places=context.deletion_slots,
         check_not_held=ports.surroundings.check_not_held,

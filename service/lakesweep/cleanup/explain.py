@@ -177,72 +177,60 @@ def _age(stored: StoredObject, what: str) -> str:
     return f"last modified {stored.modified_at:%Y-%m-%d %H:%M} UTC, {what}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfirmationWait:
-    """What `confirm_after_hours` adds to an explanation: since when the ledger has the file, and how long it waits."""
-
-    policy: CleanupPolicy
-    state: StateStore
-    artifacts: Artifacts
-
-    async def add(self, explanation: Explanation, now: datetime) -> Explanation:
-        """An orphan that was not seen for long enough is kept for now, and the explanation says so."""
-        wait = self.policy.confirm_after
-        if explanation.verdict is not Verdict.ORPHAN or not wait:
-            return explanation
-        seen = await self._first_seen(explanation.table.label, explanation.path)
-        if seen is None:
-            sentence = f"no successful run has seen it unreferenced; it waits for {wait} from the first one that does"
-            return replace(explanation, verdict=Verdict.YOUNG, sentences=(*explanation.sentences, sentence))
-        first = f"first seen unreferenced by a run at {seen:%Y-%m-%d %H:%M} UTC"
-        if seen + wait <= now:
-            return replace(explanation, sentences=(*explanation.sentences, first))
-        return replace(
-            explanation,
-            verdict=Verdict.YOUNG,
-            sentences=(*explanation.sentences, f"{first}; confirm_after_hours keeps it for {wait} from then"),
-            deletable_from=seen + wait,
-        )
-
-    async def _first_seen(self, table: str, path: str) -> datetime | None:
-        header = await self.state.get_ledger(table)
-        if header is None or not header.rows_path:
-            return None
-        try:
-            async with self.artifacts.opened(header.rows_path) as rows:
-                await asyncio.to_thread(ledger.check_digest, rows, header.rows_path)
-                return await asyncio.to_thread(ledger.first_seen, rows, path)
-        except (Unreadable, StorageError, OSError):
-            return None  # a ledger that cannot be read counts as empty
+async def with_confirmation(
+    explanation: Explanation, wait: timedelta, state: StateStore, artifacts: Artifacts, now: datetime
+) -> Explanation:
+    """What `confirm_after_hours` adds: since when the ledger has the file, and how long it waits. An orphan that was
+    not seen for long enough is kept for now, and the explanation says so."""
+    if explanation.verdict is not Verdict.ORPHAN or not wait:
+        return explanation
+    seen = await _first_seen(state, artifacts, explanation.table.label, explanation.path)
+    if seen is None:
+        sentence = f"no successful run has seen it unreferenced; it waits for {wait} from the first one that does"
+        return replace(explanation, verdict=Verdict.YOUNG, sentences=(*explanation.sentences, sentence))
+    first = f"first seen unreferenced by a run at {seen:%Y-%m-%d %H:%M} UTC"
+    if seen + wait <= now:
+        return replace(explanation, sentences=(*explanation.sentences, first))
+    return replace(
+        explanation,
+        verdict=Verdict.YOUNG,
+        sentences=(*explanation.sentences, f"{first}; confirm_after_hours keeps it for {wait} from then"),
+        deletable_from=seen + wait,
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestoredFiles:
-    """Looks for a file among those that restores of its table brought back."""
+async def _first_seen(state: StateStore, artifacts: Artifacts, table: str, path: str) -> datetime | None:
+    header = await state.get_ledger(table)
+    if header is None or not header.rows_path:
+        return None
+    try:
+        async with artifacts.opened(header.rows_path) as rows:
+            await asyncio.to_thread(ledger.check_digest, rows, header.rows_path)
+            return await asyncio.to_thread(ledger.first_seen, rows, path)
+    except (Unreadable, StorageError, OSError):
+        return None  # a ledger that cannot be read counts as empty
 
-    state: StateStore
-    records: Records
 
-    async def add(self, explanation: Explanation) -> Explanation:
-        """The same with a sentence for every restore that brought it back, the newest first."""
-        label = explanation.table.label
-        added = [
-            sentence
-            for run in await self.state.list_runs(table=label, limit=_RUNS)
-            if run["restored"] is not None
-            async for sentence in self._sentences(run["run_id"], run["restored"]["run_id"], explanation)
-        ]
-        return replace(explanation, sentences=(*explanation.sentences, *added)) if added else explanation
+async def with_restores(explanation: Explanation, state: StateStore, records: Records) -> Explanation:
+    """The same with a sentence for every restore that brought it back, the newest first."""
+    added = [
+        sentence
+        for run in await state.list_runs(table=explanation.table.label, limit=_RUNS)
+        if run["restored"] is not None
+        async for sentence in _restores(records, run["run_id"], run["restored"]["run_id"], explanation)
+    ]
+    return replace(explanation, sentences=(*explanation.sentences, *added)) if added else explanation
 
-    async def _sentences(self, run_id: str, of: str, explanation: Explanation) -> AsyncIterator[str]:
-        who = "somebody"
-        try:
-            async with aclosing(self.records(run_id, explanation.table.label)) as records:
-                async for segment, record in records:
-                    if record["record"] == "begin":
-                        who = record["trigger"]["who"]
-                    elif record["record"] == "restored" and record["path"] == explanation.path:
-                        when = f"{segment.at:%Y-%m-%d %H:%M} UTC"
-                        yield f"restored on {when} by {who}: run {of} had taken it, run {run_id} restored it"
-        except LakesweepError as exc:
-            yield f"run {run_id} restored files, but its audit trail cannot be read ({exc})"
+
+async def _restores(records: Records, run_id: str, of: str, explanation: Explanation) -> AsyncIterator[str]:
+    who = "somebody"
+    try:
+        async with aclosing(records(run_id, explanation.table.label)) as found:
+            async for segment, record in found:
+                if record["record"] == "begin":
+                    who = record["trigger"]["who"]
+                elif record["record"] == "restored" and record["path"] == explanation.path:
+                    when = f"{segment.at:%Y-%m-%d %H:%M} UTC"
+                    yield f"restored on {when} by {who}: run {of} had taken it, run {run_id} restored it"
+    except LakesweepError as exc:
+        yield f"run {run_id} restored files, but its audit trail cannot be read ({exc})"

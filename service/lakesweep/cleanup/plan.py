@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from lakesweep.cleanup import guards, table_notes, unlisted, without_listing
+from lakesweep.cleanup.artifacts import Artifacts
 from lakesweep.cleanup.check import check, check_trash
 from lakesweep.cleanup.estimate import Estimate
 from lakesweep.cleanup.mark import Marking
@@ -20,9 +21,11 @@ from lakesweep.model.errors import Unreadable
 from lakesweep.model.files import OrphanPlan
 from lakesweep.model.run import Phase, Refusal
 from lakesweep.model.snapshot import ExpiryPlan
+from lakesweep.model.table import TableRef
+from lakesweep.ports.clock import Clock
 from lakesweep.ports.engine import Engine, Inventory, Marked, OrphanJob
 from lakesweep.ports.run import Progress
-from lakesweep.ports.state import PlanHeader
+from lakesweep.ports.state import PlanHeader, StateStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     # The store's clock only after the store has answered: before that it is not known which store is asked.
     asked_at, store_now = ports.clock.now(), await ports.storage.now()
     recorder.note(location=before_listing.location.raw, head=before_listing.head)
-    engine, choice = await ports.engines.choose(before_listing)
+    engine, choice = await ports.choose_engine(before_listing)
     recorder.note(engine=choice, stream=guards.grace_sentence(policy, before_listing), phase=Phase.DETECTING)
     marking = Marking(
         table=ports.table,
@@ -85,7 +88,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         mark=names.after(marking) if names else marking,
         rows_path=context.rows_path,
         inventory=inventory,
-        shortlist=names.shortlist if names else before_listing.shortlist,
+        shortlist=names.files.shortlist if names else before_listing.shortlist,
         history=before_listing.history,
         tell=lambda step: context.progress(Progress(phase=f"{Phase.DETECTING}: {step}")),
     )
@@ -109,7 +112,7 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
     )
     rules = store_rules.of_all([await ports.rules.rules(root) for root in marked.state.roots])
     recorder.note(store=rules, to_trash=context.trash is not None)
-    checked = await check(
+    refusal, place_is_own = await check(
         ports,
         context,
         orphans=orphans,
@@ -123,16 +126,16 @@ async def _plan_now(ports: Ports, context: RunContext, recorder: RunRecorder) ->
         beside=beside,
     )
     if orphans.listed:
-        await table_notes.remember_listing(ports.state, marked.state, at=now, passed=checked.refusal is None)
-    await _save(ports, context, orphans)
+        await table_notes.remember_listing(ports.state, marked.state, at=now, passed=refusal is None)
+    await save(orphans, ports.state, ports.artifacts, ports.clock, run_id=context.run_id, table=ports.table.ref)
     planned = Planned(
         engine=engine,
         marked=marked,
         expiry=expiry,
         orphans=orphans,
         at=now,
-        refusal=checked.refusal,
-        place_is_own=checked.place_is_own,
+        refusal=refusal,
+        place_is_own=place_is_own,
     )
     estimate = Estimate(ports=ports, context=context, recorder=recorder, plan=planned, load=marking.loading)
     recorder.note(planned=await estimate.of_cycle())
@@ -160,17 +163,19 @@ def _inventory(context: RunContext, now: datetime, store_now: datetime) -> Inven
     )
 
 
-async def _save(ports: Ports, context: RunContext, orphans: OrphanPlan) -> None:
-    address = await ports.artifacts.publish(Path(orphans.rows_path))
-    await ports.state.save_plan(
-        PlanHeader(
-            run_id=context.run_id,
-            table=ports.table.ref.label,
-            head=orphans.head,
-            digest=orphans.digest,
-            rows_path=address,
-            candidates=orphans.candidates.files,
-            bytes=orphans.candidates.bytes,
-            created_at=ports.clock.now(),
-        )
+async def save(
+    plan: OrphanPlan, state: StateStore, artifacts: Artifacts, clock: Clock, *, run_id: str, table: TableRef
+) -> None:
+    """Publish the rows, then record the plan: nobody finds one without its rows."""
+    address = await artifacts.publish(Path(plan.rows_path))
+    header = PlanHeader(
+        run_id=run_id,
+        table=table.label,
+        head=plan.head,
+        digest=plan.digest,
+        rows_path=address,
+        candidates=plan.candidates.files,
+        bytes=plan.candidates.bytes,
+        created_at=clock.now(),
     )
+    await state.save_plan(header)

@@ -15,8 +15,8 @@ from lakesweep.model.run import ListingMode
 from lakesweep.model.trash import RunTrash
 from lakesweep.ports.audit import Audit
 from lakesweep.ports.clock import Clock
-from lakesweep.ports.deleter import Deleters
-from lakesweep.ports.engine import Engines
+from lakesweep.ports.deleter import OpenDeleter
+from lakesweep.ports.engine import ChooseEngine
 from lakesweep.ports.run import Fence, Progress, ReportProgress, Slots
 from lakesweep.ports.state import StateStore
 from lakesweep.ports.storage import Storage
@@ -31,8 +31,8 @@ class Ports:
 
     table: Table
     storage: Storage
-    engines: Engines
-    deleters: Deleters
+    choose_engine: ChooseEngine
+    open_deleter: OpenDeleter
     state: StateStore
     audit: Audit
     clock: Clock

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from lakesweep.aio import finish_shielded
 from lakesweep.cleanup import addresses, batches, plan_file
-from lakesweep.cleanup.batches import BatchSlots
-from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Revalidate, VerifyUnchanged
+from lakesweep.cleanup.batches import BatchSlots, hand_over
+from lakesweep.cleanup.delete_conditions import LastCheck, Looks, Recheck, Revalidate
 from lakesweep.model.errors import Interrupted, LakesweepError
 from lakesweep.model.files import DeletionReport, OrphanPlan, Went
 from lakesweep.model.policy import CleanupPolicy
@@ -64,7 +64,7 @@ class Sweep:
     stop: asyncio.Event
     """Set from outside to end the sweep after the requests that are under way."""
     progress: ReportProgress
-    recheck: VerifyUnchanged | None = None
+    recheck: Recheck | None = None
     """Looks at every candidate once more: for a plan that was made from an inventory."""
     closed: Callable[[], Awaitable[None]] | None = None
     """Called once, when everything of the stages below 0 is deleted, before any other file is."""
@@ -77,12 +77,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         looks = Looks(self._referenced)
-        last_check = LastCheck(
-            revalidate=looks.new,
-            match_by=self.match_by,
-            fence=self.fence,
-            stop=self.stop,
-        )
+        last_check = LastCheck(revalidate=looks.new, match_by=self.match_by, fence=self.fence, stop=self.stop)
         object.__setattr__(self, "last_check", last_check)
         object.__setattr__(self, "looks", looks)
 
@@ -129,7 +124,7 @@ class Sweep:
                     await self.journal.begin_batch(record)
                     self.looks.begin_batch()
                     deleting = asyncio.create_task(self._delete(record, going, gone, result), name=f"batch {number}")
-                    deleting.add_done_callback(slot.hand_over())
+                    deleting.add_done_callback(hand_over(slot))
                     running.add(deleting)
                 number, first = number + 1, first + batch.num_rows
             await _finish(running)
@@ -175,10 +170,8 @@ class Sweep:
         """What is to be deleted, what is another object by now, and what is gone already."""
         if self.recheck is None:
             return going, going.slice(0, 0), frozenset()
-        standing = await self.recheck(plan_file.candidates(going))
-        replaced = frozenset(row.path for row in standing.changed)
-        kept, changed = _parted(going, replaced, going.column("path").to_pylist())
-        return kept, changed, frozenset(row.path for row in standing.gone)
+        replaced, gone = await self.recheck(plan_file.candidates(going))
+        return *_parted(going, replaced, going.column("path").to_pylist()), gone
 
     async def _fates(self, going: pa.RecordBatch, gone: frozenset[str]) -> list[Deleted]:
         """Delete what exists. A store that does not know would count what was gone before as deleted."""

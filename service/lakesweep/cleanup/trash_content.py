@@ -37,10 +37,8 @@ class RunInTrash:
     trash: RunTrash | None = None
     """None if it is not the directory of a run of ours that is known."""
     document: run_document.Run | None = None
-    ended_at: datetime | None = None
-    """None while the run is under way."""
     until: datetime | None = None
-    """None while it is unknown."""
+    """None while it is unknown, also while the run is under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +94,6 @@ class TrashContent:
             name=name,
             trash=RunTrash(place=place, root=root, run_id=name),
             document=document,
-            ended_at=ended_at,
             until=ended_at + self.hours(document) if ended_at else None,
         )
 

@@ -34,10 +34,6 @@ class Names:
     beside: frozenset[str] | None
     """Other tables' metadata near these files; None where the format looks for that itself."""
 
-    @property
-    def shortlist(self) -> Shortlist:
-        return self.files.shortlist
-
     def after(self, marking: Marking) -> Callable[[], Awaitable[Marked]]:
         async def mark() -> Marked:
             return self._instead_of_sources(await marking())

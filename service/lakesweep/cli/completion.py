@@ -21,29 +21,6 @@ if TYPE_CHECKING:
     from lakesweep.settings.schema import Settings
 
 _VARIABLE = "_LAKESWEEP_COMPLETE"
-_SCRIPTS = {
-    "bash": f"""\
-_lakesweep_completion() {{
-    local IFS=$'\\n'
-    COMPREPLY=( $( env COMP_WORDS="${{COMP_WORDS[*]}}" COMP_CWORD=$COMP_CWORD {_VARIABLE}=complete_bash $1 ) )
-    return 0
-}}
-complete -o default -F _lakesweep_completion lakesweep
-""",
-    "zsh": f"""\
-#compdef lakesweep
-_lakesweep_completion() {{
-  eval $(env _TYPER_COMPLETE_ARGS="${{words[1,$CURRENT]}}" {_VARIABLE}=complete_zsh lakesweep)
-}}
-compdef _lakesweep_completion lakesweep
-""",
-    "fish": f"""\
-complete --command lakesweep --no-files --arguments "(env {_VARIABLE}=complete_fish \
-_TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) lakesweep)" \
---condition "env {_VARIABLE}=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args \
-_TYPER_COMPLETE_ARGS=(commandline -cp) lakesweep"
-""",
-}
 
 
 class Shell(StrEnum):
@@ -62,7 +39,9 @@ def completion(shell: Annotated[Shell, Argument(metavar="SHELL", help="bash, zsh
 
     Exit codes: 0 printed, 2 no such shell.
     """
-    print(_SCRIPTS[shell.value], end="")
+    from typer._completion_shared import get_completion_script  # noqa: PLC0415 - only this command needs it
+
+    print(get_completion_script(prog_name="lakesweep", complete_var=_VARIABLE, shell=shell.value))
 
 
 def prepare_completion() -> None:

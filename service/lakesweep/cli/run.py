@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -18,11 +17,7 @@ from lakesweep.cli import completion, documents, exit_codes, lists, options, ren
 from lakesweep.cli.summary import PlanSort
 from lakesweep.cli.targets import ApprovedGhosts, Targets
 from lakesweep.model.errors import LakesweepError
-from lakesweep.model.files import Candidate
 from lakesweep.model.run import CleanupRun
-
-if TYPE_CHECKING:
-    from lakesweep.daemon.app import App
 
 
 def _check(*, targets: list[str] | None, ghosts: bool, **_: object) -> None:
@@ -78,7 +73,8 @@ async def run(
     """
     kind = ApprovedGhosts if ghosts else Targets
     wanted = kind(opened, targets or [], no_listing=no_listing)
-    if execute and not yes and is_watched() and not await _agreed(wanted):
+    can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+    if execute and not yes and can_ask and not await _agreed(wanted):
         return exit_codes.gravest(wanted.codes)
     if as_json:
         with documents.array("tables", sys.stdout) as tables:
@@ -98,11 +94,6 @@ async def run(
     if not (shown or details) and wanted.done:
         screen.line(console, "no table has this outcome", "green")
     return exit_codes.gravest(wanted.codes)
-
-
-def is_watched() -> bool:
-    """Does a person sit before it, who can be asked?"""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 async def _agreed(wanted: Targets) -> bool:
@@ -211,7 +202,8 @@ async def plan(
     console = screen.output()
 
     async def in_full(run: CleanupRun) -> None:
-        render.show_plan(console, run, await _first(opened.app, run, files))
+        first = await opened.app.artifacts.page(run.plan.rows_path, 0, files) if files and run.plan else ()
+        render.show_plan(console, run, first)
         console.print()
 
     look = summary.Look(details=details, outcome=outcome, refused=refused)
@@ -221,16 +213,6 @@ async def plan(
     if not (shown or details) and (refused or outcome):
         screen.line(console, "no table is refused" if refused else "no table has this outcome", "green")
     return exit_codes.gravest(wanted.codes)
-
-
-async def _first(app: App, run: CleanupRun, files: int) -> Sequence[Candidate]:
-    rows: list[Candidate] = []
-    if files and run.plan is not None:
-        async for batch in app.candidates(run):
-            rows.extend(batch[: files - len(rows)])
-            if len(rows) >= files:
-                break
-    return rows
 
 
 @session.command(*options.PLANNING)

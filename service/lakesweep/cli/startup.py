@@ -26,7 +26,6 @@ def begin() -> None:
 
 
 def import_arrow() -> None:
-    """Import Arrow the way it serves us best."""
     if _ours:
         _choose_allocator()
         _spare_pandas()

@@ -133,7 +133,7 @@ async def restore(
     if undone.run is not None and undone.run.outcome is Outcome.FAILED:
         screen.complain(undone.run.reason or "failed")
         return ExitCode.INTERRUPTED if undone.run.reason == _INTERRUPTED else ExitCode.FAILED
-    return ExitCode.REFUSED if undone.in_vain else ExitCode.DONE
+    return ExitCode.REFUSED if undone.why_in_vain else ExitCode.DONE
 
 
 def _print(result: Restored, *, paused: bool) -> None:

@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from math import sqrt
-from typing import TypedDict
 
-from lakesweep.cleanup.report import iso_utc
 from lakesweep.model import run_document
 from lakesweep.model.files import Reason
 from lakesweep.model.run import CleanupRun, Outcome
@@ -172,25 +170,6 @@ async def recall(state: StateStore, table: str) -> Cadence | None:
         next_listing=datetime.fromisoformat(noted["next_listing"]),
         why=noted["why"],
     )
-
-
-class Document(TypedDict):
-    """The cadence of a table in JSON documents."""
-
-    next_expiry: str | None
-    next_listing: str | None
-    cadence: str | None
-
-
-def document(chosen: Cadence | None) -> Document:
-    """All null where the cadence is fixed."""
-    if chosen is None:
-        return {"next_expiry": None, "next_listing": None, "cadence": None}
-    return {
-        "next_expiry": iso_utc(chosen.next_look),
-        "next_listing": iso_utc(chosen.next_listing),
-        "cadence": chosen.why,
-    }
 
 
 async def choose_after(state: StateStore, run: CleanupRun, rules: Rules | None, now: datetime) -> Cadence | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakesweep.cleanup.run_context import Ports, RunContext
@@ -47,8 +48,8 @@ async def prepare(
     ports = Ports(
         table=table,
         storage=app.adapters.storage(work.tenant, work.read_root),
-        engines=TableEngines(app=app, work=work, run_id=run_id),
-        deleters=TableDeleters(app=app, work=work, policy=rules, trash=trash),
+        choose_engine=partial(_choose_engine, app, work, run_id),
+        open_deleter=partial(_open_deleter, app, work, rules, trash),
         state=app.state,
         audit=app.trails.open(run_id, work.ref, held.token, trigger),
         clock=app.clock,
@@ -86,39 +87,21 @@ def _inventory_of(app: App, work: Work) -> Location | None:
     return Location.parse(dataset.inventory) if dataset and dataset.inventory else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableEngines:
-    """The Engines port for one table."""
-
-    app: App
-    work: Work
-    run_id: str
-
-    async def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
-        """By the runs before this one, which show how large the table is."""
-        work = self.work
-        runs = await self.app.state.list_runs(table=work.ref.label, before=self.run_id, limit=RUNS_LOOKED_AT)
-        return self.app.adapters.choose_engine(work.tenant, state, runs, work.read_root)
+async def _choose_engine(app: App, work: Work, run_id: str, state: TableState) -> tuple[Engine, EngineChoice]:
+    """By the runs before this one, which show how large the table is."""
+    runs = await app.state.list_runs(table=work.ref.label, before=run_id, limit=RUNS_LOOKED_AT)
+    return app.adapters.choose_engine(work.tenant, state, runs, work.read_root)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableDeleters:
-    """The Deleters port for one table: inside its tenant's root and its own roots only."""
-
-    app: App
-    work: Work
-    policy: CleanupPolicy
-    trash: RunTrash | None
-
-    def open(self, state: TableState) -> Deleter:
-        return self.app.adapters.deleter(
-            self.work.tenant,
-            self.work.tenant_root,
-            state,
-            self.policy.max_concurrent_deletions,
-            lambda files: self.app.metrics.count_batch(self.work.ref, files),
-            trash=self.trash,
-        )
+def _open_deleter(app: App, work: Work, policy: CleanupPolicy, trash: RunTrash | None, state: TableState) -> Deleter:
+    return app.adapters.deleter(
+        work.tenant,
+        work.tenant_root,
+        state,
+        policy.max_concurrent_deletions,
+        lambda files: app.metrics.count_batch(work.ref, files),
+        trash=trash,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

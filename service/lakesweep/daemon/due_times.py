@@ -8,7 +8,7 @@ before may put a table to sleep.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -105,16 +105,14 @@ def after_run(
     return DueTime(table=run.table.label, next_due=next_due, last_finished=now, last_outcome=outcome, failures=failures)
 
 
-def after_panic(table: str, schedule: Schedule, before: DueTime | None, now: datetime) -> DueTime:
-    """The same for a run that ended in a bug of ours."""
+def after_panic(
+    table: str, schedule: Schedule, before: DueTime | None, now: datetime, outcome: str = "failed"
+) -> DueTime:
+    """The same for a run that ended in a bug of ours, or whose process was killed (INTERRUPTED), perhaps by what the
+    table made it do."""
     failures = (before.failures if before else 0) + 1
     next_due = now + _backoff(schedule, failures, now)
-    return DueTime(table=table, next_due=next_due, last_finished=now, last_outcome="failed", failures=failures)
-
-
-def after_interruption(table: str, schedule: Schedule, before: DueTime | None, now: datetime) -> DueTime:
-    """The same for a run whose process was killed, perhaps by what the table made it do."""
-    return replace(after_panic(table, schedule, before, now), last_outcome=INTERRUPTED)
+    return DueTime(table=table, next_due=next_due, last_finished=now, last_outcome=outcome, failures=failures)
 
 
 def _failed(run: CleanupRun) -> bool:

@@ -174,7 +174,6 @@ def sentence(label: str, hold: Hold) -> str:
 
 
 async def hold_if_interrupted(state: StateStore, label: str, now: datetime) -> None:
-    """Hold a table whose runs end with their process again and again."""
     latest = await state.list_runs(table=label, limit=INTERRUPTIONS)
     if len(latest) < INTERRUPTIONS or not all(run["interrupted"] for run in latest):
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import TypedDict
@@ -149,15 +150,10 @@ class Nearest:
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         self._prefixes = frozenset(prefixes)
-        self._known: dict[str, str | None] = {}
+        self._known = lru_cache(maxsize=_DIRECTORIES_KEPT)(self._search)
 
     def above(self, path: str) -> str | None:
-        directory = path[: path.rfind("/") + 1]
-        if directory not in self._known:
-            if len(self._known) >= _DIRECTORIES_KEPT:
-                self._known.clear()
-            self._known[directory] = self._search(directory)
-        return self._known[directory]
+        return self._known(path[: path.rfind("/") + 1])
 
     def _search(self, directory: str) -> str | None:
         while directory:

@@ -30,6 +30,7 @@ from lakesweep.model import run_document
 from lakesweep.model.errors import StateError
 from lakesweep.model.refusal import consequences
 from lakesweep.model.run import CleanupRun, Outcome
+from lakesweep.model.units import counted
 from lakesweep.ports.clock import Clock
 from lakesweep.ports.state import Notice, StateStore
 from lakesweep.settings.observability import NotifySettings
@@ -158,20 +159,16 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, str]:
     """A text for Slack and those who take its shape. Its own marks are escaped in names."""
     run = event["data"]
     labels = {
-        "missing": f"misses {_counted(run['missing']['count'], 'live file')} in storage",
+        "missing": f"misses {counted(run['missing']['count'], 'live file')} in storage",
         "waiting": "waits for an approval",
         "refused": "was refused",
         "failed": "failed",
-        "done": f"deleted {_counted(run['deleted']['count'], 'file')}, {_counted(run['deleted']['bytes'], 'byte')}",
+        "done": f"deleted {counted(run['deleted']['count'], 'file')}, {counted(run['deleted']['bytes'], 'byte')}",
     }
     kind = str(event["type"]).rpartition(".")[2]
     reason = f": {run['reason']}" if run["reason"] else ""
     text = f"{run['table']} {labels[kind]}{reason} (run {run['run_id']})"
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:

@@ -153,7 +153,7 @@ async def _after_interruption(turn: ScheduledRun, known: DueTime | None) -> DueT
     now = app.clock.now()
     if not await close_interrupted(app.state, entry.label, now):
         return None
-    due = due_times.after_interruption(entry.label, entry.schedule, known, now)
+    due = due_times.after_panic(entry.label, entry.schedule, known, now, due_times.INTERRUPTED)
     await app.state.set_due(due)
     await holds.hold_if_interrupted(app.state, entry.label, now)
     app.metrics.count_skip(entry.work.ref, due_times.INTERRUPTED)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakesweep.admin import documents
 from lakesweep.cleanup import lake_report
-from lakesweep.cleanup.explain import ConfirmationWait, Explainer, Explanation, RestoredFiles
+from lakesweep.cleanup.explain import Explainer, Explanation, with_confirmation, with_restores
 from lakesweep.cleanup.report import hold_document, iso_utc
 from lakesweep.daemon import cadence, cycle_setup, run_results, targets
 from lakesweep.daemon.cadence import Cadence
@@ -44,6 +44,7 @@ class TableStatus:
 
     @property
     def document(self) -> run_document.Table:
+        chosen = self.cadence
         return {
             "table": self.ref.label,
             "format": self.ref.format,
@@ -52,7 +53,9 @@ class TableStatus:
             "last_run": self.last_run,
             "estimate": run_document.next_cycle(self.last_run),
             "paused": self.paused,
-            **cadence.document(self.cadence),
+            "next_expiry": iso_utc(chosen.next_look if chosen else None),
+            "next_listing": iso_utc(chosen.next_listing if chosen else None),
+            "cadence": chosen.why if chosen else None,
         }
 
 
@@ -162,9 +165,9 @@ async def explain(
         policy=cycle_setup.policy(app, work, execute=False),
         clock=app.clock,
     )
-    wait = ConfirmationWait(policy=explainer.policy, state=app.state, artifacts=app.artifacts)
-    explained = await wait.add(await explainer.explain(location), now)
-    return await RestoredFiles(state=app.state, records=app.trails.inspector().records).add(explained)
+    explained, wait = await explainer.explain(location), explainer.policy.confirm_after
+    explained = await with_confirmation(explained, wait, app.state, app.artifacts, now)
+    return await with_restores(explained, app.state, app.trails.inspector().records)
 
 
 async def _owner_of(

@@ -198,10 +198,6 @@ class Undone:
     """Is the metadata still there that the run began with?"""
 
     @property
-    def in_vain(self) -> bool:
-        return self.why_in_vain is not None
-
-    @property
     def why_in_vain(self) -> str | None:
         """Why nothing can be brought back, if so."""
         return why_nothing(self.result, dry_run=self.of_dry_run)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import structlog
 
 from lakesweep.aio import StopRequest, working_for
+from lakesweep.cleanup import plan as plans
 from lakesweep.cleanup import plan_file, run_recorder, trash_report
 from lakesweep.cleanup.run_context import silent
 from lakesweep.cleanup.sweep import Sweep
@@ -32,7 +33,6 @@ from lakesweep.model.files import OrphanPlan, Reason, Tally, Verdict
 from lakesweep.model.run import CleanupRun, Outcome, Phase
 from lakesweep.model.table import BARE_TENANT, FormatName, TableRef, TenantId
 from lakesweep.ports.audit import Audit
-from lakesweep.ports.state import PlanHeader
 from lakesweep.ports.table import MatchBy
 from lakesweep.settings.cascade import cleanup_for, policy_for, trash_places
 from lakesweep.settings.tenants import TenantSettings
@@ -155,7 +155,7 @@ class _Emptying:
         """Delete these, as a plan that can be shown, journalled and checked like any other."""
         app = self._app
         async with app.claimed(self._ref, self._id) as held:
-            await self._close_interrupted()
+            await run_recorder.close_interrupted(self._app.state, self._ref.label, self._app.clock.now())
             run = CleanupRun(
                 id=self._id,
                 table=self._ref,
@@ -167,7 +167,7 @@ class _Emptying:
             run = replace(run, plan=plan, head=plan.head)
             await app.state.start_run(run)
             audit = app.trails.open(self._id, self._ref, held.token, _SERVICE)
-            await self._save(plan)
+            await plans.save(plan, app.state, app.artifacts, app.clock, run_id=self._id, table=self._ref)
             await audit.begin(run)
             run = await self._sweep(run, plan, held, audit)
             run = replace(run, phase=Phase.FINISHED, finished_at=app.clock.now())
@@ -181,10 +181,7 @@ class _Emptying:
         """Close runs whose process ended when all was deleted already: then nothing is due that would start another."""
         if await self._app.state.open_runs(self._ref.label):
             async with self._app.claimed(self._ref, self._id):
-                await self._close_interrupted()
-
-    async def _close_interrupted(self) -> None:
-        await run_recorder.close_interrupted(self._app.state, self._ref.label, self._app.clock.now())
+                await run_recorder.close_interrupted(self._app.state, self._ref.label, self._app.clock.now())
 
     async def _sweep(self, run: CleanupRun, plan: OrphanPlan, held: HeldLease, audit: Audit) -> CleanupRun:
         app = self._app
@@ -250,20 +247,6 @@ class _Emptying:
             digest=writer.digest,
             engine="trash",
         )
-
-    async def _save(self, plan: OrphanPlan) -> None:
-        address = await self._app.artifacts.publish(self._app.artifacts.file("plans", f"{self._id}.parquet"))
-        header = PlanHeader(
-            run_id=self._id,
-            table=self._ref.label,
-            head=plan.head,
-            digest=plan.digest,
-            rows_path=address,
-            candidates=plan.candidates.files,
-            bytes=plan.candidates.bytes,
-            created_at=self._app.clock.now(),
-        )
-        await self._app.state.save_plan(header)
 
 
 _SERVICE = Trigger(by=TriggeredBy.SCHEDULE, who="service")

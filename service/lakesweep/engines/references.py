@@ -56,7 +56,9 @@ class ReferencePhase:
             Spill(self.work.stand_ins, STAND_IN_SCHEMA, self.threads) as standing,
         ):
             released = await self._named_directly(spill)
-            self._digests = digests = await self._in_thread(partial(self._new_digests, released))
+            match_by, roots = self.job.layout.match_by, self.job.roots
+            new = partial(Digests, self.cache, self.references.sources, match_by=match_by, roots=roots)
+            self._digests = digests = await self._in_thread(partial(new, released=released))
             try:
                 await self._stored(standing, digests)
                 await self._rest(spill, standing, digests)
@@ -117,10 +119,6 @@ class ReferencePhase:
                     await spill.add(ready.in_full)
                 await standing.add(ready.stand_ins)
         await standing.add(await self._in_thread(digests.flush))
-
-    def _new_digests(self, released: pa.Array) -> Digests:
-        match_by, roots = self.job.layout.match_by, self.job.roots
-        return Digests(self.cache, self.references.sources, match_by=match_by, roots=roots, released=released)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)

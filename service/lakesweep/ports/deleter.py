@@ -6,7 +6,7 @@ its target before it is removed from its source. An existing target is never ove
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -87,13 +87,8 @@ class Deleter(Protocol):
         """Close connections and threads."""
 
 
-class Deleters(Protocol):
-    """Opens deleters inside one tenant's root."""
-
-    def open(self, state: TableState) -> Deleter:
-        """A deleter for this table's roots only. The caller closes it."""
-
-
+OpenDeleter = Callable[[TableState], Deleter]
+"""Opens a deleter inside one tenant's root, for this table's roots only. The caller closes it."""
 TAKEN = "an object is there already"
 
 

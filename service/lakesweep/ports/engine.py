@@ -77,8 +77,5 @@ class Engine(Protocol):
         """Stop pools and sessions."""
 
 
-class Engines(Protocol):
-    """The available engines."""
-
-    async def choose(self, state: TableState) -> tuple[Engine, EngineChoice]:
-        """The engine that plans this table, and why it was chosen."""
+ChooseEngine = Callable[[TableState], Awaitable[tuple[Engine, EngineChoice]]]
+"""The engine that plans this table, and why it was chosen."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,32 +39,20 @@ def blocking(work: Callable[[StopRequest], Coroutine[Any, Any, _T]]) -> _T:
     Ctrl-C, or a notebook's stop button, stops the work, waits for its end and raises KeyboardInterrupt.
     """
     stop = StopRequest()
-    done: list[_T] = []
-    failed: list[BaseException] = []
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def main() -> _T:
         loops.append(asyncio.get_running_loop())
         return await work(stop)
 
-    def thread() -> None:
+    with ThreadPoolExecutor(1, thread_name_prefix="lakesweep") as thread:  # leaving it waits for the end
+        working = thread.submit(lambda: asyncio.run(main()))
         try:
-            done.append(asyncio.run(main()))
-        except BaseException as exc:  # noqa: BLE001 - it is raised where the caller waits
-            failed.append(exc)
-
-    worker = threading.Thread(target=thread, name="lakesweep")
-    worker.start()
-    try:
-        worker.join()
-    except KeyboardInterrupt:
-        if loops and not (done or failed):
-            loops[0].call_soon_threadsafe(stop.end, INTERRUPTED)
-        worker.join()
-        raise
-    if failed:
-        raise failed[0]
-    return done[0]
+            return working.result()
+        except KeyboardInterrupt:
+            if loops and not working.done():
+                loops[0].call_soon_threadsafe(stop.end, INTERRUPTED)
+            raise
 
 
 async def runs(

@@ -5,7 +5,8 @@ Pure: built from a finished run and its rows. Text from outside is escaped where
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
@@ -135,9 +136,6 @@ class Results(Sequence[_Result], Generic[_Result]):
     def __len__(self) -> int:
         return len(self._results)
 
-    def __iter__(self) -> Iterator[_Result]:
-        return iter(self._results)
-
     def __repr__(self) -> str:
         return f"Results({list(self._results)!r})"
 
@@ -149,15 +147,14 @@ class Results(Sequence[_Result], Generic[_Result]):
     @property
     def summary(self) -> Summary:
         """Of all tables."""
-        verdicts: dict[str, int] = {}
+        verdicts: Counter[str] = Counter()
         for one in self._results:
-            for name, number in one.summary.verdicts.items():
-                verdicts[name] = verdicts.get(name, 0) + number
+            verdicts.update(one.summary.verdicts)
         return Summary(
             snapshots=sum(one.summary.snapshots for one in self._results),
             files=sum(one.summary.files for one in self._results),
             bytes=sum(one.summary.bytes for one in self._results),
-            verdicts=verdicts,
+            verdicts=dict(verdicts),
             done=any(one.summary.done for one in self._results),
         )
 

@@ -296,9 +296,9 @@ HOLES = (
         edit(
             "lakesweep.cleanup.plan",
             "_plan_now",
-            "    await _save(ports, context, orphans)\n",
-            "    await _save(ports, context, orphans)\n"
-            "    if checked.refusal and context.execute:\n"
+            "    await save(orphans, ports.state, ports.artifacts, ports.clock, run_id=context.run_id, table=ports.table.ref)\n",
+            "    await save(orphans, ports.state, ports.artifacts, ports.clock, run_id=context.run_id, table=ports.table.ref)\n"
+            "    if refusal and context.execute:\n"
             "        await ports.table.commit_expiry(marked.state, policy, now, context.fence)\n",
         ),
         profile="clocks",

@@ -14,7 +14,6 @@ Rows = dict[str, tuple[int, ...]]
 """The ids of the rows in each state that a reader can ask for: the newest, tags, branches, old versions."""
 
 HEAD = "newest"
-_TEN_DAYS = timedelta(days=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ def plant_old(*paths: Path) -> tuple[Path, ...]:
     """Files of writers that never committed, ten days old."""
     for path in paths:
         plant_young(path)
-        set_time(path, datetime.now(UTC) - _TEN_DAYS)
+        set_time(path, days_ago(10))
     return paths
 
 
