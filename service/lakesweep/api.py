@@ -17,12 +17,11 @@ A refusal is a value (`.refused`), never an exception. A target that names no ta
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, overload
 
 from lakesweep.aio import StopRequest
 from lakesweep.model.errors import LakesweepError, SettingsError
@@ -39,11 +38,10 @@ else:
     One = Any
 
 Many: TypeAlias = list[One] | tuple[One, ...]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Rules(TypedDict, total=False):
-    """The keyword arguments of every function, as type checkers see them; `plan` says what each means."""
+    """The keyword arguments of every function, for type checkers; `plan` says what each means."""
 
     older_than: timedelta | None
     retain_last: int | None
@@ -73,7 +71,12 @@ __all__ = [
 ]
 
 
-def _rules(
+@overload
+def plan(x: Many, **rules: Unpack[Rules]) -> Results[Plan]: ...
+@overload
+def plan(x: One, **rules: Unpack[Rules]) -> Plan: ...
+def plan(
+    x: One | Many,
     *,
     older_than: timedelta | None = None,
     retain_last: int | None = None,
@@ -81,37 +84,14 @@ def _rules(
     config: str | os.PathLike[str] | None = None,
     format: str | None = None,
     root: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
-    """What every function takes beside the table, as the calls take it."""
-    return {
-        "override": override_for_call(older_than=older_than, retain_last=retain_last, grace=grace),
-        "config": _path(config),
-        "format": format,
-        "root": os.fspath(root) if root is not None else None,
-    }
-
-
-def _naming_rules(function: F) -> F:
-    """Show each rule in the signature, where `help` and notebooks look for it."""
-    signature, rules = inspect.signature(function), inspect.signature(_rules)
-    *own, _ = signature.parameters.values()
-    shown = signature.replace(parameters=[*own, *rules.parameters.values()])
-    function.__signature__ = shown  # type: ignore[attr-defined]
-    return function
-
-
-@overload
-def plan(x: Many, **rules: Unpack[Rules]) -> Results[Plan]: ...
-@overload
-def plan(x: One, **rules: Unpack[Rules]) -> Plan: ...
-@_naming_rules
-def plan(x: One | Many, **rules: Unpack[Rules]) -> Plan | Results[Plan]:
+) -> Plan | Results[Plan]:
     """Plan what a run would expire and delete, and what stays and why. Changes nothing.
 
     Rules: `older_than` (timedelta: snapshots older than this may expire), `retain_last` (snapshots of each branch that
     stay), `grace` (timedelta: unreferenced files stay for this long, 24 hours at least). Also `config` (a settings
     file), `format` and `root` (as `--format` and `--root`).
     """
+    rules = _rules(older_than, retain_last, grace, config, format, root)
     return calls.blocking(lambda stop: _plan(x, stop, rules))
 
 
@@ -119,24 +99,42 @@ def plan(x: One | Many, **rules: Unpack[Rules]) -> Plan | Results[Plan]:
 async def aplan(x: Many, **rules: Unpack[Rules]) -> Results[Plan]: ...
 @overload
 async def aplan(x: One, **rules: Unpack[Rules]) -> Plan: ...
-@_naming_rules
-async def aplan(x: One | Many, **rules: Unpack[Rules]) -> Plan | Results[Plan]:
+async def aplan(
+    x: One | Many,
+    *,
+    older_than: timedelta | None = None,
+    retain_last: int | None = None,
+    grace: timedelta | None = None,
+    config: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+) -> Plan | Results[Plan]:
     """`plan`, in the caller's own event loop."""
-    return await _plan(x, None, rules)
+    return await _plan(x, None, _rules(older_than, retain_last, grace, config, format, root))
 
 
 @overload
 def run(x: Many, *, execute: bool = False, **rules: Unpack[Rules]) -> Results[Run]: ...
 @overload
 def run(x: One, *, execute: bool = False, **rules: Unpack[Rules]) -> Run: ...
-@_naming_rules
-def run(x: One | Many, *, execute: bool = False, **rules: Unpack[Rules]) -> Run | Results[Run]:
+def run(
+    x: One | Many,
+    *,
+    execute: bool = False,
+    older_than: timedelta | None = None,
+    retain_last: int | None = None,
+    grace: timedelta | None = None,
+    config: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+) -> Run | Results[Run]:
     """Expire snapshots, then delete what nothing references; without `execute=True` a dry run.
 
     The rules are those of `plan`. With `execute=True` the run, its journal and its audit trail are kept where the
     settings say, by default in ~/.local/state/lakesweep, and a `dry_run = true` of the tenant, dataset or table still
     wins.
     """
+    rules = _rules(older_than, retain_last, grace, config, format, root)
     return calls.blocking(lambda stop: _run(x, stop, rules, execute=execute))
 
 
@@ -144,23 +142,52 @@ def run(x: One | Many, *, execute: bool = False, **rules: Unpack[Rules]) -> Run 
 async def arun(x: Many, *, execute: bool = False, **rules: Unpack[Rules]) -> Results[Run]: ...
 @overload
 async def arun(x: One, *, execute: bool = False, **rules: Unpack[Rules]) -> Run: ...
-@_naming_rules
-async def arun(x: One | Many, *, execute: bool = False, **rules: Unpack[Rules]) -> Run | Results[Run]:
+async def arun(
+    x: One | Many,
+    *,
+    execute: bool = False,
+    older_than: timedelta | None = None,
+    retain_last: int | None = None,
+    grace: timedelta | None = None,
+    config: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+) -> Run | Results[Run]:
     """`run`, in the caller's own event loop."""
-    return await _run(x, None, rules, execute=execute)
+    return await _run(x, None, _rules(older_than, retain_last, grace, config, format, root), execute=execute)
 
 
-@_naming_rules
-def explain(path: str | os.PathLike[str], *, table: One | None = None, **rules: Unpack[Rules]) -> Explanation:
+def explain(
+    path: str | os.PathLike[str],
+    *,
+    table: One | None = None,
+    older_than: timedelta | None = None,
+    retain_last: int | None = None,
+    grace: timedelta | None = None,
+    config: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+) -> Explanation:
     """Why one file stays, or from when it may be deleted. `table` is what `plan` takes; by default the configured table
     that contains the path. The rules are those of `plan`."""
-    return calls.blocking(lambda _: calls.explanation(os.fspath(path), table, **_rules(**rules)))
+    rules = _rules(older_than, retain_last, grace, config, format, root)
+    return calls.blocking(lambda _: calls.explanation(os.fspath(path), table, **rules))
 
 
-@_naming_rules
-async def aexplain(path: str | os.PathLike[str], *, table: One | None = None, **rules: Unpack[Rules]) -> Explanation:
+async def aexplain(
+    path: str | os.PathLike[str],
+    *,
+    table: One | None = None,
+    older_than: timedelta | None = None,
+    retain_last: int | None = None,
+    grace: timedelta | None = None,
+    config: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+) -> Explanation:
     """`explain`, in the caller's own event loop."""
-    return await calls.explanation(os.fspath(path), table, **_rules(**rules))
+    rules = _rules(older_than, retain_last, grace, config, format, root)
+    return await calls.explanation(os.fspath(path), table, **rules)
 
 
 def report(*names: str | Sequence[str], fresh: bool = False, config: str | os.PathLike[str] | None = None) -> Report:
@@ -178,13 +205,13 @@ async def areport(
     return await calls.report(_names(names), fresh=fresh, config=_path(config), stop=None)
 
 
-async def _plan(x: One | Many, stop: StopRequest | None, rules: Rules) -> Plan | Results[Plan]:
-    made = [plan_of(*ended) for ended in await calls.runs(_given(x), execute=False, stop=stop, **_rules(**rules))]
+async def _plan(x: One | Many, stop: StopRequest | None, rules: dict[str, Any]) -> Plan | Results[Plan]:
+    made = [plan_of(*ended) for ended in await calls.runs(_given(x), execute=False, stop=stop, **rules)]
     return Results(made) if isinstance(x, list | tuple) else _only(x, made)
 
 
-async def _run(x: One | Many, stop: StopRequest | None, rules: Rules, *, execute: bool) -> Run | Results[Run]:
-    ended = await calls.runs(_given(x), execute=execute, stop=stop, **_rules(**rules))
+async def _run(x: One | Many, stop: StopRequest | None, rules: dict[str, Any], *, execute: bool) -> Run | Results[Run]:
+    ended = await calls.runs(_given(x), execute=execute, stop=stop, **rules)
     made = [run_of(*one, executed=execute) for one in ended]
     return Results(made) if isinstance(x, list | tuple) else _only(x, made)
 
@@ -205,3 +232,20 @@ def _only(x: Any, made: list[Any]) -> Any:
 
 def _path(config: str | os.PathLike[str] | None) -> Path | None:
     return Path(config) if config is not None else None
+
+
+def _rules(  # noqa: PLR0917 - in the order of every public function
+    older_than: timedelta | None,
+    retain_last: int | None,
+    grace: timedelta | None,
+    config: str | os.PathLike[str] | None,
+    format: str | None,
+    root: str | os.PathLike[str] | None,
+) -> dict[str, Any]:
+    """What every function takes beside the table, as the calls take it."""
+    return {
+        "override": override_for_call(older_than=older_than, retain_last=retain_last, grace=grace),
+        "config": _path(config),
+        "format": format,
+        "root": os.fspath(root) if root is not None else None,
+    }
