@@ -35,8 +35,8 @@ from lakesweep.daemon.limits import Slots
 from lakesweep.daemon.memory import MemoryWatch
 from lakesweep.daemon.notifier import Notifier
 from lakesweep.daemon.restoring import Restoring
-from lakesweep.daemon.table_uses import TableUses
 from lakesweep.daemon.table_status import TableStatus
+from lakesweep.daemon.table_uses import TableUses
 from lakesweep.daemon.targets import Work
 from lakesweep.model.access import Trigger
 from lakesweep.model.errors import Interrupted, LakesweepError, LeaseLost, Refused, SettingsError
