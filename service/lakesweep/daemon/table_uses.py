@@ -1,7 +1,7 @@
 """Which files a tenant's tables use in each other's places, and since when that is known.
 
-Every table of the tenant is asked before each plan: see `shared_files` for how. A dataset that does not answer counts as
-last read.
+Every table of the tenant is asked before each plan: see `shared_files` for how. A dataset that does not answer counts
+as last read.
 """
 
 from __future__ import annotations

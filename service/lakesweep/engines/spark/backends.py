@@ -67,8 +67,8 @@ _DRIVER_DEFAULTS = {
     "spark.log.level": "ERROR",
     # Tables that are planned side by side share the cores; first come, first served would let a small one wait.
     "spark.scheduler.mode": "FAIR",
-    # Python workers live long and would keep what one large batch took. Their memory for a million files: 700 MiB instead
-    # of 1,200, for no more CPU; see docs/engines.md.
+    # Python workers live long and would keep what one large batch took. A million files take 700 MiB instead of 1,200,
+    # and no more CPU; see docs/engines.md.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": "1000000",
