@@ -57,8 +57,8 @@ ALIAS = "s3://ours-abcdefghijklmnopqrstuvwxyz0123456789-s3alias"
 
 
 @pytest.mark.parametrize("mine", ["s3://lake", ARN, ALIAS])
-@pytest.mark.parametrize("theirs", ["s3a://lake", ARN, ALIAS])
-def test_what_is_used_through_an_access_point_counts_in_every_bucket(mine, theirs):
+@pytest.mark.parametrize("theirs", ["s3a://lake", "s3n://lake-by-another-name", ARN, ALIAS])
+def test_what_is_used_through_another_name_counts_in_every_bucket(mine, theirs):
     used = pa.array([f"{theirs}/x/t/a.parquet", f"{theirs}/x/t2/b.parquet"])
     found = Uses(used, pa.array([], pa.string())).below(Location.parse(f"{mine}/x/t"))
     assert {Location.parse(path).match_key for path in found} >= {f"{mine}/x/t/a.parquet"}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections import Counter
+from contextlib import suppress
 
+import pyarrow.parquet as pq
 import pytest
 from tests.builders.iceberg import SCHEMA
 from tests.builders.shared_files import borrow, iceberg, run
@@ -86,7 +90,34 @@ async def test_the_cache_hides_no_file_that_another_table_uses(lake):
     assert len(target.refresh().scan().to_arrow()) == 2
 
 
-async def test_what_a_table_uses_is_noted_although_its_own_plan_fails(tmp_path, monkeypatch):
+async def _fails(self, job):
+    await job.mark()
+    raise EngineFailed("no memory left")
+
+
+async def _stops(self, job):
+    await job.mark()
+    raise asyncio.CancelledError
+
+
+async def test_what_a_table_uses_elsewhere_is_noted_although_its_plan_fails(lake, tmp_path, monkeypatch):
+    """Another tenant may be added later, and the file may be one of its own."""
+    elsewhere = tmp_path / "other" / "file.parquet"
+    elsewhere.parent.mkdir()
+    staging = lake.create("staging")
+    staging.append(1)
+    pq.write_table(staging.table.scan().to_arrow(), elsewhere)
+    staging.table.add_files([f"file://{elsewhere}"])
+    monkeypatch.setattr(InProcessEngine, "find_orphans", _fails)
+    async with App.open(iceberg(lake, **SHORT)) as app:
+        (work,) = await app.resolve("acme/prod/staging")
+        assert (await app.run(work, execute=True)).outcome is Outcome.FAILED
+        noted = json.loads(await app.state.recall("used-outside-root:acme"))
+    assert noted == {"acme/prod/staging": [f"file://{elsewhere.parent}/"]}
+
+
+@pytest.mark.parametrize("ends", [_fails, _stops])
+async def test_what_a_clone_uses_counts_although_its_own_plan_breaks_off(tmp_path, monkeypatch, ends):
     """Then its dataset is not there any more, and only this process knows what it used."""
     deltas = LocalLake(root=tmp_path)
     deltas.add("acme", ["source", "clone"])
@@ -95,15 +126,10 @@ async def test_what_a_table_uses_is_noted_although_its_own_plan_fails(tmp_path, 
     clones.mkdir()
     deltas.directory("acme/d/clone").rename(clones / "clone")
     deltas.tenants["acme"]["datasets"].append({"id": "c", "format": "delta", "location": str(clones)})
-
-    async def failing(self, job):
-        await job.mark()
-        raise EngineFailed("no memory left")
-
     async with App.open(Settings.model_validate(deltas.settings(state={"url": "memory://"}))) as app:
         (clone,) = await app.resolve("acme/c/clone")
-        with monkeypatch.context() as broken:
-            broken.setattr(InProcessEngine, "find_orphans", failing)
+        with monkeypatch.context() as broken, suppress(asyncio.CancelledError):
+            broken.setattr(InProcessEngine, "find_orphans", ends)
             assert (await app.run(clone, execute=True)).outcome is Outcome.FAILED
         clones.rename(deltas.root / "not mounted")
         (source,) = await app.resolve("acme/d/source")

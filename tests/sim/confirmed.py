@@ -31,6 +31,12 @@ class Confirmed:
         if self._span:
             self._began, self._kept, self._there = self._world.now, self._wanted(), set(self._world.objects)
 
+    def interrupted(self) -> None:
+        """Something happens while it works. It may have seen what its own commit has freed by now, even if that is
+        added again."""
+        if self._span:
+            self._kept &= self._wanted()
+
     def ended(self, took: Iterable[str], outcome: str, *, alone: bool) -> None:
         """It is over: these went."""
         if not self._span:

@@ -66,7 +66,7 @@ class Oracle:
         """The world has been quiet for long: nothing dead is left, or a person was told what to do."""
         dead, overdue = sorted(self._model.dead()), self._model.overdue()
         last = outcomes[-1] if outcomes else "no cycle"
-        if last.startswith("refused ") and last.removeprefix("refused ") in self._model.reasons:
+        if last.startswith("refused ") and last.removeprefix("refused ") in self._model.lasting_reasons:
             self._world.seen[f"at the end a person has to settle {last.removeprefix('refused ')}"] += 1
             return
         if not last.startswith("done"):

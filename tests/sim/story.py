@@ -401,6 +401,8 @@ class Story(Adversary):
         ]
         for one in due:
             self._plan.remove(one)
+        if due:
+            self.confirmed.interrupted()
         for one in due:
             self._happen(one, call)
 

@@ -81,8 +81,9 @@ class Table:
             engine="test",
         )
 
-    async def cycle(self, rows, at, outcome=Outcome.DONE, spared=0, expires=True):
-        """The names that this cycle lets go, and its plan. One snapshot is to go; `expires` says whether it did."""
+    async def cycle(self, rows, at, outcome=Outcome.DONE, spared=0, expires=True, base="h"):
+        """The names that this cycle lets go, and its plan. One snapshot is to go; `expires` says whether it did, from
+        the state `base`."""
         self.runs += 1
         ledger = Ledger(
             table=REF.label,
@@ -96,7 +97,7 @@ class Table:
         plan = await ledger.hold_back(self.plan(rows), expiry, at, at)
         going = [one.path.rpartition("/")[2] for batch in plan_file.read_batches(plan.rows_path) for one in batch]
         run = CleanupRun(id="r", table=REF, location=None, started_at=at, outcome=outcome, plan=plan, spared=spared)
-        run = replace(run, expired_snapshots=("7",) if expires else ())
+        run = replace(run, expiry=replace(expiry, head=base), expired_snapshots=("7",) if expires else ())
         await ledger.settle(run, at)
         return going, plan
 
@@ -176,6 +177,14 @@ async def test_files_of_a_kept_snapshot_are_not_seen_unreferenced(tmp_path):
     table = Table(tmp_path)
     await table.cycle([row("a", reason="expired"), row("b")], NOON, expires=False)
     assert (await table.cycle([row("a", reason="expired"), row("b")], NOON + DAY))[0] == ["b"]
+    assert (await table.cycle([row("a")], NOON + 2 * DAY))[0] == ["a"]
+
+
+async def test_files_of_an_expiry_from_another_state_are_not_seen_unreferenced(tmp_path):
+    """What was committed between the plan and the expiry may refer to them."""
+    table = Table(tmp_path)
+    await table.cycle([row("a", reason="expired"), row("b")], NOON, base="later")
+    assert (await table.cycle([row("a"), row("b")], NOON + DAY))[0] == ["b"]
     assert (await table.cycle([row("a")], NOON + 2 * DAY))[0] == ["a"]
 
 

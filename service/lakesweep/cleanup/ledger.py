@@ -6,7 +6,8 @@ The file is Parquet under `artifacts`, in the order of plans, and read beside a 
 out of that plan. What a run may write to it depends on how the run ended:
 
     done      what it held back, files of snapshots that it expired included: from now on nothing refers to those.
-              If one of those snapshots was kept after all, no file of an expiry counts as seen
+              If one of those snapshots was kept after all, or if others committed between the plan and the expiry and
+              may refer to such a file again, no file of an expiry counts as seen
     dry run   what it saw unreferenced; files of snapshots that it only would have expired are still referenced
     else      nothing new, and only what it saw unreferenced again stays in: a failed run never matures a file
 
@@ -66,7 +67,7 @@ class Ledger:
     artifacts: Artifacts
     fence: Fence
     _observed: Path | None = field(init=False, default=None)
-    _to_expire: frozenset[str] = field(init=False, default=frozenset())
+    _expiry: ExpiryPlan = field(init=False, default=ExpiryPlan(head=""))
 
     async def hold_back(
         self, plan: OrphanPlan, expiry: ExpiryPlan, started_at: datetime, seen_at: datetime
@@ -74,7 +75,7 @@ class Ledger:
         """The plan without what has not been seen for long enough. Age is judged at the earlier of the two times."""
         if not self.confirm_after:
             return plan
-        self._to_expire = frozenset(snapshot.id for snapshot in expiry.expire)
+        self._expiry = expiry
         observed = self.artifacts.file("ledgers", f"{self.run_id}.observed")
         header = await self.state.get_ledger(self.table)
         split = None
@@ -115,7 +116,7 @@ class Ledger:
 
     async def _publish(self, observed: Path, run: CleanupRun) -> str:
         written = self.artifacts.file("ledgers", f"{self.run_id}.parquet")
-        kept = await asyncio.to_thread(_write_kept, observed, written, run, self._to_expire)
+        kept = await asyncio.to_thread(_write_kept, observed, written, run, self._expiry)
         address = await self.artifacts.publish(kept)
         if address != str(kept):
             kept.unlink()
@@ -231,7 +232,7 @@ def _observed(rows: pa.RecordBatch, first_seen: pa.Array, known: pa.Array, ripe:
     return pa.RecordBatch.from_arrays([*kept, first_seen, known, ripe], schema=_OBSERVED_SCHEMA)
 
 
-def _write_kept(observed: Path, target: Path, run: CleanupRun, to_expire: frozenset[str]) -> Path:
+def _write_kept(observed: Path, target: Path, run: CleanupRun, planned: ExpiryPlan) -> Path:
     """The file that was written: `target` with its digest in the name."""
     partial = target.with_suffix(".partial")
     try:
@@ -241,7 +242,7 @@ def _write_kept(observed: Path, target: Path, run: CleanupRun, to_expire: frozen
             pq.ParquetWriter(partial, LEDGER_SCHEMA, compression="zstd", write_page_checksum=True) as writer,
         ):
             for rows in file.iter_batches(batch_size=_ROWS):
-                writer.write_batch(rows.filter(_stays(rows, run, to_expire)).select(LEDGER_SCHEMA.names))
+                writer.write_batch(rows.filter(_stays(rows, run, planned)).select(LEDGER_SCHEMA.names))
         return partial.replace(target.with_suffix(f".{_digest(partial)}.parquet"))
     finally:
         partial.unlink(missing_ok=True)
@@ -252,11 +253,17 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _stays(rows: pa.RecordBatch, run: CleanupRun, to_expire: frozenset[str]) -> pa.Array:
+def _as_planned(planned: ExpiryPlan, run: CleanupRun) -> bool:
+    """Did just what was planned expire, from the very state that was planned?"""
+    same_state = planned.empty or (run.expiry is not None and run.expiry.head == planned.head)
+    return same_state and {snapshot.id for snapshot in planned.expire} <= set(run.expired_snapshots)
+
+
+def _stays(rows: pa.RecordBatch, run: CleanupRun, planned: ExpiryPlan) -> pa.Array:
     known, ripe = rows.column("known"), rows.column("ripe")
     unreferenced = pc.equal(rows.column("reason"), Reason.UNREFERENCED.value)
     match run.outcome:
-        case Outcome.DONE if to_expire <= set(run.expired_snapshots):
+        case Outcome.DONE if _as_planned(planned, run):
             return pc.invert(ripe)
         case Outcome.DONE:
             return pc.and_(unreferenced, pc.invert(ripe))

@@ -55,7 +55,7 @@ class Marking:
     async def look_at(self, state: TableView) -> tuple[Marked, ExpiryPlan]:
         """The same for a state loaded before, or the newest if that is gone. It says nothing about later commits."""
         try:
-            await self._mark_at(state)
+            await self._mark_at(state, own_later=False)
         except (CommitConflict, Unreadable):
             if await self.table.head() == state.head:
                 raise
@@ -66,16 +66,16 @@ class Marking:
         before = self.requests.so_far
         state = await self.table.load()
         self.loading = self.requests.so_far - before
-        return await self._mark_at(state)
+        return await self._mark_at(state, own_later=True)
 
-    async def _mark_at(self, state: TableView) -> Marked:
+    async def _mark_at(self, state: TableView, *, own_later: bool) -> Marked:
         table = self.table
         expiry = state.plan_expiry(self.policy, self.now)
         pending = await self.state.pending_expiry(table.ref.label)
         before = await table.load_at(pending, state) if pending and pending != state.head else None
         references = await state.references(expiry, before)
         # After the references: what another table took over from this one until now is among them.
-        shared = await self.surroundings.shared_files(state, own_later=True)
+        shared = await self.surroundings.shared_files(state, own_later=own_later)
         self.shared_files = tuple(
             SharedFiles(table=other, files=len(some), first=some[0]) for other, some in shared.items()
         )

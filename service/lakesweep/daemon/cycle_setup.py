@@ -127,15 +127,18 @@ class TableSurroundings:
         tenant = self._tenant
         if tenant is None:
             return {}
-        # Other tenants do not read this table in each of their plans: for them it is noted before anything can fail.
-        own_later = own_later and len(self.app.settings.tenants) == 1
+        # Other tenants, and datasets of other catalogs, may have to rely on what is known of this table: so there it is
+        # read before anything can fail.
+        own_later = own_later and len(self.app.settings.tenants) == 1 and len(tenant.datasets) == 1
         shared = await self.app.neighbours.shared_files(tenant, state.roots, self.work.ref, own_later=own_later)
-        shared |= await self.app.other_tenants.shared_files(tenant, state.roots, self.work.ref)
+        if not own_later:
+            shared |= await self.app.other_tenants.shared_files(tenant, state.roots, self.work.ref)
         return {other.label: paths for other, paths in shared.items()}
 
     async def read_own(self) -> None:
         if tenant := self._tenant:
             await self.app.neighbours.read_own(tenant, self.work.ref)
+            await self.app.other_tenants.note(tenant.id)
 
     async def check_file_users(self, state: TableState) -> Refusal | None:
         return await file_users.check_known(self.app, self._tenant, state) if self._tenant else None

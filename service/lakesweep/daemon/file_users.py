@@ -49,7 +49,7 @@ class OtherTenants:
     ) -> dict[TableRef, list[str]]:
         """By table of another tenant: the files below the roots of `own` that it uses. Call it after
         `TableUses.shared_files` for the own tenant, and notes what that found."""
-        await self._note(tenant.id)
+        await self.note(tenant.id)
         found: dict[TableRef, list[str]] = {}
         for other in self._app.settings.tenants:
             if other.id != tenant.id and other.datasets:
@@ -77,9 +77,10 @@ class OtherTenants:
         except Exception as exc:  # noqa: BLE001 - a bug that one tenant meets must not stop the others
             log.warning("borrowed_files_unknown", tenant=other.id, reason=str(exc) or type(exc).__name__)
         else:
-            await self._note(other.id)
+            await self.note(other.id)
 
-    async def _note(self, tenant: str) -> None:
+    async def note(self, tenant: str) -> None:
+        """Keep what was last read of where a tenant's tables use files outside its root."""
         found = self._app.neighbours.used_outside_root(tenant)
         if found is None:
             return

@@ -6,7 +6,7 @@ own roots; what lies outside is shared. A table whose head has not moved is not 
 or checkpoint that was read before, or of which an engine's cache says that all of it is inside. A table that is never
 cleaned is read all the same: one with `gc.enabled=false` is most likely one that uses the files of others. What can
 never be read (damage, encryption) is logged and skipped: its location still counts as a neighbour's. What may be
-readable later raises. A place may have other names: by a link or mount on a disk, by an access point of a bucket.
+readable later raises. A place may have other names: by a link or mount on a disk, or by another name of its bucket.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Uses:
         """Those that are, or may be, below a root."""
         matched = addresses.match_keys(self.addresses, MatchBy.ADDRESS)
         found: list[str] = self.addresses.filter(pc.starts_with(matched, root.match_key.rstrip("/") + "/")).to_pylist()
-        found += behind_access_points(self.addresses, root)
+        found += under_other_names(self.addresses, root)
         key = root.as_directory().key_in_bucket.lstrip("/")
         keys = self.keys.filter(pc.starts_with(self.keys, key)).to_pylist()
         return found + [root.as_directory().raw + one.removeprefix(key) for one in keys]
@@ -151,18 +151,12 @@ class SharedFileIndex:
         tolerated = pa.array([False] * len(references.retained) + [True] * len(references.tolerated), pa.bool_())
         direct = _together([_outside(named, tolerated, state, begins), _spelled(list(references.elsewhere))])
         roots = "|".join([*sorted(root.match_key for root in state.roots), *begins.to_pylist()])
-        inside = await asyncio.to_thread(self._all_inside, state, references.sources)
+        new = [source for source in references.sources if hash((roots, source.cache_key)) not in self._sources]
+        inside = await asyncio.to_thread(_all_inside, self._cache(), state, new)
         sources = [source for source in references.sources if source.cache_key not in inside]
         read = await gather_bounded(sources, partial(self._source_if_whole, state, begins, roots))
         found = [one for one in read if one is not None]
         return _together([direct, *found]), len(found) == len(read)
-
-    def _all_inside(self, state: TableState, sources: Sequence[ReferenceSource]) -> frozenset[str]:
-        """Sources that need not be read: an engine has read them. Not where a path below the root may mean another."""
-        if FACTS[state.ref.format].clones_by_name:
-            return frozenset()
-        match_by = state.layout.match_by
-        return Digests(self._cache(), sources, match_by=match_by, roots=state.roots, released=_NONE).all_inside()
 
     async def _source_if_whole(
         self, state: TableState, begins: pa.Array, roots: str, source: ReferenceSource
@@ -196,6 +190,18 @@ class SharedFileIndex:
                 found = _together([found, _spelled(away.to_pylist())])
             self._sources[key] = found if len(found) else _NOTHING
         return self._sources[key]
+
+
+def _all_inside(cache: DigestCache | None, state: TableState, sources: Sequence[ReferenceSource]) -> frozenset[str]:
+    """Sources that need not be read: an engine has read them. Not where a path below the root may mean another."""
+    if not sources or FACTS[state.ref.format].clones_by_name:
+        return frozenset()
+    match_by = state.layout.match_by
+    try:
+        return Digests(cache, sources, match_by=match_by, roots=state.roots, released=_NONE).all_inside()
+    except Exception as exc:  # noqa: BLE001 - a cache that fails only costs time
+        log.warning("cache_unusable", table=state.ref.label, reason=str(exc))
+        return frozenset()
 
 
 def _together(parts: Sequence[Uses]) -> Uses:
@@ -274,18 +280,29 @@ def _may_pass(exc: LakesweepError) -> bool:
 _STORE = r"^([^/]+//[^/]+/).*$"
 
 
-def behind_access_points(used: pa.Array, root: Location) -> list[str]:
-    """Those that may be below a root, as the root spells them, if they or the root name an access point."""
+def under_other_names(used: pa.Array, root: Location) -> list[str]:
+    """Those that may be below a root, as the root spells them: with the same key in another bucket. It may be the same
+    bucket under another name: an access point, or an alias that only some writers know. A copy in another region, with
+    the same keys, only keeps files that could go."""
     if root.is_local:
         return []
-    stores = pc.replace_substring_regex(used, _STORE, r"\1")
-    named = {text: Location.parse_or_none(text) for text in pc.unique(stores).to_pylist()}
-    alike = [text for text, store in named.items() if store is not None and store.may_be_bucket_of(root)]
-    found = used.filter(pc.is_in(stores, pa.array(alike, pa.string())))
     root = root.as_directory()
-    places = filter(None, map(Location.parse_or_none, found.to_pylist()))
-    keys = [one.key_in_bucket for one in places if not one.match_key.startswith(root.match_key)]
-    return [root.raw + key.removeprefix(root.key_in_bucket) for key in keys if key.startswith(root.key_in_bucket)]
+    stores = pc.replace_substring_regex(used, _STORE, r"\1")
+    found: list[str] = []
+    for text in pc.unique(stores).to_pylist():
+        store = Location.parse_or_none(text)
+        if store is None or store.is_local:
+            continue
+        access_point = store.authority.endswith(":accesspoint")  # arn:…:accesspoint/NAME/key
+        if not access_point and (store.scheme, store.authority) == (root.scheme, root.authority):
+            continue
+        keys = pc.utf8_slice_codeunits(used.filter(pc.equal(stores, text)), start=len(text))
+        keys = pc.utf8_ltrim(pc.replace_substring_regex(keys, "/+", "/"), characters="/")
+        if access_point:
+            keys = pc.replace_substring_regex(keys, "^[^/]*/", "")
+        below = keys.filter(pc.starts_with(keys, root.key_in_bucket))
+        found += [root.raw + key.removeprefix(root.key_in_bucket) for key in below.to_pylist()]
+    return found
 
 
 async def through_links(used: Mapping[TableRef, list[str]], roots: Sequence[Location]) -> dict[TableRef, list[str]]:

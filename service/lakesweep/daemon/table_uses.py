@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
 import pyarrow as pa
 import structlog
@@ -120,12 +121,14 @@ class TableUses(TableLocations):
     ) -> _SharedFiles:
         """The same, and the table that was to be read later. The others are not read again."""
         begins = pa.array(sorted(found.begins), pa.string())
-        uses = found.uses
         for dataset in tenant.datasets:
             if dataset.id == ref.dataset:
                 read = partial(self._read_one, tenant, dataset, ref, begins)
-                known, answered = await self._uses_by_dataset(tenant, dataset, read)
-                uses, complete = uses | known, complete and answered
+                _, answered = await self._uses_by_dataset(tenant, dataset, read)
+                complete = complete and answered
+        # Of the others what was read last, which may be after `found`.
+        last = (self._index(tenant, dataset).last() for dataset in tenant.datasets)
+        uses = reduce(or_, last, found.uses)
         whole = replace(found, uses=uses, unread=None)
         if complete and self._shared.get(tenant.id) is found:
             self._shared[tenant.id] = whole

@@ -46,11 +46,10 @@ def blocking(work: Callable[[StopRequest], Coroutine[Any, Any, _T]]) -> _T:
         return await work(stop)
 
     with ThreadPoolExecutor(1, thread_name_prefix="lakesweep") as thread:  # leaving it waits for the end
-        working = thread.submit(lambda: asyncio.run(main()))
         try:
-            return working.result()
+            return thread.submit(lambda: asyncio.run(main())).result()
         except KeyboardInterrupt:
-            if loops and not working.done():
+            if loops and not loops[0].is_closed():
                 loops[0].call_soon_threadsafe(stop.end, INTERRUPTED)
             raise
 

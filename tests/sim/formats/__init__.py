@@ -86,6 +86,11 @@ class Model:
     reasons: set[str]
     """Codes of refusals that this table may end with, since something has happened that only a person can settle."""
 
+    @property
+    def lasting_reasons(self) -> set[str]:
+        """Those with which the story may end."""
+        return self.reasons
+
     def restore(self) -> None:
         """A run ended with a refusal: the operator does what its sentence says, if that is something to be done."""
 

@@ -73,6 +73,7 @@ class IcebergModel(Model):
         self.reasons: set[str] = set()
         """Codes of refusals that a person has to settle, by what has happened here."""
         self._misnamed = False
+        self._other_expiries = 0
         self.around = Around(self)
         self.client = False
         """Does the catalog only swap a pointer?"""
@@ -200,6 +201,13 @@ class IcebergModel(Model):
             return ()  # whoever commits would have to write there
         stay = must_stay(view, self.world.rules, self.world.ms() - _SLACK_MS)
         return [one for one in view.snapshots if one not in stay]
+
+    @property
+    def lasting_reasons(self) -> set[str]:
+        """Where a process died around its expiry commit, and another cleaner then expired what a new branch keeps, that
+        may have been our own commit: a person has to look."""
+        died = self.world.seen["kill before catalog.commit"] or self.world.seen["kill after catalog.commit"]
+        return self.reasons | {"ref_unverified"} if died and self._other_expiries else self.reasons
 
     def restore(self) -> None:
         """An operator reads the refusal and puts back what went by mistake."""
@@ -542,6 +550,7 @@ class IcebergModel(Model):
         going = [one for one in table.snapshots if one not in heads and rng.random() < 0.6]
         if not going:
             return
+        self._other_expiries += 1
         freed = {path for one in going for path in table.snapshots[one].files}
         freed |= {one.path for one in table.statistics if one.snapshot_id in going}
         table.forget(going)

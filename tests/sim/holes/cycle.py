@@ -424,6 +424,17 @@ HOLES = (
         ),
     ),
     hole(
+        "overtaken-expiries-count-as-sightings",
+        "Files of an expired snapshot count as seen although others committed between the plan and the expiry.",
+        "iceberg",
+        edit(
+            "lakesweep.cleanup.ledger",
+            "_as_planned",
+            "same_state = planned.empty or (run.expiry is not None and run.expiry.head == planned.head)",
+            "same_state = True",
+        ),
+    ),
+    hole(
         "expired-files-wait-from-before-their-expiry",
         "Files of snapshots that a dry run only would have expired count as seen unreferenced.",
         "iceberg",

@@ -439,4 +439,15 @@ HOLES = (
         ),
         profile="undone",
     ),
+    hole(
+        "buckets-have-one-name",
+        "Files that another table uses by another name of the bucket are not recognised as ours.",
+        _I,
+        edit(
+            "lakesweep.daemon.shared_files",
+            "under_other_names",
+            "below = keys.filter(pc.starts_with(keys, root.key_in_bucket))",
+            "below = keys.slice(0, 0)",
+        ),
+    ),
 )
