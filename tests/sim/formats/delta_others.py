@@ -24,6 +24,8 @@ class Others:
         self.tables: dict[str, DeltaLog] = {}
         self.borrowed: dict[str, str] = {}
         """What a shallow clone reads of our files: how it spells them, and what they are called here."""
+        self.once: set[str] = set()
+        """What the clone read when it was made. Its log still has that version, whatever it removed since."""
 
     def steps(self) -> list[str]:
         found = ["other_vacuum", "other_vacuum", "other_log_cleanup", "next_door", "drop_and_create"]
@@ -101,6 +103,7 @@ class Others:
         if not added:
             return
         self.borrowed = {one.spelled: unquote(one.spelled.removeprefix(f"{address}/")) for one in added}
+        self.once = {*self.borrowed.values()}
         home = "s3://lake/far" if "far clones" in model.extras else address.rpartition("/")[0]
         log = self._open("clone", f"{home}/clone", added)
         if model.world.random.random() < 0.5:
@@ -119,6 +122,7 @@ class Others:
     def _drop_clone(self) -> None:
         place = self.tables.pop("clone").place
         self.borrowed.clear()
+        self.once.clear()
         for name in place.names():
             place.remove(name)
 

@@ -433,6 +433,7 @@ HOLES = (
             "same_state = planned.empty or (run.expiry is not None and run.expiry.head == planned.head)",
             "same_state = True",
         ),
+        beyond="story `iceberg` 49286 finds it, which is always run, and no earlier one",
     ),
     hole(
         "expired-files-wait-from-before-their-expiry",
