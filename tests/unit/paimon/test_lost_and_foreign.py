@@ -55,6 +55,22 @@ async def test_a_branch_that_lost_its_snapshots_keeps_its_files(world: World) ->
         assert all(key in world.bucket.objects for key in before if "/snapshot/" not in key)
 
 
+async def test_a_consumer_shows_that_a_main_table_had_snapshots(world: World) -> None:
+    """All that was ever committed is the branch's, too, and yet the main table was not empty."""
+    world.table.append("a")
+    world.table.branch("dev")
+    world.table.consume("c", 2)
+    for key in [key for key in world.table.stored() if key.startswith("snapshot/")]:
+        world.table._remove(key)
+    world.table.stray("old", old=True)
+    before = world.table.stored()
+    run = await world.clean()
+    assert run.refusal is not None
+    assert run.refusal.code == "no_snapshots"
+    assert "the consumer c has read those before 2" in run.refusal.reason
+    assert world.table.stored() == before
+
+
 @pytest.mark.parametrize("later", [0, 1])
 async def test_a_branch_does_not_replace_a_main_table_without_snapshots(later: int, world: World) -> None:
     """But where all that was ever committed is the branch's, the main table may well be empty."""

@@ -159,8 +159,9 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         branched += await _snapshots(files, below, branch, known)
     main = await _snapshots(files, listing, None, known)
     snapshots = tuple(found for found in main if found.role is Role.SNAPSHOT)
+    consumers = await _consumers(files, listing["consumer"])
     if not snapshots:
-        await _check_never_committed(files, branched)
+        await _check_never_committed(files, branched, consumers)
     return Log(
         head=await head_of(files, listing, without=without),
         schemas=tuple(schemas),
@@ -169,7 +170,7 @@ async def _read_listed(files: TableFiles, listing: Listing, without: frozenset[s
         tags=tuple(found for found in main if found.role is Role.TAG),
         changelogs=tuple(found for found in main if found.role is Role.CHANGELOG),
         branched=tuple(branched),
-        consumers=await _consumers(files, listing["consumer"]),
+        consumers=consumers,
         table_id=await table_id(files, schemas[0].id),
         trace=_trace(listing),
     )
@@ -205,8 +206,16 @@ async def is_still_at(files: TableFiles, trace: str) -> bool:
     return trace == _trace({"snapshot": [newest_now], **others})
 
 
-async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapshot]) -> None:
-    """Manifest lists of no branch show that there was a commit: without its snapshot all its files would be orphans."""
+async def _check_never_committed(files: TableFiles, branched: list[PaimonSnapshot], consumers: dict[str, int]) -> None:
+    """Manifest lists of no branch show that there was a commit: without its snapshot all its files would be orphans. So
+    does a consumer that has read a snapshot."""
+    for name, following in consumers.items():
+        if following > 1:
+            raise Refused(
+                "no_snapshots",
+                f"{files.location} has no snapshot, yet the consumer {name} has read those before {following}: were "
+                "they lost or moved away?",
+            )
     of_branches = {name for one in branched for name in (one.base_list, one.delta_list, one.changelog_list)}
     for listed in await files.names("manifest"):
         if listed.name.startswith("manifest-list-") and listed.name not in of_branches:
