@@ -139,7 +139,7 @@ class World:
     discarded: set[str] = field(default_factory=set)
     """What the product wrote and took away again before anybody could know of it."""
     vacuumed: set[str] = field(default_factory=set)
-    """What another tool has deleted as a table's garbage since the last restore began."""
+    """What others have deleted since the last restore began, as a table's garbage or with the whole table."""
     verdict: Lost | None = None
     """The first thing that was found lost while the product was at work."""
     calls: int = 0

@@ -136,6 +136,7 @@ class Others:
         if model.world.random.random() < 0.7:
             return
         for name in model.place.names():
+            model.world.vacuumed.add(f"{model.place.address}/{name}")
             model.place.remove(name)
         self.tables.pop("inside", None)
         if "clone" in self.tables:

@@ -661,6 +661,7 @@ class IcebergModel(Model):
                 path for one in self.catalog.values() if one is not old for _, files in one.readers() for path in files
             }
             for path in [path for path, _ in self.world.below(old.location + "/") if path not in lent]:
+                self.world.vacuumed.add(path)
                 self.world.remove(path)
         else:
             self.reasons.add("foreign_table")

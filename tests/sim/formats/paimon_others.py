@@ -138,6 +138,7 @@ class Others:
             return
         for top in (model.location, model.external):
             for address in [one for one, _ in self.world.below(f"{top}/")]:
+                self.world.vacuumed.add(address)
                 self.world.remove(address)
         model.create()
         model.dropped = (self.world.calls, self.world.effected)
