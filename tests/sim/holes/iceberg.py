@@ -440,6 +440,13 @@ HOLES = (
         profile="undone",
     ),
     hole(
+        "half-a-read-is-half-a-file",
+        "Metadata in our directory that a store returned only in part counts as what a writer left that died.",
+        _I,
+        edit(_FOREIGN, "Search._look", "await self._check_whole(location, data)", "pass"),
+        beyond="story `iceberg` 20004189 finds it, which is always run, and none of the first 2,000",
+    ),
+    hole(
         "buckets-have-one-name",
         "Files that another table uses by another name of the bucket are not recognised as ours.",
         _I,

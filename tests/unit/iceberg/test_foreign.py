@@ -73,6 +73,21 @@ async def test_half_a_file_at_home_is_a_dead_writer_and_elsewhere_it_is_evidence
     assert await find(own, put(table.path("other/metadata/9-x.metadata.json"), b"{")) is not None
 
 
+async def test_half_of_what_a_file_has_leaves_it_open(monkeypatch: pytest.MonkeyPatch):
+    """A store that returns a part of another table's metadata does not make it a dead writer's."""
+    table = MetadataTable()
+    own, other = parsed(table), parsed(MetadataTable())
+    read = memory.MemoryStorage.read
+
+    async def short(self: memory.MemoryStorage, location: Location, *arguments: Any) -> bytes:
+        data = await read(self, location, *arguments)
+        return data[: len(data) // 2] if location.raw == other.address else data
+
+    monkeypatch.setattr(memory.MemoryStorage, "read", short)
+    with pytest.raises(Unreadable, match="storage returned"):
+        await find(own, other.address)
+
+
 async def test_a_file_that_is_gone_by_now_is_no_evidence():
     table = MetadataTable()
     assert await find(parsed(table), table.path("metadata/gone.metadata.json")) is None

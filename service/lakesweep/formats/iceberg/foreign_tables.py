@@ -16,7 +16,7 @@ from lakesweep.formats.iceberg.metadata import METADATA_SUFFIXES, TableMetadata
 from lakesweep.model.errors import LakesweepError, Unreadable
 from lakesweep.model.files import METADATA_SHOWN
 from lakesweep.model.location import Location
-from lakesweep.ports.storage import Storage
+from lakesweep.ports.storage import Storage, stat_or_none
 
 _CONCURRENCY = 16
 _SETTLE = "move that file away if nobody needs it"
@@ -121,6 +121,7 @@ class Search:
             other = await asyncio.to_thread(lineage.read_identity, location.raw, data)
         except Unreadable as exc:
             if self._is_home(location) and _is_half(location.raw, data):
+                await self._check_whole(location, data)
                 return None
             return f"{location} looks like another table's metadata and cannot be read ({exc.why})"
         if self._is_ours(location, other):
@@ -133,6 +134,13 @@ class Search:
             f"{location} is the metadata of {what} (uuid {other.uuid}, at {other.location}); "
             f"this one has uuid {self._own.uuid}"
         )
+
+    async def _check_whole(self, location: Location, data: bytes) -> None:
+        """Raise Unreadable if the file is longer than what storage returned of it: then nothing shows whose it is."""
+        with reads.must_answer(location.raw, "it may belong to another table, and storage says: "):
+            found = await stat_or_none(self._storage, location)
+        if found is not None and found.size_bytes != len(data):
+            raise Unreadable(location.raw, f"storage returned {len(data)} of its {found.size_bytes} bytes")
 
     async def _another_history(self, present: Mapping[str, Location]) -> str | None:
         await self._follow_to_the_end(present)
